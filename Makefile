@@ -1,0 +1,58 @@
+# The short front of the build: Meson and Ninja do the work. `make help` lists what there is.
+BUILD ?= build
+MESON_ARGS ?=
+CASES ?= *
+RUN = tools/with-deps $(BUILD)
+
+all: setup-build
+	@$(RUN) ninja -C $(BUILD) --quiet
+
+help:
+	@echo 'make          build the library, the tool ($(BUILD)/reshard) and the examples'
+	@echo 'make demo     the same, then a short tour in the terminal'
+	@echo 'make test     build and run every test that needs no Python package'
+	@echo 'make test-long  100,000 random layout pairs instead of 2,000'
+	@echo 'make bench    run the benchmarks; CASES="plan.*" picks some'
+	@echo 'make format   let clang-format lay out every C file'
+	@echo 'make check    layers, file names, format'
+	@echo 'make install  into PREFIX (default /usr/local); DESTDIR works'
+	@echo 'RESHARD_NO_INSTALL=1 keeps any of them from installing packages'
+
+setup-build:
+	@tools/setup $(BUILD) build
+	@test -f $(BUILD)/build.ninja || $(RUN) meson setup $(BUILD) $(MESON_ARGS) >/dev/null
+
+setup-test:
+	@tools/setup $(BUILD) build test
+	@test -f $(BUILD)/build.ninja || $(RUN) meson setup $(BUILD) $(MESON_ARGS) >/dev/null
+	@$(RUN) meson configure $(BUILD) -Dtests=enabled
+
+demo: all
+	@$(BUILD)/reshard demo
+
+test: setup-test
+	@$(RUN) ninja -C $(BUILD) --quiet
+	@$(RUN) tools/run-tests $(BUILD)
+
+test-long: setup-test
+	@$(RUN) ninja -C $(BUILD) --quiet
+	@RESHARD_CASES=100000 $(RUN) $(BUILD)/tests/test_random_plans
+
+bench: all
+	@$(RUN) $(BUILD)/bench/bench --csv $(BUILD)/bench.csv '$(CASES)'
+
+check: setup-build
+	@tools/check-layers
+	@tools/check-format
+
+format:
+	@tools/check-format --fix
+
+install: all
+	@$(RUN) meson configure $(BUILD) $(if $(PREFIX),-Dprefix=$(PREFIX))
+	@$(RUN) meson install -C $(BUILD) --no-rebuild
+
+clean:
+	@rm -rf $(BUILD)
+
+.PHONY: all help setup-build setup-test demo test test-long bench check format install clean

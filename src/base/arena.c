@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A chain of growing blocks; nothing is freed before all of it is. */
+#include "base/arena.h"
+#include "base/mem.h"
+
+#include <stdalign.h>
+#include <stdint.h>
+#include <string.h>
+
+#define FIRST_BLOCK ((size_t)1 << 10)
+#define LAST_BLOCK  ((size_t)1 << 20)
+
+struct rsi_arena_block {
+    struct rsi_arena_block *next;
+    size_t                  size, used; /* of data */
+    alignas(max_align_t) unsigned char data[];
+};
+
+/* Blocks double from 1 KiB to 1 MiB, so that small objects stay small and large ones need few
+ * calls. */
+static struct rsi_arena_block *add_block(rsi_arena *arena, size_t need)
+{
+    struct rsi_arena_block *block;
+    size_t                  size = arena->blocks ? arena->blocks->size * 2 : FIRST_BLOCK;
+    size_t                  bytes;
+
+    if (size > LAST_BLOCK)
+        size = LAST_BLOCK;
+    if (size < need)
+        size = need;
+    if (__builtin_add_overflow(size, sizeof(*block), &bytes))
+        return NULL;
+    if (arena->limit && (bytes > arena->limit || arena->used > arena->limit - bytes))
+        return NULL;
+    block = rsi_calloc(1, bytes);
+    if (!block)
+        return NULL;
+    block->size = size;
+    block->next = arena->blocks;
+    arena->blocks = block;
+    arena->used += bytes;
+    return block;
+}
+
+void *rsi_arena_array(rsi_arena *arena, size_t n, size_t size)
+{
+    struct rsi_arena_block *block = arena->blocks;
+    size_t                  bytes;
+    void                   *p;
+
+    if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - alignof(max_align_t))
+        return NULL;
+    bytes = (bytes + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
+    if (!block || block->size - block->used < bytes)
+        block = add_block(arena, bytes);
+    if (!block)
+        return NULL;
+    p = block->data + block->used;
+    block->used += bytes;
+    return p;
+}
+
+char *rsi_arena_text(rsi_arena *arena, const char *text, size_t len)
+{
+    char *copy = len < SIZE_MAX ? rsi_arena_array(arena, len + 1, 1) : NULL;
+
+    if (copy)
+        memcpy(copy, text, len);
+    return copy;
+}
+
+void rsi_arena_release(rsi_arena *arena)
+{
+    while (arena->blocks) {
+        struct rsi_arena_block *next = arena->blocks->next;
+
+        rsi_free(arena->blocks);
+        arena->blocks = next;
+    }
+    arena->used = 0;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is freed all at once: metadata lives in the arena of the object it belongs to. */
+#ifndef RSI_ARENA_H
+#define RSI_ARENA_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+typedef struct rsi_arena {
+    struct rsi_arena_block *blocks; /* newest first */
+    size_t                  used;   /* bytes taken from malloc, block heads included */
+    size_t                  limit;  /* 0: none; else the most that `used` may become */
+} rsi_arena;                        /* zeroed: empty, no limit */
+
+/* Zeroed, aligned for any type. NULL when there is no memory, the limit is reached or n * size
+ * overflows. */
+void *rsi_arena_array(rsi_arena *arena, size_t n, size_t size);
+/* A copy of `len` bytes with a NUL behind them. */
+char *rsi_arena_text(rsi_arena *arena, const char *text, size_t len);
+void  rsi_arena_release(rsi_arena *arena); /* leaves it empty and usable */
+
+#endif

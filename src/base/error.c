@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes rsd_error values: one line of text, cut to fit, safe to print. Knows no reasons itself. */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    rsd_err     code;
+    const char *name;
+} names[] = {
+    { RSD_OK, "RSD_OK" },
+    { RSD_E_INVALID, "RSD_E_INVALID" },
+    { RSD_E_MISMATCH, "RSD_E_MISMATCH" },
+    { RSD_E_UNSUPPORTED, "RSD_E_UNSUPPORTED" },
+    { RSD_E_NOTFOUND, "RSD_E_NOTFOUND" },
+    { RSD_E_EXISTS, "RSD_E_EXISTS" },
+    { RSD_E_FORMAT, "RSD_E_FORMAT" },
+    { RSD_E_CORRUPT, "RSD_E_CORRUPT" },
+    { RSD_E_NOMEM, "RSD_E_NOMEM" },
+    { RSD_E_IO, "RSD_E_IO" },
+    { RSD_E_COMM, "RSD_E_COMM" },
+    { RSD_E_CANCELED, "RSD_E_CANCELED" },
+    { RSD_E_TIMEOUT, "RSD_E_TIMEOUT" },
+    { RSD_E_BUG, "RSD_E_BUG" },
+};
+
+const char *rsd_err_name(rsd_err code)
+{
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (names[i].code == code)
+            return names[i].name;
+    return "unknown error";
+}
+
+/* Ends a message that snprintf had to cut in "...", and takes the teeth out of control characters.
+ */
+static void finish(char *msg, size_t cap, bool cut)
+{
+    size_t len = strlen(msg);
+
+    if (cut && len >= 3) {
+        size_t end = len - 3;
+
+        while (end > 0 && ((unsigned char)msg[end] & 0xc0) == 0x80)
+            end--; /* not in the middle of a UTF-8 character */
+        memcpy(msg + end, "...", 4);
+    }
+    for (size_t i = 0; i < cap && msg[i]; i++)
+        if ((unsigned char)msg[i] < 0x20 || msg[i] == 0x7f)
+            msg[i] = '?';
+}
+
+static void fill(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, va_list args)
+{
+    int want;
+
+    memset(err, 0, sizeof(*err));
+    err->code = (int32_t)code;
+    err->sys_errno = sys_errno;
+    err->rank = -1;
+    want = vsnprintf(err->msg, sizeof(err->msg), fmt, args);
+    finish(err->msg, sizeof(err->msg), want >= (int)sizeof(err->msg));
+}
+
+rsd_err rsi_fail(rsd_error *err, rsd_err code, const char *fmt, ...)
+{
+    va_list args;
+
+    if (!err)
+        return code;
+    va_start(args, fmt);
+    fill(err, code, 0, fmt, args);
+    va_end(args);
+    return code;
+}
+
+rsd_err rsi_fail_errno(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, ...)
+{
+    char        text[128];
+    const char *reason;
+    char        what[sizeof(err->msg)];
+    int         want;
+    va_list     args;
+
+    if (!err)
+        return code;
+    va_start(args, fmt);
+    fill(err, code, sys_errno, fmt, args);
+    va_end(args);
+    reason = strerror_r(sys_errno, text, sizeof(text)); /* GNU's, which returns the text */
+    memcpy(what, err->msg, sizeof(what));
+    want = snprintf(err->msg, sizeof(err->msg), "%s: %s", what, reason);
+    finish(err->msg, sizeof(err->msg), want >= (int)sizeof(err->msg));
+    return code;
+}
+
+rsd_err rsi_while(rsd_error *err, rsd_err code, const char *fmt, ...)
+{
+    char    what[sizeof(err->msg)];
+    char    where[sizeof(err->msg)];
+    int     want;
+    va_list args;
+
+    if (!err)
+        return code;
+    va_start(args, fmt);
+    vsnprintf(where, sizeof(where), fmt, args);
+    va_end(args);
+    memcpy(what, err->msg, sizeof(what));
+    want = snprintf(err->msg, sizeof(err->msg), "%s: %s", where, what);
+    finish(err->msg, sizeof(err->msg), want >= (int)sizeof(err->msg));
+    return code;
+}

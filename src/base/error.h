@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors: the function that first decides it is an error writes the message, callers add where it
+ * happened. Everything else in the library includes this. Next: mem.h. */
+#ifndef RSI_ERROR_H
+#define RSI_ERROR_H
+
+#include <reshard/reshard.h>
+
+#if defined(__GNUC__)
+#define RSI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define RSI_PRINTF(fmt, args)
+#endif
+
+/* Fills *err (which may be NULL) and returns `code`, so that `return rsi_fail(...)` reads well.
+ * Control characters, which can come with untrusted names, are written as '?'; a text that is too
+ * long ends in "...". */
+rsd_err rsi_fail(rsd_error *err, rsd_err code, const char *fmt, ...) RSI_PRINTF(3, 4);
+/* The same for a system call that set `sys_errno`; its reason is added after a colon. */
+rsd_err rsi_fail_errno(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, ...)
+    RSI_PRINTF(4, 5);
+/* Puts "<context>: " in front of the message of an error that was reported already; returns `code`.
+ */
+rsd_err rsi_while(rsd_error *err, rsd_err code, const char *fmt, ...) RSI_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inner loops of everything that moves: rows of runs, and tiles where the two sides disagree
+ * about which dimension is next to which. By hand: memcpy is for one run, and a call for each 8
+ * bytes costs more than the bytes. */
+#include "plan/copy.h"
+#include "base/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TILE      32 /* runs a side: 32 lines to read and 32 to write stay in the first cache */
+#define UNIT_MOST 64 /* bytes of a run that is moved as one unit */
+#define STREAM_MIN                                                                                 \
+    ((int64_t)32 << 20) /* bytes from which on the target won't stay in cache anyway */
+#define AHEAD 16        /* rows to ask for before they are needed */
+
+typedef void (*row_copier)(unsigned char *to, int64_t to_step, const unsigned char *from,
+                           int64_t from_step, int64_t rows, int64_t run);
+
+/* One constant size for each, so that the compiler makes it a load and a store. */
+#define ROWS_OF(bytes)                                                                             \
+    static void rows_##bytes(unsigned char *to, int64_t to_step, const unsigned char *from,        \
+                             int64_t from_step, int64_t rows, int64_t run)                         \
+    {                                                                                              \
+        (void)run;                                                                                 \
+        for (int64_t r = 0; r < rows; r++)                                                         \
+            memcpy(to + r * to_step, from + r * from_step, bytes);                                 \
+    }
+ROWS_OF(1)
+ROWS_OF(2)
+ROWS_OF(4)
+ROWS_OF(8)
+ROWS_OF(16)
+ROWS_OF(32)
+ROWS_OF(64)
+
+static void rows_any(unsigned char *to, int64_t to_step, const unsigned char *from,
+                     int64_t from_step, int64_t rows, int64_t run)
+{
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(to + r * to_step, from + r * from_step, (size_t)run);
+}
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+
+/* Past the caches: a line that is written whole need not be read first. to, to_step and run are
+ * multiples of 64. */
+static void rows_stream(unsigned char *to, int64_t to_step, const unsigned char *from,
+                        int64_t from_step, int64_t rows, int64_t run)
+{
+    for (int64_t r = 0; r < rows; r++, to += to_step, from += from_step) {
+        for (int64_t i = 0; i < run; i += 64) {
+            __m128i a = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
+            __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 16));
+            __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 32));
+            __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 48));
+
+            _mm_prefetch((const char *)from + i + AHEAD * from_step, _MM_HINT_NTA);
+            _mm_stream_si128((__m128i *)(void *)(to + i), a);
+            _mm_stream_si128((__m128i *)(void *)(to + i + 16), b);
+            _mm_stream_si128((__m128i *)(void *)(to + i + 32), c);
+            _mm_stream_si128((__m128i *)(void *)(to + i + 48), d);
+        }
+    }
+    _mm_sfence();
+}
+
+static bool can_stream(const unsigned char *to, int64_t to_step, int64_t run)
+{
+    return (((uintptr_t)to | (uintptr_t)to_step | (uintptr_t)run) & 63) == 0;
+}
+#else
+#define rows_stream rows_any
+
+static bool can_stream(const unsigned char *to, int64_t to_step, int64_t run)
+{
+    (void)to, (void)to_step, (void)run;
+    return false;
+}
+#endif
+
+static row_copier copier_for(int64_t run)
+{
+    switch (run) {
+    case 1:
+        return rows_1;
+    case 2:
+        return rows_2;
+    case 4:
+        return rows_4;
+    case 8:
+        return rows_8;
+    case 16:
+        return rows_16;
+    case 32:
+        return rows_32;
+    case 64:
+        return rows_64;
+    default:
+        return rows_any;
+    }
+}
+
+/* The two innermost loops, in square tiles: each line of either side is touched while it is near.
+ */
+static void tiles(const rsi_loops *l, row_copier rows, unsigned char *to, const unsigned char *from)
+{
+    int     in = l->n - 1, out = l->n - 2;
+    int64_t n_in = l->count[in], n_out = l->count[out];
+
+    for (int64_t i = 0; i < n_out; i += TILE)
+        for (int64_t j = 0; j < n_in; j += TILE)
+            for (int64_t k = i; k < rsi_min(i + TILE, n_out); k++)
+                rows(to + k * l->to[out] + j * l->to[in], l->to[in],
+                     from + k * l->from[out] + j * l->from[in], l->from[in],
+                     rsi_min(TILE, n_in - j), l->run);
+}
+
+/* Brings the loop in which the source's runs lie closest next to the innermost one; false if it is
+ * the innermost. */
+static bool wants_tiles(rsi_loops *l)
+{
+    int near = l->n - 1;
+
+    if (l->run > UNIT_MOST || l->n < 2)
+        return false;
+    for (int i = 0; i < l->n; i++)
+        if (llabs(l->from[i]) < llabs(l->from[near]))
+            near = i;
+    if (near == l->n - 1)
+        return false;
+    for (int i = near; i < l->n - 2; i++) {
+        rsi_loops was = *l;
+
+        l->count[i] = was.count[i + 1], l->count[i + 1] = was.count[i];
+        l->to[i] = was.to[i + 1], l->to[i + 1] = was.to[i];
+        l->from[i] = was.from[i + 1], l->from[i + 1] = was.from[i];
+    }
+    return true;
+}
+
+static int64_t total_bytes(const rsi_loops *l)
+{
+    int64_t bytes = l->run;
+
+    for (int i = 0; i < l->n; i++)
+        bytes *= l->count[i];
+    return bytes;
+}
+
+void rsi_copy(const rsi_loops *loops, void *to, const void *from)
+{
+    rsi_loops            l = *loops;
+    unsigned char       *t = to;
+    const unsigned char *f = from;
+    int64_t              at[RSD_MAX_NDIM] = { 0 };
+    bool                 tiled;
+    row_copier           rows;
+    int                  outer;
+
+    if (l.run == 0)
+        return;
+    if (l.n == 0) {
+        memcpy(to, from, (size_t)l.run);
+        return;
+    }
+    tiled = wants_tiles(&l);
+    rows = copier_for(l.run);
+    outer = l.n - (tiled ? 2 : 1);
+    if (!tiled && can_stream(t, l.to[outer], l.run) && total_bytes(&l) >= STREAM_MIN)
+        rows = rows_stream;
+    for (;;) {
+        int d = outer - 1;
+
+        if (tiled)
+            tiles(&l, rows, t, f);
+        else
+            rows(t, l.to[outer], f, l.from[outer], l.count[outer], l.run);
+        for (; d >= 0 && ++at[d] == l.count[d]; d--) {
+            t -= (l.count[d] - 1) * l.to[d];
+            f -= (l.count[d] - 1) * l.from[d];
+            at[d] = 0;
+        }
+        if (d < 0)
+            return;
+        t += l.to[d];
+        f += l.from[d];
+    }
+}
+
+void rsi_copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const rsi_area *from)
+{
+    rsi_loops loops;
+
+    rsi_loops_make(&loops, box->ndim, box->len, elem_bytes, to->stride, from->stride);
+    rsi_copy(&loops, to->data + rsi_box_offset(box, &to->box, to->stride),
+             from->data + rsi_box_offset(box, &from->box, from->stride));
+}
+
+void rsi_pack(const rsd_box *box, int64_t elem_bytes, void *packed, const rsi_area *from)
+{
+    rsi_loops loops;
+
+    rsi_loops_make(&loops, box->ndim, box->len, elem_bytes, NULL, from->stride);
+    rsi_copy(&loops, packed, from->data + rsi_box_offset(box, &from->box, from->stride));
+}
+
+void rsi_unpack(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const void *packed)
+{
+    rsi_loops loops;
+
+    rsi_loops_make(&loops, box->ndim, box->len, elem_bytes, to->stride, NULL);
+    rsi_copy(&loops, to->data + rsi_box_offset(box, &to->box, to->stride), packed);
+}

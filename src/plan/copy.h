@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Moves boxes between buffers at the speed of memory: strided to packed, packed to strided, strided
+ * to strided. */
+#ifndef RSI_COPY_H
+#define RSI_COPY_H
+
+#include "plan/runs.h"
+
+/* A box in memory. */
+typedef struct rsi_area {
+    rsd_box        box;                  /* in the tensor's coordinates */
+    unsigned char *data;                 /* of its first element */
+    int64_t        stride[RSD_MAX_NDIM]; /* bytes */
+} rsi_area;
+
+/* The two sides must not overlap. */
+void rsi_copy(const rsi_loops *loops, void *to, const void *from);
+
+/* `box` lies inside the areas; packed means row-major with nothing between. */
+void rsi_copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const rsi_area *from);
+void rsi_pack(const rsd_box *box, int64_t elem_bytes, void *packed, const rsi_area *from);
+void rsi_unpack(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const void *packed);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What callers ask of a plan: its moves one by one, its totals, its inverse, the view of another
+ * rank. */
+#include "plan/planner.h"
+
+#include <inttypes.h>
+
+rsd_err rsd_plan_invert(const rsd_plan *plan, rsd_plan **out, rsd_error *err)
+{
+    if (!plan)
+        return rsi_fail(err, RSD_E_INVALID, "there is no plan to invert");
+    return rsd_plan_create(plan->n, (const rsd_layout *const *)plan->dst,
+                           (const rsd_layout *const *)plan->src, plan->rank, out, err);
+}
+
+rsd_err rsd_plan_view(const rsd_plan *plan, int32_t rank, rsd_plan **out, rsd_error *err)
+{
+    if (!plan)
+        return rsi_fail(err, RSD_E_INVALID, "there is no plan to view");
+    return rsd_plan_create(plan->n, (const rsd_layout *const *)plan->src,
+                           (const rsd_layout *const *)plan->dst, rank, out, err);
+}
+
+void rsd_plan_stats_get(const rsd_plan *plan, rsd_plan_stats *out)
+{
+    *out = plan->stats;
+}
+
+void rsi_plan_move(const rsd_plan *plan, rsi_entry entry, int32_t peer, bool sends, rsd_move *out)
+{
+    const rsi_class  *c = plan->class[plan->class_of[entry.tensor]];
+    const rsi_pieces *pieces = sends ? &c->send : &c->recv;
+    rsi_piece         piece;
+
+    rsi_pieces_get(pieces, entry.piece, &piece);
+    out->tensor = entry.tensor;
+    out->from = sends ? plan->rank : peer;
+    out->to = sends ? peer : plan->rank;
+    out->from_box = sends ? (int64_t)piece.my_box : -1;
+    out->to_box = sends ? -1 : (int64_t)piece.my_box;
+    if (peer == plan->rank)
+        out->from_box = (int64_t)rsi_pieces_my_box(&c->send, &piece.box);
+    out->box.ndim = piece.box.ndim;
+    for (int d = 0; d < piece.box.ndim; d++) {
+        out->box.off[d] = piece.box.off[d];
+        out->box.len[d] = piece.box.len[d];
+    }
+    out->reduce = c->reduce;
+    out->share = c->share;
+}
+
+typedef rsd_err (*visitor)(void *arg, const rsd_move *move);
+
+static rsd_err visit_rows(const rsd_plan *plan, const rsi_entry *entry, size_t n, int32_t peer,
+                          bool sends, visitor visit, void *arg)
+{
+    rsd_move move = { 0 };
+
+    for (size_t i = 0; i < n; i++) {
+        rsd_err rc;
+
+        rsi_plan_move(plan, entry[i], peer, sends, &move);
+        rc = visit(arg, &move);
+        if (rc)
+            return rc;
+    }
+    return RSD_OK;
+}
+
+rsd_err rsd_plan_each(const rsd_plan *plan, rsd_err (*visit)(void *arg, const rsd_move *move),
+                      void *arg, rsd_error *err)
+{
+    const rsi_rows *send, *recv;
+    rsd_err         rc;
+
+    if (!plan || !visit)
+        return rsi_fail(err, RSD_E_INVALID, "a plan and a function to call are needed");
+    send = &plan->send;
+    recv = &plan->recv;
+    rc = visit_rows(plan, plan->local, plan->nlocal, plan->rank, false, visit, arg);
+    for (size_t p = 0; p < plan->npeers && !rc; p++) {
+        rc = visit_rows(plan, send->entry + send->first[p], send->first[p + 1] - send->first[p],
+                        plan->peer[p], true, visit, arg);
+        if (!rc)
+            rc = visit_rows(plan, recv->entry + recv->first[p], recv->first[p + 1] - recv->first[p],
+                            plan->peer[p], false, visit, arg);
+    }
+    return rc ? rsi_fail(err, rc, "the visitor stopped the plan's moves: %s", rsd_err_name(rc))
+              : RSD_OK;
+}

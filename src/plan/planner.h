@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plan: for one rank, what it copies, sends and receives, in rows by peer.
+ *
+ * Tensors with equal layouts share one class, which knows their pieces; a move is then two numbers,
+ * the tensor and the piece, and its row tells the peer. Rows list moves by tensor, then by piece,
+ * and pieces are numbered alike on both ends, so a message is its row's pieces one after the other
+ * and needs no header. */
+#ifndef RSI_PLANNER_H
+#define RSI_PLANNER_H
+
+#include "base/arena.h"
+#include "plan/overlap.h"
+#include "plan/side.h"
+
+typedef struct rsi_class {
+    rsi_side   src, dst;
+    rsi_pieces send; /* my part of src, cut along dst */
+    rsi_pieces recv; /* my part of dst, cut along src */
+    rsd_reduce reduce;
+    int64_t    share;   /* rsd_move.share */
+    bool       matched; /* Partial to the same Partial: each contribution goes to its own place */
+} rsi_class;
+
+typedef struct rsi_entry {
+    uint32_t tensor, piece;
+} rsi_entry;
+
+typedef struct rsi_rows {
+    rsi_entry *entry;
+    size_t
+        *first; /* [npeers + 1] the row of peer p is entry[first[p]] .. entry[first[p + 1] - 1] */
+} rsi_rows;
+
+struct rsd_plan {
+    int32_t      rank;
+    size_t       n; /* tensors */
+    rsd_layout **src, **dst;
+    uint32_t    *class_of; /* [n] */
+    rsi_class **class;     /* [nclasses] */
+    size_t nclasses;
+
+    size_t     npeers;
+    int32_t   *peer;  /* [npeers] rising, without myself */
+    rsi_entry *local; /* [nlocal] pieces of class->recv that I have myself */
+    size_t     nlocal;
+    rsi_rows   send, recv;
+
+    rsd_plan_stats stats;
+    rsi_arena      mem;
+};
+
+/* What an entry stands for. `sends`: it is in a send row, else in a receive row or local. */
+void rsi_plan_move(const rsd_plan *plan, rsi_entry entry, int32_t peer, bool sends, rsd_move *out);
+
+#endif

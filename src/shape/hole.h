@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds what a set of boxes leaves uncovered. */
+#ifndef RSI_HOLE_H
+#define RSI_HOLE_H
+
+#include "shape/boxtree.h"
+
+/* Boxes that don't overlap cover `shape`, or the first element in row-major order that none of them
+ * holds is named. */
+rsd_err rsi_refuse_hole(const rsi_boxes *boxes, const int64_t *shape, rsd_error *err);
+
+#endif

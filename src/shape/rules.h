@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rules inside the library: what the parser makes and the rest of rules uses. */
+#ifndef RSI_RULES_H
+#define RSI_RULES_H
+
+#include "base/arena.h"
+#include "shape/mesh.h"
+
+typedef struct rsi_rule {
+    const char   *pattern;
+    int           line;
+    bool          named[RSD_MAX_NDIM]; /* [mesh axis] */
+    rsd_placement place[RSD_MAX_NDIM]; /* [mesh axis] replicate where it is not named */
+    int64_t       on[RSD_MAX_NDIM]; /* [mesh axis] place of the sub-mesh; -1: the axis is whole */
+    rsd_mesh     *mesh;             /* with the axes that are whole */
+} rsi_rule;
+
+struct rsd_rules {
+    rsd_mesh *mesh;
+    rsi_rule *rule;
+    size_t    n;
+    rsi_arena mem;
+};
+
+#endif

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the text form of layouts. Every error says where, what was found and what was expected. */
+#include "base/checked.h"
+#include "base/mem.h"
+#include "shape/rules.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct parser {
+    const char *at;
+    const char *line_start;
+    int         line;
+    rsd_rules  *rules;
+    size_t      cap; /* of rules->rule */
+    rsd_error  *err;
+} parser;
+
+/* Stops at what can't belong to a word; `also` are further stops. */
+static size_t word_len(const char *at, const char *also)
+{
+    size_t n = 0;
+
+    while (at[n] && !strchr(" \t\r\n;", at[n]) && !strchr(also, at[n]))
+        n++;
+    return n;
+}
+
+static rsd_err expected(const parser *p, const char *what)
+{
+    size_t len = word_len(p->at, "");
+    int    column = (int)(p->at - p->line_start) + 1;
+
+    if (len == 0)
+        return rsi_fail(p->err, RSD_E_INVALID,
+                        "line %d, column %d: expected %s, found the end of the %s", p->line, column,
+                        what, *p->at == ';' ? "rule" : "line");
+    return rsi_fail(p->err, RSD_E_INVALID, "line %d, column %d: expected %s, found \"%.*s\"",
+                    p->line, column, what, (int)rsi_min((int64_t)len, 64), p->at);
+}
+
+/* Over spaces and a comment, to the next word or the end of the statement. */
+static void skip_blank(parser *p)
+{
+    p->at += strspn(p->at, " \t\r");
+    if (*p->at == '#')
+        p->at += strcspn(p->at, "\n");
+}
+
+static bool at_end(const parser *p)
+{
+    return *p->at == '\0' || *p->at == '\n' || *p->at == ';';
+}
+
+/* To the first word of the next statement; false at the end of the text. */
+static bool next_statement(parser *p)
+{
+    for (skip_blank(p); at_end(p); skip_blank(p)) {
+        if (*p->at == '\0')
+            return false;
+        if (*p->at++ == '\n') {
+            p->line++;
+            p->line_start = p->at;
+        }
+    }
+    return true;
+}
+
+static rsd_err take_number(parser *p, int64_t low, int64_t high, const char *what, int64_t *out)
+{
+    const char *at = p->at;
+    bool        negative = *at == '-';
+    int64_t     value = 0;
+
+    if (negative)
+        at++;
+    if (*at < '0' || *at > '9')
+        return expected(p, what);
+    for (; *at >= '0' && *at <= '9'; at++)
+        if (!rsi_mul(value, 10, &value) || !rsi_add(value, *at - '0', &value))
+            return expected(p, what);
+    value = negative ? -value : value;
+    if (value < low || value > high)
+        return expected(p, what);
+    p->at = at;
+    *out = value;
+    return RSD_OK;
+}
+
+static rsd_err take_char(parser *p, char c, const char *what)
+{
+    if (*p->at != c)
+        return expected(p, what);
+    p->at++;
+    return RSD_OK;
+}
+
+/* "3,1,2" or "0-3,8-11" behind "ranks=". */
+static rsd_err take_ranks(parser *p, int32_t **out, size_t *n)
+{
+    int32_t *ranks = NULL;
+    size_t   cap = 0;
+    int64_t  first, last;
+    rsd_err  rc;
+
+    *n = 0;
+    do {
+        rc = take_number(p, 0, INT32_MAX - 1, "a rank", &first);
+        last = first;
+        if (!rc && *p->at == '-') {
+            p->at++;
+            rc = take_number(p, first, INT32_MAX - 1, "a rank not below the first of its range",
+                             &last);
+        }
+        for (int64_t r = first; !rc && r <= last; r++) {
+            if (*n == cap) {
+                int32_t *more = rsi_realloc(ranks, cap ? 2 * cap : 16, sizeof(ranks[0]));
+
+                if (!more) {
+                    rc = rsi_fail(p->err, RSD_E_NOMEM, "no memory for a list of ranks");
+                    break;
+                }
+                ranks = more;
+                cap = cap ? 2 * cap : 16;
+            }
+            ranks[(*n)++] = (int32_t)r;
+        }
+    } while (!rc && *p->at == ',' && p->at++);
+    if (!rc && word_len(p->at, "") > 0)
+        rc = expected(p, "\",\" or the end of the list of ranks");
+    if (rc)
+        rsi_free(ranks);
+    else
+        *out = ranks;
+    return rc;
+}
+
+/* "dp=2 tp=4 ranks=..." behind the word "mesh". */
+static rsd_err take_mesh(parser *p)
+{
+    int64_t     shape[RSD_MAX_NDIM], size = 1;
+    const char *names[RSD_MAX_NDIM];
+    int32_t    *ranks = NULL;
+    size_t      nranks = 0;
+    int         n = 0, line = p->line, column = (int)(p->at - p->line_start) + 1;
+    rsd_err     rc = RSD_OK;
+
+    p->at += strlen("mesh");
+    for (skip_blank(p); !at_end(p) && !rc; skip_blank(p)) {
+        size_t len = word_len(p->at, "=");
+        bool   is_ranks = len == 5 && strncmp(p->at, "ranks", 5) == 0;
+
+        if (len == 0 || p->at[len] != '=' || ranks)
+            rc = expected(p, ranks ? "the end of the line behind the ranks" : "AXIS=SIZE");
+        else if (!is_ranks && n == RSD_MAX_NDIM)
+            rc = expected(p, "no more than 8 axes");
+        else if (!is_ranks && !(names[n] = rsi_arena_text(&p->rules->mem, p->at, len)))
+            rc = rsi_fail(p->err, RSD_E_NOMEM, "no memory for the rules");
+        if (rc)
+            break;
+        p->at += len + 1;
+        if (is_ranks)
+            rc = take_ranks(p, &ranks, &nranks);
+        else
+            rc = take_number(p, 1, INT32_MAX - 1, "a size of at least 1", &shape[n++]);
+        if (!rc && word_len(p->at, "") > 0)
+            rc = expected(p, "a space behind the size");
+    }
+    if (!rc && n == 0)
+        rc = expected(p, "AXIS=SIZE");
+    if (!rc && ranks && (!rsi_product(n, shape, 1, &size) || size != (int64_t)nranks))
+        rc = rsi_fail(p->err, RSD_E_INVALID,
+                      "line %d, column %d: the mesh has %" PRId64 " places but %zu ranks", line,
+                      column, size, nranks);
+    else if (!rc) {
+        rc = rsd_mesh_create(n, shape, names, ranks, &p->rules->mesh, p->err);
+        rc = rc ? rsi_while(p->err, rc, "line %d, column %d", line, column) : RSD_OK;
+    }
+    rsi_free(ranks);
+    return rc;
+}
+
+static rsd_err take_axis(parser *p, const char *stops, int *out)
+{
+    const rsd_mesh *mesh = p->rules->mesh;
+    size_t          len = word_len(p->at, stops);
+
+    for (int a = 0; a < mesh->ndim; a++)
+        if (strlen(mesh->axis[a]) == len && strncmp(mesh->axis[a], p->at, len) == 0) {
+            p->at += len;
+            *out = a;
+            return RSD_OK;
+        }
+    return expected(p, "an axis of the mesh");
+}
+
+static rsd_err take_reduction(parser *p, rsd_reduce *out)
+{
+    static const struct {
+        const char *name;
+        rsd_reduce  reduce;
+    } known[] = { { "sum", RSD_SUM },
+                  { "avg", RSD_AVG },
+                  { "min", RSD_MIN },
+                  { "max", RSD_MAX },
+                  { "product", RSD_PRODUCT } };
+    size_t len = word_len(p->at, ")");
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strlen(known[i].name) == len && strncmp(known[i].name, p->at, len) == 0) {
+            p->at += len;
+            *out = known[i].reduce;
+            return RSD_OK;
+        }
+    return expected(p, "sum, avg, min, max or product");
+}
+
+/* What stands between the parentheses of a placement. */
+static rsd_err take_arguments(parser *p, rsd_placement *place)
+{
+    int64_t dim = 0;
+    rsd_err rc = take_char(p, '(', "\"(\"");
+
+    skip_blank(p);
+    if (rc)
+        return rc;
+    if (place->kind == RSD_PARTIAL) {
+        rc = take_reduction(p, &place->reduce);
+    } else {
+        rc = take_number(p, -RSD_MAX_NDIM, RSD_MAX_NDIM - 1, "a dimension", &dim);
+        place->dim = (int32_t)dim;
+    }
+    skip_blank(p);
+    if (!rc && place->kind == RSD_STRIDED) {
+        rc = take_char(p, ',', "\",\" and a split factor");
+        skip_blank(p);
+        if (!rc)
+            rc = take_number(p, 1, INT64_MAX, "a split factor of at least 1", &place->split);
+        skip_blank(p);
+    }
+    return rc ? rc : take_char(p, ')', "\")\"");
+}
+
+/* One of replicate[@AXIS], shard(D)@AXIS, strided(D,S)@AXIS, partial(OP)@AXIS. */
+static rsd_err take_placement(parser *p, rsi_rule *rule)
+{
+    static const char *const words[] = { "", "replicate", "shard", "strided", "partial" };
+    const char *const        what = "replicate, shard(DIM)@AXIS, strided(DIM,SPLIT)@AXIS, "
+                                    "partial(OP)@AXIS or on AXIS=INDEX";
+    size_t                   len = word_len(p->at, "(@");
+    rsd_placement            place = { 0 };
+    const char              *start;
+    int                      axis = 0;
+    rsd_err                  rc = RSD_OK;
+
+    for (int k = RSD_REPLICATE; k <= RSD_PARTIAL; k++)
+        if (strlen(words[k]) == len && strncmp(words[k], p->at, len) == 0)
+            place.kind = (rsd_place_kind)k;
+    if (!place.kind)
+        return expected(p, what);
+    p->at += len;
+    if (place.kind == RSD_REPLICATE && *p->at != '@')
+        return word_len(p->at, "") ? expected(p, "a space behind \"replicate\"") : RSD_OK;
+    if (place.kind != RSD_REPLICATE)
+        rc = take_arguments(p, &place);
+    if (!rc)
+        rc = take_char(p, '@', "\"@\" and an axis of the mesh");
+    if (rc)
+        return rc;
+    start = p->at;
+    rc = take_axis(p, "", &axis);
+    if (!rc && rule->named[axis]) {
+        p->at = start;
+        rc = expected(p, "an axis that the rule has not named yet");
+    }
+    if (rc)
+        return rc;
+    rule->named[axis] = true;
+    rule->place[axis] = place;
+    return RSD_OK;
+}
+
+/* "on pp=0": one or several AXIS=INDEX to the end of the rule. */
+static rsd_err take_on(parser *p, rsi_rule *rule)
+{
+    skip_blank(p);
+    do {
+        const char *start = p->at;
+        int         axis = 0;
+        rsd_err     rc = take_axis(p, "=", &axis);
+
+        if (!rc && (rule->named[axis] || rule->on[axis] >= 0)) {
+            p->at = start;
+            rc = expected(p, "an axis that the rule has not named yet");
+        }
+        if (!rc)
+            rc = take_char(p, '=', "\"=\" and a place on the axis");
+        if (!rc)
+            rc = take_number(p, 0, p->rules->mesh->shape[axis] - 1, "a place on the axis",
+                             &rule->on[axis]);
+        if (!rc && word_len(p->at, "") > 0)
+            rc = expected(p, "a space or the end of the rule");
+        if (rc)
+            return rc;
+        skip_blank(p);
+    } while (!at_end(p));
+    return RSD_OK;
+}
+
+/* The sub-mesh that `on` picks. */
+static rsd_err slice_for(parser *p, rsi_rule *rule)
+{
+    rule->mesh = rsi_mesh_ref(p->rules->mesh);
+    for (int a = 0; a < p->rules->mesh->ndim; a++) {
+        rsd_mesh *slice;
+        rsd_err   rc;
+
+        if (rule->on[a] < 0)
+            continue;
+        rc = rsd_mesh_slice(rule->mesh, p->rules->mesh->axis[a], rule->on[a], &slice, p->err);
+        if (rc)
+            return rc;
+        rsd_mesh_free(rule->mesh);
+        rule->mesh = slice;
+    }
+    return RSD_OK;
+}
+
+static rsi_rule *add_rule(parser *p)
+{
+    rsd_rules *rules = p->rules;
+    rsi_rule  *rule;
+
+    if (rules->n == p->cap) {
+        size_t    cap = p->cap ? 2 * p->cap : 8;
+        rsi_rule *more = rsi_realloc(rules->rule, cap, sizeof(rules->rule[0]));
+
+        if (!more)
+            return NULL;
+        rules->rule = more;
+        p->cap = cap;
+    }
+    rule = &rules->rule[rules->n++];
+    *rule = (rsi_rule){ .line = p->line };
+    for (int a = 0; a < RSD_MAX_NDIM; a++) {
+        rule->place[a].kind = RSD_REPLICATE;
+        rule->on[a] = -1;
+    }
+    return rule;
+}
+
+static rsd_err take_rule(parser *p)
+{
+    size_t    len = word_len(p->at, "");
+    rsi_rule *rule = add_rule(p);
+    bool      some = false;
+
+    if (rule)
+        rule->pattern = rsi_arena_text(&p->rules->mem, p->at, len);
+    if (!rule || !rule->pattern)
+        return rsi_fail(p->err, RSD_E_NOMEM, "no memory for the rules");
+    p->at += len;
+    for (skip_blank(p); !at_end(p) || !some; skip_blank(p)) {
+        rsd_err rc;
+
+        if (some && word_len(p->at, "") == 2 && strncmp(p->at, "on", 2) == 0) {
+            p->at += 2;
+            rc = take_on(p, rule);
+        } else {
+            rc = take_placement(p, rule);
+        }
+        if (rc)
+            return rc;
+        some = true;
+    }
+    return slice_for(p, rule);
+}
+
+static bool is_mesh(const parser *p)
+{
+    return word_len(p->at, "") == 4 && strncmp(p->at, "mesh", 4) == 0;
+}
+
+static rsd_err parse(parser *p)
+{
+    rsd_err rc;
+
+    if (!next_statement(p) || !is_mesh(p))
+        return expected(p, "\"mesh\" and its axes");
+    rc = take_mesh(p);
+    while (!rc && next_statement(p))
+        rc = is_mesh(p) ? expected(p, "a rule, there is one mesh only") : take_rule(p);
+    if (!rc && p->rules->n == 0)
+        rc = expected(p, "a rule behind the mesh");
+    return rc;
+}
+
+rsd_err rsd_rules_parse(const char *text, rsd_rules **out, rsd_error *err)
+{
+    parser  p = { .at = text, .line_start = text, .line = 1, .err = err };
+    rsd_err rc;
+
+    if (!text || !out)
+        return rsi_fail(err, RSD_E_INVALID, "a text and a place for the rules are needed");
+    p.rules = rsi_calloc(1, sizeof(*p.rules));
+    if (!p.rules)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the rules");
+    rc = parse(&p);
+    if (rc) {
+        rsd_rules_free(p.rules);
+        return rc;
+    }
+    *out = p.rules;
+    return RSD_OK;
+}
