@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TILE      32 /* runs a side: 32 lines to read and 32 to write stay in the first cache */
-#define UNIT_MOST 64 /* bytes of a run that is moved as one unit */
+#define TILE 32 /* units a side */
+#define UNIT_MOST                                                                                  \
+    16 /* bytes of a run that is moved as one unit: a tile of them fits the first cache */
 #define STREAM_MIN                                                                                 \
-    ((int64_t)32 << 20) /* bytes from which on the target won't stay in cache anyway */
-#define AHEAD 16        /* rows to ask for before they are needed */
+    ((int64_t)32 << 20)          /* bytes from which on the target won't stay in cache anyway */
+#define AHEAD ((int64_t)8 << 10) /* bytes of source to ask for before they are needed */
 
 typedef void (*row_copier)(unsigned char *to, int64_t to_step, const unsigned char *from,
                            int64_t from_step, int64_t rows, int64_t run);
@@ -44,23 +45,27 @@ static void rows_any(unsigned char *to, int64_t to_step, const unsigned char *fr
 #if defined(__SSE2__)
 #include <emmintrin.h>
 
-/* Past the caches: a line that is written whole need not be read first. to, to_step and run are
+/* Past the caches: a line that is written whole need not be read first. The source is asked for
+ * whole rows ahead, since the hardware's own guesses end at the gaps. to, to_step and run are
  * multiples of 64. */
 static void rows_stream(unsigned char *to, int64_t to_step, const unsigned char *from,
                         int64_t from_step, int64_t rows, int64_t run)
 {
+    int64_t step = from_step > 0 ? from_step : -from_step;
+    int64_t ahead = from_step * rsi_max(1, step ? AHEAD / step : 1);
+
     for (int64_t r = 0; r < rows; r++, to += to_step, from += from_step) {
         for (int64_t i = 0; i < run; i += 64) {
-            __m128i a = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
-            __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 16));
-            __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 32));
-            __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 48));
+            const __m128i *f = (const __m128i *)(const void *)(from + i);
+            __m128i       *t = (__m128i *)(void *)(to + i);
+            __m128i        a = _mm_loadu_si128(f), b = _mm_loadu_si128(f + 1);
+            __m128i        c = _mm_loadu_si128(f + 2), d = _mm_loadu_si128(f + 3);
 
-            _mm_prefetch((const char *)from + i + AHEAD * from_step, _MM_HINT_NTA);
-            _mm_stream_si128((__m128i *)(void *)(to + i), a);
-            _mm_stream_si128((__m128i *)(void *)(to + i + 16), b);
-            _mm_stream_si128((__m128i *)(void *)(to + i + 32), c);
-            _mm_stream_si128((__m128i *)(void *)(to + i + 48), d);
+            _mm_prefetch((const char *)f + ahead, _MM_HINT_T0);
+            _mm_stream_si128(t, a);
+            _mm_stream_si128(t + 1, b);
+            _mm_stream_si128(t + 2, c);
+            _mm_stream_si128(t + 3, d);
         }
     }
     _mm_sfence();
@@ -102,19 +107,31 @@ static row_copier copier_for(int64_t run)
     }
 }
 
-/* The two innermost loops, in square tiles: each line of either side is touched while it is near.
- */
+/* The two innermost loops, in square tiles through a small buffer: both sides see whole lines, and
+ * strides that are powers of two don't throw each other's lines out of the cache. */
 static void tiles(const rsi_loops *l, row_copier rows, unsigned char *to, const unsigned char *from)
 {
-    int     in = l->n - 1, out = l->n - 2;
-    int64_t n_in = l->count[in], n_out = l->count[out];
+    unsigned char tile[TILE * TILE * UNIT_MOST];
+    int           in = l->n - 1, out = l->n - 2;
+    int64_t       row = TILE * l->run;
 
-    for (int64_t i = 0; i < n_out; i += TILE)
-        for (int64_t j = 0; j < n_in; j += TILE)
-            for (int64_t k = i; k < rsi_min(i + TILE, n_out); k++)
-                rows(to + k * l->to[out] + j * l->to[in], l->to[in],
-                     from + k * l->from[out] + j * l->from[in], l->from[in],
-                     rsi_min(TILE, n_in - j), l->run);
+    for (int64_t i = 0; i < l->count[out]; i += TILE)
+        for (int64_t j = 0; j < l->count[in]; j += TILE) {
+            int64_t              n_out = rsi_min(TILE, l->count[out] - i);
+            int64_t              n_in = rsi_min(TILE, l->count[in] - j);
+            unsigned char       *t = to + i * l->to[out] + j * l->to[in];
+            const unsigned char *f = from + i * l->from[out] + j * l->from[in];
+
+            for (int64_t k = 0; k < n_in; k++) {
+                const unsigned char *next = f + (k + TILE) * l->from[in]; /* of the tile behind */
+
+                __builtin_prefetch(next);
+                __builtin_prefetch(next + (n_out - 1) * l->from[out]);
+                rows(tile + k * row, l->run, f + k * l->from[in], l->from[out], n_out, l->run);
+            }
+            for (int64_t k = 0; k < n_out; k++)
+                rows(t + k * l->to[out], l->to[in], tile + k * l->run, row, n_in, l->run);
+        }
 }
 
 /* Brings the loop in which the source's runs lie closest next to the innermost one; false if it is

@@ -276,37 +276,29 @@ rsd_err rsi_pieces_make(rsi_pieces *pieces, const rsd_layout *mine, const rsd_la
     return mine->mesh && other->mesh ? make_product(pieces, mem, err) : make_list(pieces, mem, err);
 }
 
-void rsi_pieces_get(const rsi_pieces *p, size_t i, rsi_piece *out)
+size_t rsi_pieces_get(const rsi_pieces *p, size_t i, rsd_box *out)
 {
-    size_t step = 1;
+    uint32_t left = (uint32_t)i; /* fewer than 2^32 pieces: 32-bit division is twice as fast */
+    size_t   my_box = 0, step = 1;
 
     if (!p->product) {
-        *out = p->list[i];
-        return;
+        *out = p->list[i].box;
+        return p->list[i].my_box;
     }
-    out->box.ndim = p->mine->ndim;
-    out->my_box = 0;
-    out->where = p->other->mesh->base;
-    out->chunk = 0;
+    out->ndim = p->mine->ndim;
     for (int d = p->mine->ndim - 1; d >= 0; d--) {
-        const rsi_cut *cut;
+        uint32_t       n = (uint32_t)p->ncut[d], rest = n > 1 ? left / n : left;
+        const rsi_cut *cut = &p->cut[d][left - rest * n];
 
-        if (p->ncut[d] > 1) {
-            uint32_t rest =
-                (uint32_t)i; /* there are at most 2^32 - 1 pieces; 32-bit division is fast */
-
-            i = rest / (uint32_t)p->ncut[d];
-            cut = &p->cut[d][rest - (uint32_t)i * (uint32_t)p->ncut[d]];
-        } else {
+        if (n == 1)
             cut = p->cut[d];
-        }
-        out->box.off[d] = cut->start;
-        out->box.len[d] = cut->len;
-        out->where += cut->place;
-        out->chunk += cut->chunk;
-        out->my_box += cut->my_run * step;
+        out->off[d] = cut->start;
+        out->len[d] = cut->len;
+        my_box += cut->my_run * step;
         step *= p->nrun[d];
+        left = rest;
     }
+    return my_box;
 }
 
 size_t rsi_pieces_my_box(const rsi_pieces *p, const rsd_box *box)

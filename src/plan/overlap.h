@@ -46,8 +46,8 @@ typedef struct rsi_pieces {
 /* `mem` holds what it makes and must outlive it. */
 rsd_err rsi_pieces_make(rsi_pieces *pieces, const rsd_layout *mine, const rsd_layout *other,
                         int32_t rank, rsi_arena *mem, rsd_error *err);
-/* Everything about piece i < n. */
-void rsi_pieces_get(const rsi_pieces *pieces, size_t i, rsi_piece *out);
+/* The box of piece i < n; returns which of my boxes it lies in. */
+size_t rsi_pieces_get(const rsi_pieces *pieces, size_t i, rsd_box *out);
 /* Which of my boxes holds a box that lies in one of them. */
 size_t rsi_pieces_my_box(const rsi_pieces *pieces, const rsd_box *box);
 /* The number of the chunk at mesh coordinates: what pieces of it have as `chunk`. */

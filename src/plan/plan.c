@@ -30,21 +30,15 @@ void rsi_plan_move(const rsd_plan *plan, rsi_entry entry, int32_t peer, bool sen
 {
     const rsi_class  *c = plan->class[plan->class_of[entry.tensor]];
     const rsi_pieces *pieces = sends ? &c->send : &c->recv;
-    rsi_piece         piece;
+    int64_t           my_box = (int64_t)rsi_pieces_get(pieces, entry.piece, &out->box);
 
-    rsi_pieces_get(pieces, entry.piece, &piece);
     out->tensor = entry.tensor;
     out->from = sends ? plan->rank : peer;
     out->to = sends ? peer : plan->rank;
-    out->from_box = sends ? (int64_t)piece.my_box : -1;
-    out->to_box = sends ? -1 : (int64_t)piece.my_box;
+    out->from_box = sends ? my_box : -1;
+    out->to_box = sends ? -1 : my_box;
     if (peer == plan->rank)
-        out->from_box = (int64_t)rsi_pieces_my_box(&c->send, &piece.box);
-    out->box.ndim = piece.box.ndim;
-    for (int d = 0; d < piece.box.ndim; d++) {
-        out->box.off[d] = piece.box.off[d];
-        out->box.len[d] = piece.box.len[d];
-    }
+        out->from_box = (int64_t)rsi_pieces_my_box(&c->send, &out->box);
     out->reduce = c->reduce;
     out->share = c->share;
 }

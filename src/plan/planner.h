@@ -13,6 +13,7 @@
 #include "plan/side.h"
 
 typedef struct rsi_class {
+    uint64_t   key[2]; /* hashes of the two layouts */
     rsi_side   src, dst;
     rsi_pieces send; /* my part of src, cut along dst */
     rsi_pieces recv; /* my part of dst, cut along src */
@@ -49,6 +50,8 @@ struct rsd_plan {
     rsi_arena      mem;
 };
 
+/* Fills peers, rows and stats from the classes. */
+rsd_err rsi_plan_rows(rsd_plan *plan, rsd_error *err);
 /* What an entry stands for. `sends`: it is in a send row, else in a receive row or local. */
 void rsi_plan_move(const rsd_plan *plan, rsi_entry entry, int32_t peer, bool sends, rsd_move *out);
 

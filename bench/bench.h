@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The benchmark harness. A case measures itself against the ideal of this machine (memcpy, mmap,
+ * cp, dd) and against a peer in the same run: contenders take turns, medians are compared. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct bench_result {
+    double      value;
+    const char *unit;       /* "s", "ms", "us", "GB/s" or "x" */
+    double      ideal;      /* same unit; 0: there is none */
+    double      of_ideal;   /* 1: as good as the ideal, whatever the unit */
+    double      peer_value; /* 0: the peer is missing */
+    double      vs_peer;    /* > 1: ours is better */
+    char        note[160];  /* for people */
+} bench_result;
+
+typedef struct bench_case {
+    const char *name; /* "load.reshard@torch": behind the @ stands the peer */
+    /* False, with the reason in out->note: it could not be run. It runs in a process of its own. */
+    bool (*run)(bench_result *out);
+} bench_case;
+
+extern const bench_case plan_cases[], copy_cases[]; /* each ends with a NULL name */
+
+/* One contender: does the work once. */
+typedef void (*bench_work)(void *arg);
+
+/* Runs the contenders in turns, `rounds` times each (at least 5) after one round that does not
+ * count. seconds[i] becomes the median of contender i; ratio[i] the median of (its time / the first
+ * one's time in the same round). */
+void   bench_turns(int n, const bench_work *work, void *const *arg, int rounds, double *seconds,
+                   double *ratio);
+double bench_now(void); /* seconds */
+/* Memory that has been written to once; the process ends if there is none. */
+void *bench_memory(size_t bytes);
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Strided copies on one core, as a part of memcpy's speed for as many bytes in the same run. */
+#include "bench.h"
+#include "plan/copy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SOURCE ((size_t)256 << 20)
+
+typedef struct copying {
+    unsigned char *from, *to;
+    size_t         bytes; /* that are moved */
+    rsi_loops      loops;
+} copying;
+
+static void ours(void *arg)
+{
+    const copying *c = arg;
+
+    rsi_copy(&c->loops, c->to, c->from);
+}
+
+static void plain_memcpy(void *arg)
+{
+    const copying *c = arg;
+
+    memcpy(c->to, c->from, c->bytes);
+}
+
+/* `runs` runs of `run` bytes with `pitch` between their starts, into a packed target. */
+static bool rows(int64_t run, int64_t pitch, bench_result *out)
+{
+    int64_t          len[] = { (int64_t)SOURCE / pitch, run }, from[] = { pitch, 1 };
+    copying          c = { .bytes = (size_t)(len[0] * run) };
+    const bench_work work[] = { plain_memcpy, ours };
+    void *const      arg[] = { &c, &c };
+    double           seconds[2], ratio[2];
+
+    c.from = bench_memory(SOURCE);
+    c.to = bench_memory(c.bytes);
+    rsi_loops_make(&c.loops, 2, len, 1, NULL, from);
+    bench_turns(2, work, arg, 15, seconds, ratio);
+    out->unit = "GB/s";
+    out->value = (double)c.bytes / seconds[1] / 1e9;
+    out->ideal = (double)c.bytes / seconds[0] / 1e9;
+    out->of_ideal = 1 / ratio[1];
+    snprintf(out->note, sizeof(out->note), "runs of %d bytes, every %d; ideal: memcpy", (int)run,
+             (int)pitch);
+    free(c.from);
+    free(c.to);
+    return true;
+}
+
+static bool run4k(bench_result *out)
+{
+    return rows(4096, 4 * 4096, out);
+}
+
+static bool run64(bench_result *out)
+{
+    return rows(64, 4 * 64, out);
+}
+
+/* A transposed matrix: the source's rows are the target's columns. */
+static bool transpose(bench_result *out)
+{
+    enum { N = 4096 };
+    int64_t          len[] = { N, N }, from[] = { 4, 4 * N };
+    copying          c = { .bytes = (size_t)N * N * 4 };
+    const bench_work work[] = { plain_memcpy, ours };
+    void *const      arg[] = { &c, &c };
+    double           seconds[2], ratio[2];
+
+    c.from = bench_memory(c.bytes);
+    c.to = bench_memory(c.bytes);
+    rsi_loops_make(&c.loops, 2, len, 4, NULL, from);
+    bench_turns(2, work, arg, 15, seconds, ratio);
+    out->unit = "GB/s";
+    out->value = (double)c.bytes / seconds[1] / 1e9;
+    out->ideal = (double)c.bytes / seconds[0] / 1e9;
+    out->of_ideal = 1 / ratio[1];
+    snprintf(out->note, sizeof(out->note), "float32 [%d, %d] transposed; ideal: memcpy", N, N);
+    free(c.from);
+    free(c.to);
+    return true;
+}
+
+const bench_case copy_cases[] = {
+    { "copy.run4k", run4k },
+    { "copy.run64", run64 },
+    { "copy.transpose", transpose },
+    { 0 },
+};
