@@ -11,15 +11,16 @@
  *
  * Rules that hold for every function:
  *  result     Returns rsd_err; RSD_OK is 0, so `if (rc)` reads "it failed".
- *  outputs    Written only on success, after the inputs; `rsd_error *err` is always last and may be
- * NULL. ownership  _create and _parse give an object; the one matching _free takes it back and
- * accepts NULL. Every other pointer is borrowed and lives as long as what it came from. A layout
- * keeps its mesh and a plan its layouts, so those may be freed as soon as they have been used.
+ *  outputs    Written only on success, after the inputs; `rsd_error *err` is always last and may
+ *             be NULL.
+ *  ownership  _create and _parse give an object; the one matching _free takes it back and accepts
+ *             NULL. Every other pointer is borrowed and lives as long as what it came from.
+ *             A layout keeps its mesh and a plan its layouts, so those may be freed after use.
  *  ranks      [collective] every rank of the comm calls it in the same order and gets the same
- * code; err->rank names the first rank that failed. [local] never communicates. threads    mesh,
- * layout, rules and plan may be shared by threads; freeing is for the last user. text Functions
- * that write text fill `buf` like snprintf: at most `cap` bytes with the final NUL, and they return
- * the length the whole text has.
+ *             code; err->rank names the first rank that failed. [local] never communicates.
+ *  threads    mesh, layout, rules and plan may be shared by threads; the last user frees them.
+ *  text       Functions that write text fill `buf` like snprintf: at most `cap` bytes with the
+ *             final NUL, and they return the length that the whole text has.
  */
 #ifndef RESHARD_H
 #define RESHARD_H
@@ -200,7 +201,8 @@ typedef struct rsd_layout rsd_layout;
  * axis, as FSDP2 with tensor parallelism does. [local] */
 RSD_API rsd_err rsd_layout_create(const rsd_mesh *mesh, const rsd_placement *place, rsd_dtype dtype,
                                   int ndim, const int64_t *shape, rsd_layout **out, rsd_error *err);
-/* ChunkShardingSpec: the rank at place i of `ranks` gets chunk i of dimension `dim`. [local] */
+/* ChunkShardingSpec: the rank at place i of `ranks` gets chunk i of dimension `dim`, which may be
+ * negative as above. [local] */
 RSD_API rsd_err rsd_layout_create_chunked(int32_t dim, size_t n, const int32_t *ranks,
                                           rsd_dtype dtype, int ndim, const int64_t *shape,
                                           rsd_layout **out, rsd_error *err);
@@ -211,7 +213,8 @@ RSD_API rsd_err rsd_layout_create_boxes(rsd_dtype dtype, int ndim, const int64_t
                                         const int32_t *owner, const rsd_box *box, rsd_layout **out,
                                         rsd_error *err);
 /* Ranges of the flattened tensor (ZeRO, FSDP1): rank owner[i] holds `count[i]` elements from
- * `start[i]` on, as one piece of memory. A range becomes at most 2 * ndim - 1 boxes. [local] */
+ * `start[i]` on, as one piece of memory. They must tile the tensor; equal ranges on different ranks
+ * are replicas. A range becomes at most 2 * ndim - 1 boxes. [local] */
 RSD_API rsd_err rsd_layout_create_ranges(rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
                                          const int32_t *owner, const int64_t *start,
                                          const int64_t *count, rsd_layout **out, rsd_error *err);
@@ -225,7 +228,7 @@ RSD_API void    rsd_layout_free(rsd_layout *layout);
 RSD_API rsd_dtype rsd_layout_dtype(const rsd_layout *layout);
 /* The number of dimensions; `shape`, if not NULL, gets as many sizes. */
 RSD_API int rsd_layout_shape(const rsd_layout *layout, int64_t *shape);
-/* One more than the highest rank that the layout names. */
+/* One more than the highest rank in the mesh, or that holds a box of the table. */
 RSD_API int32_t rsd_layout_world(const rsd_layout *layout);
 /* How many boxes `rank` holds, and the first `cap` of them: in row-major order of the mesh formula,
  * or as they were given. None for a rank with an empty shard or outside the mesh. */
@@ -291,7 +294,7 @@ typedef struct rsd_move {
     int64_t    to_box;   /* and of rank `to`; -1 for a peer's, which the peer's own plan tells */
     rsd_box    box;      /* in the whole tensor's coordinates */
     rsd_reduce reduce;   /* 0: a copy; else one of several contributions to be combined */
-    int64_t share; /* the target is Partial(sum) on this many ranks: store value / share; else 1 */
+    int64_t    share; /* the target is Partial(sum) on so many ranks: store value / share; or 1 */
 } rsd_move;
 
 typedef struct rsd_plan_stats {
@@ -306,7 +309,9 @@ typedef struct rsd_plan_stats {
  * dst[i]. The meshes, the number of ranks and the ranks may all differ. Where several ranks hold
  * the bytes, a rank takes its own first, else one that every rank computes alone: each element
  * reaches each of its new owners exactly once, or, from a Partial layout, once from each
- * contributor. [local] */
+ * contributor. A Partial target takes the same Partial placements as they are, or values: sum
+ * (floating types only) shares them out, avg, min and max repeat them, product is refused. A rank
+ * that is in no layout has an empty plan. [local] */
 RSD_API rsd_err rsd_plan_create(size_t n, const rsd_layout *const *src,
                                 const rsd_layout *const *dst, int32_t rank, rsd_plan **out,
                                 rsd_error *err);

@@ -40,6 +40,29 @@ static bool same_parts(const rsd_layout *src, const rsd_layout *dst)
     return true;
 }
 
+static bool is_floating(rsd_dtype dtype)
+{
+    return dtype >= RSD_F16; /* integers and bool come first */
+}
+
+/* What a Partial target can be made of: of contributions only themselves; of values v, for sum v /
+ * n on each of n ranks (so not of integers), for avg, min and max v; nothing that n ranks hold
+ * alike has v as its product. */
+static rsd_err check_partial(const rsd_layout *src, const rsd_layout *dst, rsd_error *err)
+{
+    int64_t ways = rsi_layout_ways(dst, RSD_PARTIAL);
+
+    if (src->reduce && dst->reduce)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "partial to another partial layout: go through replicate or shard");
+    if (dst->reduce == RSD_PRODUCT && ways > 1)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "a value can't be made partial(product)");
+    if (dst->reduce == RSD_SUM && ways > 1 && !is_floating(dst->dtype))
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "%s can't be divided into partial(sum)",
+                        rsd_dtype_name(dst->dtype));
+    return RSD_OK;
+}
+
 /* A source that need not cover the tensor must still have all that I want of it. */
 static rsd_err check_cover(const rsi_class *c, rsd_error *err)
 {
@@ -65,13 +88,13 @@ static rsd_err fill_class(rsi_class *c, const rsd_layout *src, const rsd_layout 
     rsd_err rc;
 
     c->matched = src->reduce && dst->reduce && same_parts(src, dst);
-    if (src->reduce && dst->reduce && !c->matched)
-        return rsi_fail(err, RSD_E_UNSUPPORTED,
-                        "partial to another partial layout: go through replicate or shard");
-    c->reduce = c->matched ? 0 : src->reduce;
-    c->share = dst->reduce == RSD_SUM && !src->reduce ? rsi_layout_ways(dst, RSD_PARTIAL) : 1;
+    rc = c->matched ? RSD_OK : check_partial(src, dst, err);
+    if (rc)
+        return rc;
+    c->share = dst->reduce == RSD_SUM && !c->matched ? rsi_layout_ways(dst, RSD_PARTIAL) : 1;
     rsi_side_make(&c->src, src, rank, true);
     rsi_side_make(&c->dst, dst, rank, c->matched);
+    c->reduce = c->matched || c->src.parts.count == 1 ? 0 : src->reduce;
     rc = rsi_pieces_make(&c->send, src, dst, rank, mem, err);
     if (!rc)
         rc = rsi_pieces_make(&c->recv, dst, src, rank, mem, err);

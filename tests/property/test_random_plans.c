@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,22 +40,22 @@ static struct {
     moves       view;
 } now;
 
-/* Unless `ok`, ends the test and tells the case and what is wrong with it. */
-static void check(bool ok, const char *fmt, ...)
+/* Tells the case and what is wrong with it, and ends the test. */
+static void wrong(const char *fmt, ...)
 {
-    char    what[768];
     va_list args;
 
-    if (ok)
-        return;
-    va_start(args, fmt);
-    vsnprintf(what, sizeof(what), fmt, args);
-    va_end(args);
-    print_error("case %" PRIu64 " of seed %" PRIu64 ": RESHARD_SEED=%" PRIu64 " RESHARD_CASES=1\n",
-                now.number, now.seed, now.seed + now.number);
     random_case_tell(&now.drawn);
-    fail_msg("%s", what);
+    va_start(args, fmt);
+    vprint_error(fmt, args);
+    va_end(args);
+    print_error("\n");
+    fail_msg("case %" PRIu64 " of seed %" PRIu64 ": RESHARD_SEED=%" PRIu64 " RESHARD_CASES=1",
+             now.number, now.seed, now.seed + now.number);
 }
+
+/* A macro for speed: elements are checked one by one, and the text is rarely needed. */
+#define check(ok, ...) ((ok) ? (void)0 : wrong(__VA_ARGS__))
 
 /* ---- the cases ------------------------------------------------------------------------------ */
 
@@ -245,13 +244,13 @@ static void list_moves(const rsd_plan *plan, int32_t rank, moves *list)
 
 static rsd_plan *make_plan(int32_t rank)
 {
-    const rsd_layout *src[CASE_TENSORS], *dst[CASE_TENSORS];
+    const rsd_layout *src[CASE_TENSORS] = { NULL }, *dst[CASE_TENSORS] = { NULL };
     rsd_plan         *plan = NULL;
     rsd_error         err = { 0 };
 
     for (size_t t = 0; t < now.drawn.n; t++) {
-        src[t] = now.side[t][0].layout;
-        dst[t] = now.side[t][1].layout;
+        src[t] = now.drawn.tensor[t].shared[0] ? src[t - 1] : now.side[t][0].layout;
+        dst[t] = now.drawn.tensor[t].shared[1] ? dst[t - 1] : now.side[t][1].layout;
     }
     check(!rsd_plan_create(now.drawn.n, src, dst, rank, &plan, &err), "no plan for rank %d: %s",
           rank, err.msg);

@@ -32,8 +32,7 @@ static void start(oracle *o, int32_t world, int ndim, const int64_t *shape)
     o->held = zeros(world, sizeof(*o->held));
     o->part = zeros(world, sizeof(*o->part));
     o->pos = zeros(world * o->count, sizeof(*o->pos));
-    for (int64_t i = 0; i < world * o->count; i++)
-        o->pos[i] = -1;
+    memset(o->pos, 0xff, sizeof(*o->pos) * (size_t)(world * o->count)); /* all -1 */
 }
 
 void oracle_free(oracle *o)

@@ -47,21 +47,26 @@ static void draw_ranks(rng *state, int32_t *out, size_t n, int among)
     }
 }
 
-static void draw_tensor(rng *state, random_tensor *t)
+static rsd_dtype draw_dtype(rng *state)
 {
-    static const rsd_dtype dtypes[] = { RSD_BOOL, RSD_U8,  RSD_I16, RSD_I32,  RSD_I64,
-                                        RSD_BF16, RSD_F32, RSD_F64, RSD_C128, RSD_F4_E2M1FN_X2 };
-    static const int       ndims[] = { 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5 };
-    int64_t                count = 1;
+    static const rsd_dtype all[] = { RSD_BOOL, RSD_U8,  RSD_I16, RSD_I32,  RSD_I64,
+                                     RSD_BF16, RSD_F32, RSD_F64, RSD_C128, RSD_F4_E2M1FN_X2 };
 
-    memset(t, 0, sizeof(*t));
-    t->dtype = dtypes[draw(state, COUNT(dtypes))];
-    t->whole.ndim = ndims[draw(state, COUNT(ndims))];
-    for (int d = 0; d < t->whole.ndim; d++) {
+    return all[draw(state, COUNT(all))];
+}
+
+static void draw_shape(rng *state, rsd_box *whole)
+{
+    static const int ndims[] = { 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5 };
+    int64_t          count = 1, most;
+
+    whole->ndim = ndims[draw(state, COUNT(ndims))];
+    most = whole->ndim < 3 || chance(state, 20) ? CASE_SIZE : CASE_SIZE / 2;
+    for (int d = 0; d < whole->ndim; d++) {
         int64_t left = CASE_ELEMENTS / count;
 
-        t->whole.len[d] = draw(state, (left < CASE_SIZE ? left : CASE_SIZE) + 1);
-        count *= t->whole.len[d] ? t->whole.len[d] : 1;
+        whole->len[d] = draw(state, (left < most ? left : most) + 1);
+        count *= whole->len[d] ? whole->len[d] : 1;
     }
 }
 
@@ -134,18 +139,24 @@ static void draw_boxes(rng *state, random_layout *l, const rsd_box *whole)
     }
 }
 
+/* Cuts the flattened tensor from its end on; some ranges go to two ranks. */
 static void draw_ranges(rng *state, random_layout *l, const rsd_box *whole)
 {
     int64_t end = 1;
-    int     among = 1 + draw(state, CASE_RANKS);
+    int     among = 2 + draw(state, CASE_RANKS - 1);
 
     for (int d = 0; d < whole->ndim; d++)
         end *= whole->len[d];
     for (int left = draw(state, 8); left >= 0; left--) {
-        l->start[l->n] = left ? draw(state, end + 1) : 0;
-        l->count[l->n] = end - l->start[l->n];
-        l->rank[l->n] = draw(state, among);
-        end = l->start[l->n++];
+        int64_t size = left ? draw(state, 2 * end / (left + 1) + 1) : end;
+        size_t  copies = chance(state, 85) ? 1 : 2;
+
+        draw_ranks(state, &l->rank[l->n], copies, among);
+        for (; copies > 0; copies--) {
+            l->start[l->n] = end - size;
+            l->count[l->n++] = size;
+        }
+        end -= size;
     }
 }
 
@@ -158,15 +169,20 @@ static void shuffle_pieces(rng *state, random_layout *l)
         rsd_box box = l->box[a];
         int64_t start = l->start[a], count = l->count[a];
 
-        l->rank[a] = l->rank[b], l->rank[b] = rank;
-        l->box[a] = l->box[b], l->box[b] = box;
-        l->start[a] = l->start[b], l->start[b] = start;
-        l->count[a] = l->count[b], l->count[b] = count;
+        l->rank[a] = l->rank[b];
+        l->rank[b] = rank;
+        l->box[a] = l->box[b];
+        l->box[b] = box;
+        l->start[a] = l->start[b];
+        l->start[b] = start;
+        l->count[a] = l->count[b];
+        l->count[b] = count;
     }
 }
 
 static void draw_layout(rng *state, random_layout *l, const rsd_box *whole, rsd_reduce partial)
 {
+    memset(l, 0, sizeof(*l));
     l->kind = partial || chance(state, 40) ? MESH : (layout_kind)draw(state, LAYOUT_KINDS);
     if (l->kind == CHUNKED && !whole->ndim)
         l->kind = MESH;
@@ -190,6 +206,38 @@ static rsd_reduce draw_reduce(rng *state, int n)
     return all[draw(state, n)];
 }
 
+/* `twin`, if not NULL, is a tensor that this one is to have much in common with. */
+static void draw_tensor(rng *state, random_tensor *t, const random_tensor *twin,
+                        const bool partial[2])
+{
+    rsd_reduce before = partial[0] ? draw_reduce(state, 5) : (rsd_reduce)0;
+    /* A value can't be cut into factors, so no target is Partial(product). */
+    rsd_reduce after = partial[1] ? draw_reduce(state, 4) : (rsd_reduce)0;
+
+    memset(t, 0, sizeof(*t));
+    if (twin) {
+        *t = *twin;
+        t->shared[0] = t->shared[1] = chance(state, 50);
+    } else {
+        draw_shape(state, &t->whole);
+        draw_layout(state, &t->layout[0], &t->whole, before);
+    }
+    if (!twin || chance(state, 50)) {
+        draw_layout(state, &t->layout[1], &t->whole, after);
+        t->shared[1] = false;
+    }
+    if (!twin || chance(state, 30)) {
+        t->dtype = draw_dtype(state);
+        t->shared[0] = t->shared[1] = false;
+    }
+    if (!twin && chance(state, 5) && !before && !after)
+        t->layout[1] = t->layout[0];
+    if (partial[1] && t->dtype < RSD_F16) {
+        t->dtype = RSD_F32; /* integers can't be shared out to Partial(sum) */
+        t->shared[0] = t->shared[1] = false;
+    }
+}
+
 void random_case_draw(random_case *c, uint64_t seed)
 {
     rng state = seed;
@@ -199,16 +247,9 @@ void random_case_draw(random_case *c, uint64_t seed)
     c->partial[1] = dice >= 20 && dice < 30;
     c->n = (size_t)(chance(&state, 40) ? 1 : 1 + draw(&state, CASE_TENSORS));
     for (size_t i = 0; i < c->n; i++) {
-        random_tensor *t = &c->tensor[i];
+        const random_tensor *twin = i && chance(&state, 30) ? &c->tensor[i - 1] : NULL;
 
-        draw_tensor(&state, t);
-        draw_layout(&state, &t->layout[0], &t->whole,
-                    c->partial[0] ? draw_reduce(&state, 5) : (rsd_reduce)0);
-        /* A value can't be cut into factors, so no target is Partial(product). */
-        draw_layout(&state, &t->layout[1], &t->whole,
-                    c->partial[1] ? draw_reduce(&state, 4) : (rsd_reduce)0);
-        if (chance(&state, 5) && !c->partial[0] && !c->partial[1])
-            t->layout[1] = t->layout[0];
+        draw_tensor(&state, &c->tensor[i], twin, c->partial);
     }
 }
 

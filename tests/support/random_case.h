@@ -41,6 +41,7 @@ typedef struct random_tensor {
     rsd_dtype     dtype;
     rsd_box       whole;
     random_layout layout[2]; /* before, after */
+    bool shared[2]; /* equals that of the tensor before; plans are to get the same object */
 } random_tensor;
 
 typedef struct random_case {

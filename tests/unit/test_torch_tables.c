@@ -196,10 +196,12 @@ static void lone_strided_shard_interleaves_rows(void **state)
     const int64_t       sizes[] = { 2, 0 }, n = 8;
     rsd_layout         *layout = lay_out(sizes, NULL, strided, replicate, 1, &n);
     rsd_local           local;
+    rsd_box             first;
 
     (void)state;
     for (int32_t i = 0; i < 4; i++) { /* box i / 2 of rank i % 2 */
-        assert_int_equal(rsd_layout_boxes(layout, i % 2, NULL, 0), 2);
+        assert_int_equal(rsd_layout_boxes(layout, i % 2, &first, 1), 2);
+        assert_int_equal(first.off[0], 2 * (i % 2));
         assert_int_equal(rsd_layout_local(layout, i % 2, (size_t)i / 2, &local, NULL), RSD_OK);
         assert_int_equal(local.box.off[0], 2 * i);
         assert_int_equal(local.box.len[0], 2);
@@ -315,7 +317,6 @@ static void chunk_goes_to_the_rank_at_its_place(void **state)
     assert_block(layout, 0, 3, 3, 0, 2);
     assert_block(layout, 3, 6, 3, 0, 2);
     assert_block(layout, 1, 9, 1, 0, 2);
-    assert_int_equal(rsd_layout_world(layout), 4);
     rsd_layout_free(layout);
 }
 
@@ -326,7 +327,6 @@ static void chunk_beyond_the_end_is_empty(void **state)
 
     (void)state;
     assert_int_equal(rsd_layout_boxes(layout, 2, NULL, 0), 0);
-    assert_int_equal(rsd_layout_bytes(layout, 2), 0);
     assert_int_equal(rsd_layout_bytes(layout, 0), 4);
     rsd_layout_free(layout);
 }
