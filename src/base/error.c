@@ -109,6 +109,7 @@ rsd_err rsi_while(rsd_error *err, rsd_err code, const char *fmt, ...)
     vsnprintf(where, sizeof(where), fmt, args);
     va_end(args);
     memcpy(what, err->msg, sizeof(what));
+    err->code = (int32_t)code;
     want = snprintf(err->msg, sizeof(err->msg), "%s: %s", where, what);
     finish(err->msg, sizeof(err->msg), want >= (int)sizeof(err->msg));
     return code;

@@ -19,8 +19,8 @@ rsd_err rsi_fail(rsd_error *err, rsd_err code, const char *fmt, ...) RSI_PRINTF(
 /* The same for a system call that set `sys_errno`; its reason is added after a colon. */
 rsd_err rsi_fail_errno(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, ...)
     RSI_PRINTF(4, 5);
-/* Puts "<context>: " in front of the message of an error that was reported already; returns `code`.
- */
+/* Puts "<context>: " in front of the message of an error that was reported already. `code` is
+ * usually the error's own, and replaces it if not; it is returned. */
 rsd_err rsi_while(rsd_error *err, rsd_err code, const char *fmt, ...) RSI_PRINTF(3, 4);
 
 #endif

@@ -20,12 +20,13 @@ struct rsi_pool {
 rsd_err rsi_pool_create(size_t limit, size_t buffer_bytes, rsi_pool **out, rsd_error *err)
 {
     size_t    most = buffer_bytes ? limit / buffer_bytes : 0;
-    rsi_pool *pool;
+    rsi_pool *pool = NULL;
 
     if (most == 0)
         return rsi_fail(err, RSD_E_INVALID, "a pool of %zu bytes has no room for a buffer of %zu",
                         limit, buffer_bytes);
-    pool = rsi_calloc(1, sizeof(*pool) + most * sizeof(pool->free[0]));
+    if (most <= (SIZE_MAX - sizeof(*pool)) / sizeof(pool->free[0]))
+        pool = rsi_calloc(1, sizeof(*pool) + most * sizeof(pool->free[0]));
     if (!pool)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a pool of %zu buffers", most);
     pthread_mutex_init(&pool->lock, NULL);

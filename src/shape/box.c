@@ -56,9 +56,13 @@ size_t rsd_box_text(const rsd_box *box, char *buf, size_t cap)
     rsi_text text = rsi_text_begin(buf, cap);
 
     rsi_text_add(&text, "[");
-    for (int d = 0; d < box->ndim && d < RSD_MAX_NDIM; d++)
-        rsi_text_add(&text, "%s%" PRId64 ":%" PRId64, d ? ", " : "", box->off[d],
-                     box->off[d] + box->len[d]);
+    for (int d = 0; d < box->ndim && d < RSD_MAX_NDIM; d++) {
+        int64_t end;
+
+        if (!rsi_add(box->off[d], box->len[d], &end))
+            end = INT64_MAX; /* a box that nobody has checked yet */
+        rsi_text_add(&text, "%s%" PRId64 ":%" PRId64, d ? ", " : "", box->off[d], end);
+    }
     rsi_text_add(&text, "]");
     return text.len;
 }

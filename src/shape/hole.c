@@ -106,6 +106,9 @@ rsd_err rsi_refuse_hole(const rsi_boxes *boxes, const int64_t *shape, rsd_error 
     }
     rsi_free(live);
     rsi_free(edges);
+    if (!live || !edges)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to find the hole that %zu boxes leave",
+                        boxes->n);
     return rsi_fail(err, RSD_E_INVALID,
                     "the boxes leave a hole: nobody holds element [%s]; they cover %" PRId64
                     " of %" PRId64 " elements",

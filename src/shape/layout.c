@@ -49,17 +49,15 @@ static rsd_err new_layout(rsd_dtype dtype, int ndim, const int64_t *shape, rsd_l
     return RSD_OK;
 }
 
+/* Of what equal meshes have in common, however they keep their ranks: shape, first and highest
+ * rank. */
 static uint64_t hash_mesh(const rsd_mesh *mesh)
 {
-    int64_t  key[3 + 2 * RSD_MAX_NDIM] = { mesh->ndim, mesh->base, mesh->size };
-    uint64_t hash;
+    int64_t key[4 + RSD_MAX_NDIM] = { mesh->ndim, mesh->size, mesh->world };
 
-    memcpy(key + 3, mesh->shape, sizeof(mesh->shape));
-    memcpy(key + 3 + RSD_MAX_NDIM, mesh->stride, sizeof(mesh->stride));
-    hash = rsi_hash(key, sizeof(key));
-    if (mesh->ranks)
-        hash ^= rsi_hash(mesh->ranks, (size_t)mesh->size * sizeof(mesh->ranks[0]));
-    return hash;
+    key[3] = rsi_mesh_at(mesh, mesh->base);
+    memcpy(key + 4, mesh->shape, sizeof(mesh->shape));
+    return rsi_hash(key, sizeof(key));
 }
 
 static uint64_t hash_table(const rsi_table *table)
@@ -239,6 +237,8 @@ rsd_err rsd_layout_create_part(rsd_dtype dtype, int ndim, const int64_t *shape, 
 
     if (!out || (n > 0 && !box))
         return rsi_fail(err, RSD_E_INVALID, "a part of %zu boxes needs the boxes", n);
+    if (rank < 0 || rank == INT32_MAX)
+        return rsi_fail(err, RSD_E_INVALID, "a part can't belong to the rank %" PRId32, rank);
     given = rsi_calloc(n, sizeof(given[0]));
     if (!given)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a part of %zu boxes", n);
@@ -273,8 +273,12 @@ static int64_t cut_range(int ndim, const int64_t *shape, int64_t at, int64_t end
     return rows * row[d];
 }
 
-static rsd_err check_range(size_t i, int64_t start, int64_t count, int64_t elems, rsd_error *err)
+static rsd_err check_range(size_t i, int32_t owner, int64_t start, int64_t count, int64_t elems,
+                           rsd_error *err)
 {
+    if (owner < 0 || owner == INT32_MAX)
+        return rsi_fail(err, RSD_E_INVALID, "range %zu can't belong to the rank %" PRId32, i,
+                        owner);
     if (start < 0 || count < 0 || start > elems || count > elems - start)
         return rsi_fail(err, RSD_E_INVALID,
                         "range %zu of %" PRId64 " elements from %" PRId64
@@ -303,7 +307,7 @@ rsd_err rsd_layout_create_ranges(rsd_dtype dtype, int ndim, const int64_t *shape
     for (size_t i = 0; i < n && !rc; i++) {
         int64_t at = start[i];
 
-        rc = check_range(i, start[i], count[i], elems, err);
+        rc = check_range(i, owner[i], start[i], count[i], elems, err);
         while (!rc && at < start[i] + count[i]) {
             given[boxes].owner = owner[i];
             at += cut_range(ndim, shape, at, start[i] + count[i], &given[boxes++].box);

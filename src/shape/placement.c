@@ -26,6 +26,8 @@ static cut cut_of(int64_t n, const rsi_level *level)
 {
     cut c = { .ways = level->ways, .block = rsi_ceil_div(n, level->split) };
 
+    if (c.ways == 1 || c.block == 1) /* the first rank gets all: one block, not n that touch */
+        c = (cut){ .ways = 1, .block = n };
     c.full = c.block ? n / c.block : 0;
     c.rest = n - c.full * c.block;
     return c;

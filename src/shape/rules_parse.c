@@ -31,6 +31,9 @@ static rsd_err expected(const parser *p, const char *what)
     size_t len = word_len(p->at, "");
     int    column = (int)(p->at - p->line_start) + 1;
 
+    if (*p->at == ' ' || *p->at == '\t')
+        return rsi_fail(p->err, RSD_E_INVALID, "line %d, column %d: expected %s, found a space",
+                        p->line, column, what);
     if (len == 0)
         return rsi_fail(p->err, RSD_E_INVALID,
                         "line %d, column %d: expected %s, found the end of the %s", p->line, column,
@@ -95,8 +98,8 @@ static rsd_err take_char(parser *p, char c, const char *what)
     return RSD_OK;
 }
 
-/* "3,1,2" or "0-3,8-11" behind "ranks=". */
-static rsd_err take_ranks(parser *p, int32_t **out, size_t *n)
+/* "3,1,2" or "0-3,8-11" behind "ranks=", not more than `most`. */
+static rsd_err take_ranks(parser *p, int64_t most, int32_t **out, size_t *n)
 {
     int32_t *ranks = NULL;
     size_t   cap = 0;
@@ -112,6 +115,11 @@ static rsd_err take_ranks(parser *p, int32_t **out, size_t *n)
             rc = take_number(p, first, INT32_MAX - 1, "a rank not below the first of its range",
                              &last);
         }
+        if (!rc && last - first >= most - (int64_t)*n)
+            rc = rsi_fail(p->err, RSD_E_INVALID,
+                          "line %d, column %d: the mesh has %" PRId64
+                          " places, more ranks are listed",
+                          p->line, (int)(p->at - p->line_start) + 1, most);
         for (int64_t r = first; !rc && r <= last; r++) {
             if (*n == cap) {
                 int32_t *more = rsi_realloc(ranks, cap ? 2 * cap : 16, sizeof(ranks[0]));
@@ -135,48 +143,67 @@ static rsd_err take_ranks(parser *p, int32_t **out, size_t *n)
     return rc;
 }
 
-/* "dp=2 tp=4 ranks=..." behind the word "mesh". */
+/* A mesh while its line is being read. */
+typedef struct mesh_line {
+    int64_t     shape[RSD_MAX_NDIM], size;
+    const char *name[RSD_MAX_NDIM];
+    int         naxes;
+    int32_t    *ranks;
+    size_t      nranks;
+} mesh_line;
+
+/* "dp=2" or "ranks=0,1" */
+static rsd_err take_mesh_word(parser *p, mesh_line *m)
+{
+    size_t  len = word_len(p->at, "=");
+    bool    is_ranks = len == 5 && strncmp(p->at, "ranks", 5) == 0;
+    rsd_err rc;
+
+    if (m->ranks)
+        return expected(p, "the end of the line behind the ranks");
+    if (len == 0 || p->at[len] != '=')
+        return expected(p, "AXIS=SIZE");
+    if (!is_ranks && m->naxes == RSD_MAX_NDIM)
+        return expected(p, "no more than 8 axes");
+    if (!is_ranks) {
+        m->name[m->naxes] = rsi_arena_text(&p->rules->mem, p->at, len);
+        if (!m->name[m->naxes])
+            return rsi_fail(p->err, RSD_E_NOMEM, "no memory for the rules");
+    }
+    p->at += len + 1;
+    if (is_ranks)
+        rc = take_ranks(p, m->size, &m->ranks, &m->nranks);
+    else
+        rc = take_number(p, 1, INT32_MAX - 1, "a size of at least 1", &m->shape[m->naxes]);
+    if (!rc && word_len(p->at, "") > 0)
+        rc = expected(p, "a space behind the size");
+    if (!rc && !is_ranks &&
+        (!rsi_mul(m->size, m->shape[m->naxes++], &m->size) || m->size >= INT32_MAX))
+        rc = rsi_fail(p->err, RSD_E_INVALID, "line %d: a mesh can't have more than %d ranks",
+                      p->line, INT32_MAX - 1);
+    return rc;
+}
+
+/* "dp=2 tp=4 ranks=..." behind the word "mesh". Without axes it is one rank. */
 static rsd_err take_mesh(parser *p)
 {
-    int64_t     shape[RSD_MAX_NDIM], size = 1;
-    const char *names[RSD_MAX_NDIM];
-    int32_t    *ranks = NULL;
-    size_t      nranks = 0;
-    int         n = 0, line = p->line, column = (int)(p->at - p->line_start) + 1;
-    rsd_err     rc = RSD_OK;
+    mesh_line m = { .size = 1 };
+    int       line = p->line, column = (int)(p->at - p->line_start) + 1;
+    rsd_err   rc = RSD_OK;
 
     p->at += strlen("mesh");
-    for (skip_blank(p); !at_end(p) && !rc; skip_blank(p)) {
-        size_t len = word_len(p->at, "=");
-        bool   is_ranks = len == 5 && strncmp(p->at, "ranks", 5) == 0;
-
-        if (len == 0 || p->at[len] != '=' || ranks)
-            rc = expected(p, ranks ? "the end of the line behind the ranks" : "AXIS=SIZE");
-        else if (!is_ranks && n == RSD_MAX_NDIM)
-            rc = expected(p, "no more than 8 axes");
-        else if (!is_ranks && !(names[n] = rsi_arena_text(&p->rules->mem, p->at, len)))
-            rc = rsi_fail(p->err, RSD_E_NOMEM, "no memory for the rules");
-        if (rc)
-            break;
-        p->at += len + 1;
-        if (is_ranks)
-            rc = take_ranks(p, &ranks, &nranks);
-        else
-            rc = take_number(p, 1, INT32_MAX - 1, "a size of at least 1", &shape[n++]);
-        if (!rc && word_len(p->at, "") > 0)
-            rc = expected(p, "a space behind the size");
-    }
-    if (!rc && n == 0)
-        rc = expected(p, "AXIS=SIZE");
-    if (!rc && ranks && (!rsi_product(n, shape, 1, &size) || size != (int64_t)nranks))
+    for (skip_blank(p); !at_end(p) && !rc; skip_blank(p))
+        rc = take_mesh_word(p, &m);
+    if (!rc && m.ranks && m.size != (int64_t)m.nranks)
         rc = rsi_fail(p->err, RSD_E_INVALID,
                       "line %d, column %d: the mesh has %" PRId64 " places but %zu ranks", line,
-                      column, size, nranks);
-    else if (!rc) {
-        rc = rsd_mesh_create(n, shape, names, ranks, &p->rules->mesh, p->err);
-        rc = rc ? rsi_while(p->err, rc, "line %d, column %d", line, column) : RSD_OK;
+                      column, m.size, m.nranks);
+    if (!rc) {
+        rc = rsd_mesh_create(m.naxes, m.shape, m.name, m.ranks, &p->rules->mesh, p->err);
+        if (rc)
+            rsi_while(p->err, rc, "line %d, column %d", line, column);
     }
-    rsi_free(ranks);
+    rsi_free(m.ranks);
     return rc;
 }
 
@@ -363,7 +390,7 @@ static rsd_err take_rule(parser *p)
     for (skip_blank(p); !at_end(p) || !some; skip_blank(p)) {
         rsd_err rc;
 
-        if (some && word_len(p->at, "") == 2 && strncmp(p->at, "on", 2) == 0) {
+        if (word_len(p->at, "") == 2 && strncmp(p->at, "on", 2) == 0) {
             p->at += 2;
             rc = take_on(p, rule);
         } else {
