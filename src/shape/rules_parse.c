@@ -150,6 +150,7 @@ typedef struct mesh_line {
     int         naxes;
     int32_t    *ranks;
     size_t      nranks;
+    int         line, column; /* where it starts */
 } mesh_line;
 
 /* "dp=2" or "ranks=0,1" */
@@ -179,16 +180,16 @@ static rsd_err take_mesh_word(parser *p, mesh_line *m)
         rc = expected(p, "a space behind the size");
     if (!rc && !is_ranks &&
         (!rsi_mul(m->size, m->shape[m->naxes++], &m->size) || m->size >= INT32_MAX))
-        rc = rsi_fail(p->err, RSD_E_INVALID, "line %d: a mesh can't have more than %d ranks",
-                      p->line, INT32_MAX - 1);
+        rc = rsi_fail(p->err, RSD_E_INVALID,
+                      "line %d, column %d: a mesh can't have more than %d ranks", m->line,
+                      m->column, INT32_MAX - 1);
     return rc;
 }
 
 /* "dp=2 tp=4 ranks=..." behind the word "mesh". Without axes it is one rank. */
 static rsd_err take_mesh(parser *p)
 {
-    mesh_line m = { .size = 1 };
-    int       line = p->line, column = (int)(p->at - p->line_start) + 1;
+    mesh_line m = { .size = 1, .line = p->line, .column = (int)(p->at - p->line_start) + 1 };
     rsd_err   rc = RSD_OK;
 
     p->at += strlen("mesh");
@@ -196,12 +197,12 @@ static rsd_err take_mesh(parser *p)
         rc = take_mesh_word(p, &m);
     if (!rc && m.ranks && m.size != (int64_t)m.nranks)
         rc = rsi_fail(p->err, RSD_E_INVALID,
-                      "line %d, column %d: the mesh has %" PRId64 " places but %zu ranks", line,
-                      column, m.size, m.nranks);
+                      "line %d, column %d: the mesh has %" PRId64 " places but %zu ranks", m.line,
+                      m.column, m.size, m.nranks);
     if (!rc) {
         rc = rsd_mesh_create(m.naxes, m.shape, m.name, m.ranks, &p->rules->mesh, p->err);
         if (rc)
-            rsi_while(p->err, rc, "line %d, column %d", line, column);
+            rsi_while(p->err, rc, "line %d, column %d", m.line, m.column);
     }
     rsi_free(m.ranks);
     return rc;

@@ -122,7 +122,7 @@ static void bad_lists_of_ranks_are_refused(void **state)
         { "mesh a=2 ranks=0-99999999; * replicate",
           "line 1, column 26: the mesh has 2 places, more ranks are listed" },
         { "mesh a=2147483646 b=2147483646 ranks=0,1,2",
-          "line 1: a mesh can't have more than 2147483646 ranks" },
+          "line 1, column 1: a mesh can't have more than 2147483646 ranks" },
         { "mesh a= 2", "line 1, column 8: expected a size of at least 1, found a space" },
         { "mesh a=2 ranks=1,1; * replicate", "line 1, column 1: rank 1 is in the mesh twice" },
     };
