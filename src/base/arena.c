@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <stdalign.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -15,6 +16,14 @@ struct rsi_arena_block {
     size_t                  size, used; /* of data */
     alignas(max_align_t) unsigned char data[];
 };
+
+static bool over_limit(const rsi_arena *arena, size_t size)
+{
+    size_t left = arena->limit - arena->used;
+
+    return arena->limit &&
+           (left < sizeof(struct rsi_arena_block) || size > left - sizeof(struct rsi_arena_block));
+}
 
 /* Blocks double from 1 KiB to 1 MiB, so that small objects stay small and large ones need few
  * calls. */
@@ -28,9 +37,9 @@ static struct rsi_arena_block *add_block(rsi_arena *arena, size_t need)
         size = LAST_BLOCK;
     if (size < need)
         size = need;
-    if (__builtin_add_overflow(size, sizeof(*block), &bytes))
-        return NULL;
-    if (arena->limit && (bytes > arena->limit || arena->used > arena->limit - bytes))
+    if (over_limit(arena, size))
+        size = need; /* the last that fits under a limit may be small */
+    if (over_limit(arena, size) || __builtin_add_overflow(size, sizeof(*block), &bytes))
         return NULL;
     block = rsi_calloc(1, bytes);
     if (!block)

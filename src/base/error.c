@@ -50,6 +50,8 @@ static void finish(char *msg, size_t cap, bool cut)
     for (size_t i = 0; i < cap && msg[i]; i++)
         if ((unsigned char)msg[i] < 0x20 || msg[i] == 0x7f)
             msg[i] = '?';
+        else if ((unsigned char)msg[i] == 0xc2 && ((unsigned char)msg[i + 1] & 0xe0) == 0x80)
+            msg[i] = msg[i + 1] = '?'; /* U+0080 to U+009F */
 }
 
 static void fill(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, va_list args)

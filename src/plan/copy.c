@@ -71,6 +71,7 @@ static void rows_stream(unsigned char *to, int64_t to_step, const unsigned char 
     _mm_sfence();
 }
 
+/* `to_step`: all steps that the target makes, or-ed together. */
 static bool can_stream(const unsigned char *to, int64_t to_step, int64_t run)
 {
     return (((uintptr_t)to | (uintptr_t)to_step | (uintptr_t)run) & 63) == 0;
@@ -171,7 +172,7 @@ void rsi_copy(const rsi_loops *loops, void *to, const void *from)
     rsi_loops            l = *loops;
     unsigned char       *t = to;
     const unsigned char *f = from;
-    int64_t              at[RSD_MAX_NDIM] = { 0 };
+    int64_t              at[RSD_MAX_NDIM] = { 0 }, steps = 0;
     bool                 tiled;
     row_copier           rows;
     int                  outer;
@@ -185,7 +186,9 @@ void rsi_copy(const rsi_loops *loops, void *to, const void *from)
     tiled = wants_tiles(&l);
     rows = copier_for(l.run);
     outer = l.n - (tiled ? 2 : 1);
-    if (!tiled && can_stream(t, l.to[outer], l.run) && total_bytes(&l) >= STREAM_MIN)
+    for (int i = 0; i < l.n; i++)
+        steps |= l.to[i];
+    if (!tiled && can_stream(t, steps, l.run) && total_bytes(&l) >= STREAM_MIN)
         rows = rows_stream;
     for (;;) {
         int d = outer - 1;

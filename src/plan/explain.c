@@ -13,7 +13,7 @@ static void add_bytes(rsi_text *text, int64_t bytes)
     double                   value = (double)bytes;
     int                      u = 0;
 
-    for (; value >= 1024 && u < 6; u++)
+    for (; value >= (u ? 1023.95 : 1024) && u < 6; u++) /* 1024.0 KiB is 1.0 MiB */
         value /= 1024;
     rsi_text_add(text, u ? "%.1f %s" : "%.0f %s", value, unit[u]);
 }
@@ -68,6 +68,7 @@ size_t rsd_plan_text(const rsd_plan *plan, char *buf, size_t cap)
     for (size_t p = 0; p < plan->npeers && p < MOST_PEERS; p++)
         add_peer(&text, plan, p);
     if (plan->npeers > MOST_PEERS)
-        rsi_text_add(&text, "  and %zu more peers\n", plan->npeers - MOST_PEERS);
+        rsi_text_add(&text, "  and %zu more peer%s\n", plan->npeers - MOST_PEERS,
+                     plan->npeers - MOST_PEERS == 1 ? "" : "s");
     return text.len;
 }

@@ -69,6 +69,8 @@ rsd_err rsd_plan_each(const rsd_plan *plan, rsd_err (*visit)(void *arg, const rs
 
     if (!plan || !visit)
         return rsi_fail(err, RSD_E_INVALID, "a plan and a function to call are needed");
+    if (err)
+        err->code = RSD_OK; /* to see if the visitor explains itself in it */
     send = &plan->send;
     recv = &plan->recv;
     rc = visit_rows(plan, plan->local, plan->nlocal, plan->rank, false, visit, arg);
@@ -79,6 +81,7 @@ rsd_err rsd_plan_each(const rsd_plan *plan, rsd_err (*visit)(void *arg, const rs
             rc = visit_rows(plan, recv->entry + recv->first[p], recv->first[p + 1] - recv->first[p],
                             plan->peer[p], false, visit, arg);
     }
-    return rc ? rsi_fail(err, rc, "the visitor stopped the plan's moves: %s", rsd_err_name(rc))
-              : RSD_OK;
+    if (rc && err && err->code != (int32_t)rc)
+        rsi_fail(err, rc, "the visitor stopped the plan's moves: %s", rsd_err_name(rc));
+    return rc;
 }

@@ -40,9 +40,10 @@ static bool same_parts(const rsd_layout *src, const rsd_layout *dst)
     return true;
 }
 
-static bool is_floating(rsd_dtype dtype)
+/* Integers come first; the last two hold only scales and pairs of tiny values. */
+static bool can_be_shared_out(rsd_dtype dtype)
 {
-    return dtype >= RSD_F16; /* integers and bool come first */
+    return dtype >= RSD_F16 && dtype < RSD_F8_E8M0FNU;
 }
 
 /* What a Partial target can be made of: of contributions only themselves; of values v, for sum v /
@@ -57,7 +58,7 @@ static rsd_err check_partial(const rsd_layout *src, const rsd_layout *dst, rsd_e
                         "partial to another partial layout: go through replicate or shard");
     if (dst->reduce == RSD_PRODUCT && ways > 1)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "a value can't be made partial(product)");
-    if (dst->reduce == RSD_SUM && ways > 1 && !is_floating(dst->dtype))
+    if (dst->reduce == RSD_SUM && ways > 1 && !can_be_shared_out(dst->dtype))
         return rsi_fail(err, RSD_E_UNSUPPORTED, "%s can't be divided into partial(sum)",
                         rsd_dtype_name(dst->dtype));
     return RSD_OK;

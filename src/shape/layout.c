@@ -57,15 +57,19 @@ static uint64_t hash_mesh(const rsd_mesh *mesh)
 
     key[3] = rsi_mesh_at(mesh, mesh->base);
     memcpy(key + 4, mesh->shape, sizeof(mesh->shape));
+    for (int a = 0; a < mesh->ndim; a++)
+        key[4 + a] ^= (int64_t)rsi_hash(mesh->axis[a], strlen(mesh->axis[a]));
     return rsi_hash(key, sizeof(key));
 }
 
 static uint64_t hash_table(const rsi_table *table)
 {
     size_t words = 2 * table->boxes.n * (size_t)table->boxes.ndim;
+    size_t holders = table->hold_first[table->boxes.n];
 
     return rsi_hash(table->boxes.at, words * sizeof(table->boxes.at[0])) ^
-           rsi_hash(table->holder, table->hold_first[table->boxes.n] * sizeof(table->holder[0]));
+           rsi_hash(table->holder, holders * sizeof(table->holder[0])) ^
+           rsi_hash(table->part, holders * sizeof(table->part[0]));
 }
 
 static uint64_t hash_layout(const rsd_layout *layout)

@@ -232,7 +232,7 @@ static void draw_tensor(rng *state, random_tensor *t, const random_tensor *twin,
     }
     if (!twin && chance(state, 5) && !before && !after)
         t->layout[1] = t->layout[0];
-    if (partial[1] && t->dtype < RSD_F16) {
+    if (partial[1] && (t->dtype < RSD_F16 || t->dtype >= RSD_F8_E8M0FNU)) {
         t->dtype = RSD_F32; /* integers can't be shared out to Partial(sum) */
         t->shared[0] = t->shared[1] = false;
     }
