@@ -19,16 +19,16 @@ help:
 	@echo 'RESHARD_NO_INSTALL=1 keeps any of them from installing packages'
 
 setup-build:
-	@tools/setup $(BUILD) build
+	@tools/setup $(BUILD) build features
 	@test -f $(BUILD)/build.ninja || $(RUN) meson setup $(BUILD) $(MESON_ARGS) >/dev/null
 
 setup-test:
-	@tools/setup $(BUILD) build test
+	@tools/setup $(BUILD) build features test
 	@test -f $(BUILD)/build.ninja || $(RUN) meson setup $(BUILD) $(MESON_ARGS) >/dev/null
 	@$(RUN) meson configure $(BUILD) -Dtests=enabled
 
 demo: all
-	@$(BUILD)/reshard demo
+	@$(RUN) $(BUILD)/reshard demo
 
 test: setup-test
 	@$(RUN) ninja -C $(BUILD) --quiet

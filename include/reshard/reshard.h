@@ -331,6 +331,166 @@ RSD_API rsd_err rsd_plan_each(const rsd_plan *plan,
 RSD_API size_t rsd_plan_text(const rsd_plan *plan, char *buf, size_t cap);
 RSD_API void   rsd_plan_free(rsd_plan *plan);
 
+/* Bytes under names, and plain Python objects: declared where they are made. */
+typedef struct rsd_store  rsd_store;
+typedef struct rsd_value  rsd_value;
+typedef struct rsd_values rsd_values;
+
+/* ---- checkpoint: what is in it, and reading any part of it ---- */
+
+typedef enum rsd_format {
+    RSD_FORMAT_AUTO = 0,
+    RSD_FORMAT_DCP = 1,         /* PyTorch's distributed checkpoint: a folder */
+    RSD_FORMAT_SAFETENSORS = 2, /* one file, or a folder of them */
+    RSD_FORMAT_TORCH = 3        /* torch.save: one file */
+} rsd_format;
+
+/* A choice that is usually best left to the library. */
+typedef enum rsd_choice { RSD_DEFAULT = 0, RSD_ALWAYS = 1, RSD_NEVER = 2 } rsd_choice;
+
+/* Memory for one box of a tensor: pointer and byte strides, or callbacks (device memory, sockets,
+ * anything). */
+typedef struct rsd_view {
+    rsd_box box;
+    void   *data;                 /* of the first element; NULL: get and put are used */
+    int64_t stride[RSD_MAX_NDIM]; /* bytes; all zero: packed, row-major */
+    /* Bytes [off, off + len) of the box as if it were packed. May be called from several threads,
+     * in any order; what they return is what the caller of the library gets. */
+    rsd_err (*get)(void *arg, uint64_t off, void *host, size_t len);
+    rsd_err (*put)(void *arg, uint64_t off, const void *host, size_t len);
+    void *arg;
+} rsd_view;
+
+typedef struct rsd_ckpt rsd_ckpt;
+
+typedef struct rsd_tensor_info {
+    const char *name;
+    rsd_dtype   dtype;
+    int32_t     ndim;
+    int64_t     shape[RSD_MAX_NDIM];
+    int64_t     bytes;  /* of all elements */
+    size_t      chunks; /* boxes that it is stored as; they tile it */
+} rsd_tensor_info;
+
+typedef struct rsd_chunk {
+    rsd_box            box;
+    const char        *file;           /* its name below the checkpoint's path */
+    uint64_t           offset, length; /* what is stored for the chunk, headers included */
+    size_t             ntransforms;
+    const char *const *transforms; /* as applied; the last is undone first */
+} rsd_chunk;
+
+/* One step of a tensor's or object's way through nested dicts and lists. */
+typedef struct rsd_path_part {
+    const char *key; /* of a dict; NULL: an index of a list */
+    int64_t     index;
+} rsd_path_part;
+
+typedef struct rsd_read_opts {
+    size_t size; /* sizeof(rsd_read_opts) */
+    rsd_choice
+            verify;  /* torch's CRC32: when a whole record is read, of all that is touched, never */
+    int32_t threads; /* 0: as many as this process may run on */
+    size_t  staging; /* bytes of buffers; 0: 64 MiB at most */
+} rsd_read_opts;
+
+/* Finds the format from the files, reads the metadata and checks them against each other: every
+ * chunk lies inside its tensor and its file, chunks tile their tensors, no file is missing. Nothing
+ * in a pickle is run. `store` NULL: local files. */
+RSD_API rsd_err rsd_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err);
+RSD_API void    rsd_ckpt_close(rsd_ckpt *ckpt);
+
+RSD_API rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt);
+RSD_API size_t     rsd_ckpt_tensors(const rsd_ckpt *ckpt);
+/* Tensor t < rsd_ckpt_tensors: in the order of the format. */
+RSD_API rsd_err rsd_ckpt_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out,
+                                rsd_error *err);
+/* RSD_E_NOTFOUND if there is no such tensor. */
+RSD_API rsd_err rsd_ckpt_find(const rsd_ckpt *ckpt, const char *name, size_t *out, rsd_error *err);
+/* Chunk i of tensor t. */
+RSD_API rsd_err rsd_ckpt_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out,
+                               rsd_error *err);
+/* Where the elements of a chunk lie in its file, for programs that read it themselves. Looks into
+ * the file. RSD_E_UNSUPPORTED if they don't lie there as they are: transformed, of the other byte
+ * order, or to be conjugated or negated. */
+RSD_API rsd_err rsd_ckpt_extent(rsd_ckpt *ckpt, size_t t, size_t i, uint64_t *offset,
+                                int64_t *stride, rsd_error *err);
+/* The layout that a tensor is stored in; the owner of a box is the number of its chunk. */
+RSD_API rsd_err rsd_ckpt_layout(const rsd_ckpt *ckpt, size_t t, rsd_layout **out, rsd_error *err);
+/* Fills into->box, any part of tensor t, reading only what it needs. Any thread. */
+RSD_API rsd_err rsd_ckpt_read(rsd_ckpt *ckpt, size_t t, const rsd_view *into,
+                              const rsd_read_opts *opts, rsd_error *err);
+
+/* Things that are no tensors: numbers, text, nested lists and dicts. */
+RSD_API size_t rsd_ckpt_objects(const rsd_ckpt *ckpt);
+/* The name of object i and, if `owner` is not NULL, its value, made in it. An object of a class
+ * that we don't know is opaque: its class is named, and nothing is run. */
+RSD_API rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
+                                const rsd_value **value, rsd_error *err);
+/* The way to a name through the nesting of the original: how many steps, and the first `cap` of
+ * them. 0: the format keeps none. */
+RSD_API size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out,
+                             size_t cap);
+
+/* Checks everything: that each item is what the metadata say, and every CRC32 that torch wrote.
+ * `damage` is called for each thing that is wrong, with one line that names file, tensor and place;
+ * the result is RSD_OK also then. *count (may be NULL) becomes the number of them. */
+RSD_API rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
+                                void (*damage)(void *arg, const rsd_error *what), void *arg,
+                                size_t *count, rsd_error *err);
+
+/* ---- state: named tensors and values, as this process holds them ---- */
+
+typedef struct rsd_state rsd_state;
+
+RSD_API rsd_err rsd_state_create(rsd_state **out, rsd_error *err);
+RSD_API void    rsd_state_free(rsd_state *state);
+
+/* Nesting, kept in the checkpoint: what is added between push and pop lies in a dict under `key`,
+ * or at a place of a list. Names are the keys joined by dots. */
+RSD_API rsd_err rsd_state_push(rsd_state *state, const char *key, rsd_error *err);
+RSD_API rsd_err rsd_state_push_index(rsd_state *state, int64_t index, rsd_error *err);
+RSD_API rsd_err rsd_state_pop(rsd_state *state, rsd_error *err);
+
+/* Adds a tensor. `layout` says which rank owns what of it; NULL: only the views matter, as for a
+ * part to load into. `views` is where the boxes are that this process has: those of its rank, or,
+ * in a process that stands for all ranks, boxes that cover the tensor, cut in any way. The memory
+ * stays the caller's and is used when the state is. `name` NULL: the tensor stands where the last
+ * push leads. A name that is there is RSD_E_EXISTS. */
+RSD_API rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *layout,
+                                 rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
+                                 const rsd_view *views, rsd_error *err);
+/* Adds a value, which must live as long as the state. */
+RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *value,
+                                rsd_error *err);
+
+/* ---- save ---- */
+
+/* Bytes under way; nonzero cancels. May be called by any thread, one at a time. */
+typedef int (*rsd_progress)(void *arg, int64_t done, int64_t total);
+
+typedef struct rsd_save_opts {
+    size_t     size;        /* sizeof(rsd_save_opts) */
+    rsd_store *store;       /* NULL: `path` is a local one */
+    rsd_format format;      /* AUTO: by the end of the path: ".safetensors", ".pt", ".pth" or ".bin"
+                               is one file of that kind, anything else a DCP folder */
+    bool         overwrite; /* replace what has the name; otherwise that is RSD_E_EXISTS */
+    bool         distributed; /* safetensors: one file for each rank, with its parts */
+    rsd_choice   sync;        /* NEVER: return before the bytes are safe from a power cut */
+    uint64_t     shard_size;  /* safetensors: bytes of a file at most; 0: one file */
+    const char  *transform;   /* DCP: "stream.zstd" or a registered one; NULL: none */
+    int32_t      threads;     /* 0: as many as this process may run on */
+    rsd_progress on_progress;
+    void        *arg;
+} rsd_save_opts;
+
+/* Writes a state as a checkpoint: all of it or nothing, durable on return. This process stands for
+ * all ranks: the views of each tensor cover it, and its layout tells which rank's file each box
+ * goes to. The same state and options give the same bytes. A dtype that the format can't hold is
+ * refused by name before anything is written. [local] */
+RSD_API rsd_err rsd_save(const char *path, const rsd_state *state, const rsd_save_opts *opts,
+                         rsd_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The checkpoint section of reshard.h: checks arguments and hands them on. */
+#include "base/mem.h"
+#include "exec/fetch.h"
+#include "exec/verify.h"
+#include "format/detect.h"
+
+#include <string.h>
+
+rsd_err rsd_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err)
+{
+    static rsd_err (*const open[])(rsd_ckpt *, rsd_error *) = {
+        [RSD_FORMAT_DCP] = rsi_dcp_open,
+        [RSD_FORMAT_SAFETENSORS] = rsi_st_open,
+        [RSD_FORMAT_TORCH] = rsi_torch_open,
+    };
+    rsd_ckpt *ckpt;
+    rsd_err   rc;
+
+    if (!path || !out)
+        return rsi_fail(err, RSD_E_INVALID, "a path and a place for the checkpoint are needed");
+    ckpt = rsi_calloc(1, sizeof(*ckpt));
+    if (!ckpt)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a checkpoint");
+    rc = rsi_files_open(&ckpt->files, store, path, err);
+    if (!rc) {
+        rc = rsi_detect(&ckpt->files, &ckpt->format, err);
+        if (!rc)
+            rc = open[ckpt->format](ckpt, err);
+        if (rc)
+            rsi_while(err, rc, "checkpoint \"%s\"", path);
+    }
+    if (rc) {
+        rsd_ckpt_close(ckpt);
+        return rc;
+    }
+    *out = ckpt;
+    return RSD_OK;
+}
+
+void rsd_ckpt_close(rsd_ckpt *ckpt)
+{
+    if (!ckpt)
+        return;
+    if (ckpt->ops)
+        ckpt->ops->close(ckpt);
+    rsi_files_close(&ckpt->files);
+    rsi_arena_release(&ckpt->mem);
+    rsi_free(ckpt);
+}
+
+rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt)
+{
+    return ckpt->format;
+}
+
+size_t rsd_ckpt_tensors(const rsd_ckpt *ckpt)
+{
+    return ckpt->ntensors;
+}
+
+static rsd_err check_tensor(const rsd_ckpt *ckpt, size_t t, rsd_error *err)
+{
+    if (!ckpt)
+        return rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
+    if (t >= ckpt->ntensors)
+        return rsi_fail(err, RSD_E_INVALID, "there is no tensor %zu, the checkpoint has %zu", t,
+                        ckpt->ntensors);
+    return RSD_OK;
+}
+
+rsd_err rsd_ckpt_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out, rsd_error *err)
+{
+    rsd_err rc = check_tensor(ckpt, t, err);
+
+    if (rc)
+        return rc;
+    if (!out)
+        return rsi_fail(err, RSD_E_INVALID, "a place for the answer is needed");
+    ckpt->ops->tensor(ckpt, t, out);
+    return RSD_OK;
+}
+
+rsd_err rsd_ckpt_find(const rsd_ckpt *ckpt, const char *name, size_t *out, rsd_error *err)
+{
+    if (!ckpt || !name || !out)
+        return rsi_fail(err, RSD_E_INVALID,
+                        "a checkpoint, a name and a place for the answer are needed");
+    if (!ckpt->ops->find(ckpt, name, out))
+        return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no tensor \"%s\"", name);
+    return RSD_OK;
+}
+
+static rsd_err check_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_tensor_info *info,
+                           rsd_error *err)
+{
+    rsd_err rc = rsd_ckpt_tensor(ckpt, t, info, err);
+
+    if (!rc && i >= info->chunks)
+        rc = rsi_fail(err, RSD_E_INVALID, "tensor \"%s\" has no chunk %zu, it has %zu", info->name,
+                      i, info->chunks);
+    return rc;
+}
+
+rsd_err rsd_ckpt_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, rsd_error *err)
+{
+    rsd_tensor_info info;
+    uint32_t        file;
+    rsd_err         rc = check_chunk(ckpt, t, i, &info, err);
+
+    if (rc)
+        return rc;
+    if (!out)
+        return rsi_fail(err, RSD_E_INVALID, "a place for the answer is needed");
+    ckpt->ops->chunk(ckpt, t, i, out, &file);
+    return RSD_OK;
+}
+
+rsd_err rsd_ckpt_extent(rsd_ckpt *ckpt, size_t t, size_t i, uint64_t *offset, int64_t *stride,
+                        rsd_error *err)
+{
+    rsd_tensor_info info;
+    rsi_extent      extent;
+    rsd_err         rc = check_chunk(ckpt, t, i, &info, err);
+
+    if (!rc && (!offset || !stride))
+        rc = rsi_fail(err, RSD_E_INVALID, "a place for the answer is needed");
+    if (!rc)
+        rc = ckpt->ops->locate(ckpt, t, i, &extent, err);
+    if (rc)
+        return rc;
+    rsi_free(extent.decoded);
+    if (extent.decoded || extent.big_endian || extent.conj || extent.neg)
+        return rsi_fail(
+            err, RSD_E_UNSUPPORTED,
+            "tensor \"%s\": the elements of chunk %zu don't lie in the file as they are", info.name,
+            i);
+    *offset = extent.offset;
+    memcpy(stride, extent.stride, (size_t)info.ndim * sizeof(stride[0]));
+    return RSD_OK;
+}
+
+rsd_err rsd_ckpt_layout(const rsd_ckpt *ckpt, size_t t, rsd_layout **out, rsd_error *err)
+{
+    rsd_tensor_info info;
+    int32_t        *owner = NULL;
+    rsd_box        *box = NULL;
+    rsd_err         rc = rsd_ckpt_tensor(ckpt, t, &info, err);
+
+    if (rc)
+        return rc;
+    owner = rsi_calloc(info.chunks, sizeof(owner[0]));
+    box = rsi_calloc(info.chunks, sizeof(box[0]));
+    if (owner && box) {
+        for (size_t i = 0; i < info.chunks; i++) {
+            rsd_chunk chunk;
+            uint32_t  file;
+
+            ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
+            owner[i] = (int32_t)i;
+            box[i] = chunk.box;
+        }
+        rc = rsd_layout_create_boxes(info.dtype, info.ndim, info.shape, info.chunks, owner, box,
+                                     out, err);
+    } else {
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a layout of %zu chunks", info.chunks);
+    }
+    rsi_free(owner);
+    rsi_free(box);
+    return rc;
+}
+
+/* The caller's options, or the default for what he does not know yet. */
+static rsd_read_opts known_opts(const rsd_read_opts *opts)
+{
+    rsd_read_opts known = { .size = sizeof(known) };
+
+    if (opts)
+        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+    return known;
+}
+
+rsd_err rsd_ckpt_read(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read_opts *opts,
+                      rsd_error *err)
+{
+    rsd_read_opts known = known_opts(opts);
+    rsd_err       rc = check_tensor(ckpt, t, err);
+
+    if (rc)
+        return rc;
+    if (!into)
+        return rsi_fail(err, RSD_E_INVALID, "a view to read into is needed");
+    return rsi_fetch(ckpt, t, into, &known, err);
+}
+
+size_t rsd_ckpt_objects(const rsd_ckpt *ckpt)
+{
+    return ckpt->nobjects;
+}
+
+rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
+                        const rsd_value **value, rsd_error *err)
+{
+    if (!ckpt || !name || (owner && !value))
+        return rsi_fail(err, RSD_E_INVALID, "a checkpoint and places for the answers are needed");
+    if (i >= ckpt->nobjects)
+        return rsi_fail(err, RSD_E_INVALID, "there is no object %zu, the checkpoint has %zu", i,
+                        ckpt->nobjects);
+    return ckpt->ops->object(ckpt, i, name, owner, value, err);
+}
+
+size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap)
+{
+    return ckpt->ops->path(ckpt, name, out, cap);
+}
+
+rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
+                        void (*damage)(void *arg, const rsd_error *what), void *arg, size_t *count,
+                        rsd_error *err)
+{
+    rsd_read_opts known = known_opts(opts);
+
+    if (!ckpt)
+        return rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
+    return rsi_verify(ckpt, &known, damage, arg, count, err);
+}

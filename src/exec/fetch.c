@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads boxes out of chunks. A region (region.c) says which blocks; each block is one job: read
+ * straight into the caller's memory where it lies there as it does in the file, else into a buffer
+ * and from there to its place. The CRC32 of a record that is read whole is checked on the way. */
+#include "exec/fetch.h"
+#include "base/checked.h"
+#include "base/crc32.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/workers.h"
+#include "exec/fix.h"
+#include "exec/region.h"
+#include "shape/box.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define BLOCK          ((size_t)4 << 20)  /* bytes that are read at once */
+#define PARALLEL_BYTES ((int64_t)8 << 20) /* from here on threads are worth their start */
+
+/* One chunk's share of a read. */
+typedef struct fetch {
+    rsd_ckpt       *ckpt;
+    rsd_dtype       dtype;
+    uint32_t        file;
+    rsi_extent      extent;
+    rsi_fix         fix;
+    rsi_region      region;
+    const rsd_view *view;
+    rsi_area        to;   /* the caller's memory, dimensions in file order; data NULL: put */
+    uint32_t       *crc;  /* [nblocks] of the bytes read; NULL: not wanted */
+    rsi_pool       *pool; /* buffers of twice `block` bytes */
+} fetch;
+
+/* Bytes [at, at + len) of the file, or of the item as it was before it was transformed. */
+static rsd_err read_at(const fetch *f, uint64_t at, void *buf, size_t len, rsd_error *err)
+{
+    if (!f->extent.decoded)
+        return rsi_files_read(&f->ckpt->files, f->file, at, buf, len, err);
+    memcpy(buf, f->extent.decoded + at, len);
+    return RSD_OK;
+}
+
+/* Reads every run of a block to the place where the strides `to` put it. */
+static rsd_err read_runs(const fetch *f, const rsi_block *block, unsigned char *to,
+                         const int64_t *to_stride, rsd_error *err)
+{
+    const rsi_region *r = &f->region;
+    int64_t           at[RSD_MAX_NDIM] = { 0 }, run = r->elem_bytes;
+    uint64_t          from = block->at;
+    int               n = block->box.ndim;
+
+    while (n > 0 && (r->file_stride[n - 1] == run || block->box.len[n - 1] == 1))
+        run *= block->box.len[--n];
+    for (;;) {
+        rsd_err rc = read_at(f, from, to, (size_t)run, err);
+        int     d = n - 1;
+
+        if (rc)
+            return rc;
+        for (; d >= 0 && ++at[d] == block->box.len[d]; d--) {
+            from -= (uint64_t)((block->box.len[d] - 1) * r->file_stride[d]);
+            to -= (block->box.len[d] - 1) * to_stride[d];
+            at[d] = 0;
+        }
+        if (d < 0)
+            return RSD_OK;
+        from += (uint64_t)r->file_stride[d];
+        to += to_stride[d];
+    }
+}
+
+/* True if what lies together in the file lies together in the caller's memory too. */
+static bool runs_fit(const fetch *f, const rsi_block *block)
+{
+    const rsi_region *r = &f->region;
+    int64_t           run = r->elem_bytes;
+
+    if (!f->to.data || rsi_fix_any(&f->fix))
+        return false;
+    for (int k = block->box.ndim - 1; k >= 0; k--) {
+        if (block->box.len[k] > 1 && r->file_stride[k] != run)
+            return true;
+        if (block->box.len[k] > 1 && f->to.stride[k] != run)
+            return false;
+        run *= block->box.len[k];
+    }
+    return true;
+}
+
+/* Reads from the first to the last byte into the second half of `buf` and squeezes out what lies
+ * between. */
+static rsd_err sift(const fetch *f, const rsi_block *block, unsigned char *buf, rsd_error *err)
+{
+    unsigned char *all = buf + BLOCK;
+    rsi_loops      loops;
+    rsd_err        rc = read_at(f, block->at, all, (size_t)block->span, err);
+
+    if (rc)
+        return rc;
+    rsi_loops_make(&loops, block->box.ndim, block->box.len, f->region.elem_bytes, NULL,
+                   f->region.file_stride);
+    rsi_copy(&loops, buf, all);
+    return RSD_OK;
+}
+
+/* Hands packed bytes to the caller's callback, run by run of the packed view. */
+typedef struct giving {
+    const rsd_view      *view;
+    const unsigned char *next;
+} giving;
+
+static rsd_err give_run(void *arg, int64_t offset, int64_t bytes)
+{
+    giving *g = arg;
+    rsd_err rc = g->view->put(g->view->arg, (uint64_t)offset, g->next, (size_t)bytes);
+
+    g->next += bytes;
+    return rc;
+}
+
+/* `packed` has the block with the dimensions in file order; `spare` has room for it in the tensor's
+ * order. */
+static rsd_err give(const fetch *f, const rsi_block *block, const unsigned char *packed,
+                    unsigned char *spare, rsd_error *err)
+{
+    const rsi_region *r = &f->region;
+    giving            g = { .view = f->view, .next = spare };
+    int64_t           view_stride[RSD_MAX_NDIM], by_file[RSD_MAX_NDIM], by_dim[RSD_MAX_NDIM];
+    rsd_box           box;
+    rsi_loops         loops;
+    rsd_err           rc;
+
+    rsi_region_box(r, &block->box, &box);
+    rsi_strides(box.ndim, f->view->box.len, r->elem_bytes, view_stride);
+    rsi_strides(box.ndim, block->box.len, r->elem_bytes, by_file);
+    for (int k = 0; k < box.ndim; k++)
+        by_dim[r->dim[k]] = by_file[k];
+    rsi_loops_make(&loops, box.ndim, box.len, r->elem_bytes, NULL, by_dim);
+    rsi_copy(&loops, spare, packed);
+    rc = rsi_runs_each(&box, &f->view->box, view_stride, r->elem_bytes, give_run, &g);
+    return rc ? rsi_fail(err, rc, "the caller's put failed: %s", rsd_err_name(rc)) : RSD_OK;
+}
+
+/* Packed into the first half of `buf`, put right, brought to its place. */
+static rsd_err through_buffer(const fetch *f, int64_t i, const rsi_block *block, unsigned char *buf,
+                              rsd_error *err)
+{
+    const rsi_region *r = &f->region;
+    int64_t           packed[RSD_MAX_NDIM];
+    rsd_err           rc;
+
+    rsi_strides(block->box.ndim, block->box.len, r->elem_bytes, packed);
+    if (block->span == block->bytes || !r->near)
+        rc = read_runs(f, block, buf, packed, err);
+    else
+        rc = sift(f, block, buf, err);
+    if (rc)
+        return rc;
+    if (f->crc)
+        f->crc[i] = rsi_crc32(0, buf, (size_t)block->bytes);
+    if (rsi_fix_any(&f->fix))
+        rc = rsi_fix_elements(&f->fix, f->dtype, buf, (size_t)block->bytes, err);
+    if (rc)
+        return rc;
+    if (!f->to.data)
+        return give(f, block, buf, buf + BLOCK, err);
+    rsi_unpack(&block->box, r->elem_bytes, &f->to, buf);
+    return RSD_OK;
+}
+
+static rsd_err read_block(void *arg, size_t i, rsd_error *err)
+{
+    fetch         *f = arg;
+    unsigned char *to;
+    void          *buf;
+    rsi_block      block;
+    rsd_err        rc;
+
+    rsi_region_block(&f->region, (int64_t)i, &block);
+    if (runs_fit(f, &block) && (block.span == block.bytes || !f->region.near)) {
+        to = f->to.data + rsi_box_offset(&block.box, &f->to.box, f->to.stride);
+        rc = read_runs(f, &block, to, f->to.stride, err);
+        if (!rc && f->crc)
+            f->crc[i] = rsi_crc32(0, to, (size_t)block.bytes);
+        return rc;
+    }
+    rc = rsi_pool_get(f->pool, &buf, err);
+    if (rc)
+        return rc;
+    rc = through_buffer(f, (int64_t)i, &block, buf, err);
+    rsi_pool_put(f->pool, buf);
+    return rc;
+}
+
+/* Blocks of a record that is read whole come one after the other, so their CRCs add up to its own.
+ */
+static rsd_err compare_crc(const fetch *f, rsd_error *err)
+{
+    uint32_t crc = 0;
+
+    for (int64_t i = 0; i < f->region.nblocks; i++) {
+        rsi_block block;
+
+        rsi_region_block(&f->region, i, &block);
+        crc = rsi_crc32_combine(crc, f->crc[i], (uint64_t)block.bytes);
+    }
+    if (crc != f->extent.crc32)
+        return rsi_fail(err, RSD_E_CORRUPT,
+                        "the data from byte %" PRIu64 " on have the CRC32 %08" PRIx32
+                        ", the file says %08" PRIx32,
+                        f->extent.record, crc, f->extent.crc32);
+    return RSD_OK;
+}
+
+static rsd_err run_blocks(fetch *f, rsi_workers *workers, rsd_error *err)
+{
+    int64_t bytes = rsd_box_count(&f->region.box) * f->region.elem_bytes;
+    bool    whole = f->region.nblocks > 0 && f->extent.has_crc &&
+                 f->extent.offset == f->extent.record && (uint64_t)bytes == f->extent.record_bytes;
+    rsd_err rc;
+
+    if (whole) {
+        f->crc = rsi_calloc((size_t)f->region.nblocks, sizeof(f->crc[0]));
+        if (!f->crc)
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for %" PRId64 " checksums",
+                            f->region.nblocks);
+    }
+    rc = rsi_workers_run(bytes >= PARALLEL_BYTES ? workers : NULL, (size_t)f->region.nblocks,
+                         read_block, f, err);
+    if (!rc && whole)
+        rc = compare_crc(f, err);
+    rsi_free(f->crc);
+    return rc;
+}
+
+/* What a read of one chunk needs besides the chunk. */
+typedef struct reading {
+    rsd_ckpt            *ckpt;
+    size_t               t;
+    rsd_tensor_info      info;
+    const rsd_view      *into;
+    const rsd_read_opts *opts;
+    rsi_pool            *pool;
+    rsi_workers         *workers;
+} reading;
+
+static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, uint32_t file,
+                           const rsd_box *box, rsd_error *err)
+{
+    int64_t elem = (int64_t)rsd_dtype_size(rd->info.dtype);
+    int64_t stride[RSD_MAX_NDIM];
+    bool    packed = true, checked;
+    fetch   f = {
+          .ckpt = rd->ckpt, .dtype = rd->info.dtype, .file = file, .view = rd->into, .pool = rd->pool
+    };
+    rsd_err rc;
+
+    rc = rd->ckpt->ops->locate(rd->ckpt, rd->t, i, &f.extent, err);
+    if (rc)
+        return rc;
+    f.fix = (rsi_fix){ .swap = f.extent.big_endian, .conj = f.extent.conj, .neg = f.extent.neg };
+    if (rd->opts->verify == RSD_NEVER)
+        f.extent.has_crc = false;
+    rsi_region_make(&f.region, box, &chunk->box, elem, f.extent.offset, f.extent.stride,
+                    (int64_t)BLOCK);
+    for (int d = 0; d < box->ndim; d++)
+        packed = packed && rd->into->stride[d] == 0;
+    memcpy(stride, rd->into->stride, sizeof(stride));
+    if (packed)
+        rsi_strides(box->ndim, rd->into->box.len, elem, stride);
+    f.to = (rsi_area){ .box.ndim = box->ndim, .data = rd->into->data };
+    rsi_region_order(&f.region, rd->into->box.off, f.to.box.off);
+    rsi_region_order(&f.region, rd->into->box.len, f.to.box.len);
+    rsi_region_order(&f.region, stride, f.to.stride);
+    rc = run_blocks(&f, rd->workers, err);
+    rsi_free(f.extent.decoded);
+    if (!rc && rd->opts->verify == RSD_ALWAYS && !rsi_box_equal(box, &chunk->box))
+        rc = rsi_check_record(rd->ckpt, rd->t, i, &checked, err);
+    return rc;
+}
+
+static rsd_err fetch_chunks(const reading *rd, rsd_error *err)
+{
+    for (size_t i = 0; i < rd->info.chunks; i++) {
+        rsd_chunk chunk;
+        rsd_box   box;
+        uint32_t  file;
+        rsd_err   rc;
+
+        rd->ckpt->ops->chunk(rd->ckpt, rd->t, i, &chunk, &file);
+        if (!rsd_box_intersect(&chunk.box, &rd->into->box, &box))
+            continue;
+        rc = fetch_chunk(rd, i, &chunk, file, &box, err);
+        if (rc)
+            return rsi_while(err, rc, "file \"%s\"", chunk.file);
+    }
+    return RSD_OK;
+}
+
+rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read_opts *opts,
+                  rsd_error *err)
+{
+    reading rd = { .ckpt = ckpt, .t = t, .into = into, .opts = opts };
+    int64_t bytes;
+    rsd_err rc;
+
+    ckpt->ops->tensor(ckpt, t, &rd.info);
+    rc = rsi_box_check(&into->box, rd.info.ndim, rd.info.shape, err);
+    if (!rc && !into->data && !into->put)
+        rc = rsi_fail(err, RSD_E_INVALID, "there is neither memory nor a put to read into");
+    if (!rc) {
+        size_t staging = opts->staging ? opts->staging : (size_t)64 << 20;
+
+        bytes = rsd_box_count(&into->box) * (int64_t)rsd_dtype_size(rd.info.dtype);
+        if (bytes >= PARALLEL_BYTES)
+            rc = rsi_workers_create(opts->threads, &rd.workers, err);
+        if (!rc)
+            rc = rsi_pool_create(staging < 2 * BLOCK ? 2 * BLOCK : staging, 2 * BLOCK, &rd.pool,
+                                 err);
+    }
+    if (!rc)
+        rc = fetch_chunks(&rd, err);
+    rsi_workers_free(rd.workers);
+    rsi_pool_free(rd.pool);
+    return rc ? rsi_while(err, rc, "tensor \"%s\"", rd.info.name) : RSD_OK;
+}
+
+rsd_err rsi_check_record(rsd_ckpt *ckpt, size_t t, size_t i, bool *checked, rsd_error *err)
+{
+    rsi_extent     extent;
+    rsd_chunk      chunk;
+    unsigned char *buf = NULL;
+    uint32_t       file, crc = 0;
+    uint64_t       done = 0;
+    rsd_err        rc;
+
+    *checked = false;
+    ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
+    rc = ckpt->ops->locate(ckpt, t, i, &extent, err);
+    if (rc)
+        return rc;
+    if (extent.has_crc && extent.decoded) {
+        crc = rsi_crc32(0, extent.decoded + extent.record, extent.record_bytes);
+        done = extent.record_bytes;
+    } else if (extent.has_crc) {
+        buf = rsi_alloc_aligned(4096, BLOCK);
+        if (!buf)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
+    }
+    while (extent.has_crc && !rc && done < extent.record_bytes) {
+        size_t len = (size_t)rsi_min((int64_t)(extent.record_bytes - done), (int64_t)BLOCK);
+
+        rc = rsi_files_read(&ckpt->files, file, extent.record + done, buf, len, err);
+        crc = rc ? crc : rsi_crc32(crc, buf, len);
+        done += len;
+    }
+    if (!rc && extent.has_crc && crc != extent.crc32)
+        rc = rsi_fail(err, RSD_E_CORRUPT,
+                      "the data from byte %" PRIu64 " on have the CRC32 %08" PRIx32
+                      ", the file says %08" PRIx32,
+                      extent.record, crc, extent.crc32);
+    rsi_free(buf);
+    rsi_free(extent.decoded);
+    *checked = extent.has_crc;
+    return rc;
+}

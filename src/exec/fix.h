@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Elements that a file has in another form than memory: the other byte order, torch's lazily
+ * conjugated and negated tensors. */
+#ifndef RSI_FIX_H
+#define RSI_FIX_H
+
+#include "base/error.h"
+
+typedef struct rsi_fix {
+    bool swap, conj, neg;
+} rsi_fix;
+
+static inline bool rsi_fix_any(const rsi_fix *fix)
+{
+    return fix->swap || fix->conj || fix->neg;
+}
+
+/* Puts packed elements right in place. RSD_E_UNSUPPORTED: a type that can't be negated so. */
+rsd_err rsi_fix_elements(const rsi_fix *fix, rsd_dtype dtype, void *elements, size_t bytes,
+                         rsd_error *err);
+
+#endif

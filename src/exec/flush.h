@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes an image: the bytes of tensors from wherever they are into files, then what closes the
+ * checkpoint. */
+#ifndef RSI_FLUSH_H
+#define RSI_FLUSH_H
+
+#include "exec/image.h"
+#include "store/store.h"
+
+typedef struct rsi_flush_opts {
+    bool        sync; /* each file, once (C3) */
+    int32_t     threads;
+    const char *top; /* folder, or file, in the store to write to */
+    int (*on_progress)(void *arg, int64_t done, int64_t total); /* nonzero cancels; bytes */
+    void *arg;
+} rsi_flush_opts;
+
+/* The data files of one rank; -1: of all. Sets the rows of image->meta that it wrote. */
+rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, rsd_store *store,
+                        const rsi_flush_opts *opts, rsd_error *err);
+/* What is written when all data are (C4): `.metadata`. */
+rsd_err rsi_flush_metadata(const rsi_image *image, rsd_store *store, const rsi_flush_opts *opts,
+                           rsd_error *err);
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Builds images: the lists, and which chunks a tensor is stored as. What goes into files is up to
+ * the formats. */
+#include "exec/image.h"
+#include "base/mem.h"
+#include "format/transform.h"
+#include "plan/side.h"
+#include "shape/box.h"
+
+#include <string.h>
+
+static rsd_err no_memory(rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
+}
+
+static bool grow(void *array, size_t n, size_t *cap, size_t size)
+{
+    void **at = array;
+    size_t more = *cap ? 2 * *cap : 16;
+    void  *bigger;
+
+    if (n < *cap)
+        return true;
+    bigger = rsi_realloc(*at, more, size);
+    if (!bigger)
+        return false;
+    *at = bigger;
+    *cap = more;
+    return true;
+}
+
+rsd_err rsi_image_file(rsi_image *image, const char *name, int32_t owner, rsd_error *err)
+{
+    if (!grow(&image->file, image->nfiles, &image->file_cap, sizeof(image->file[0])))
+        return no_memory(err);
+    image->file[image->nfiles++] =
+        (rsi_out_file){ .name = name, .owner = owner, .first = image->nitems };
+    return RSD_OK;
+}
+
+rsd_err rsi_image_item(rsi_image *image, rsi_dcp_row *row, rsd_error *err)
+{
+    if (!grow(&image->item, image->nitems, &image->item_cap, sizeof(image->item[0])))
+        return no_memory(err);
+    image->item[image->nitems++] = (rsi_out_item){ .first = image->nparts, .row = row };
+    image->file[image->nfiles - 1].nitems++;
+    return RSD_OK;
+}
+
+rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *err)
+{
+    if (!grow(&image->part, image->nparts, &image->part_cap, sizeof(image->part[0])))
+        return no_memory(err);
+    image->part[image->nparts++] = *part;
+    image->item[image->nitems - 1].nparts++;
+    image->file[image->nfiles - 1].bytes += part->len;
+    return RSD_OK;
+}
+
+void rsi_image_release(rsi_image *image)
+{
+    rsi_free(image->file);
+    rsi_free(image->item);
+    rsi_free(image->part);
+    rsi_arena_release(&image->mem);
+    *image = (rsi_image){ 0 };
+}
+
+/* The descriptor that readers find the transform by: its name with its version. */
+static rsd_err name_transform(rsi_image *image, const rsi_image_spec *spec, rsd_error *err)
+{
+    const rsd_transform *transform;
+    char                *text;
+    size_t               len;
+    rsd_err              rc;
+
+    if (spec->format != RSD_FORMAT_DCP)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "only DCP checkpoints can be transformed");
+    rc = rsi_transform_find(spec->transform, &transform, err);
+    if (rc)
+        return rc;
+    len = rsi_transform_descriptor(transform, NULL, 0);
+    text = rsi_arena_array(&image->mem, len + 1, 1);
+    if (!text)
+        return no_memory(err);
+    rsi_transform_descriptor(transform, text, len + 1);
+    image->transform = text;
+    return RSD_OK;
+}
+
+rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
+                       rsd_error *err)
+{
+    rsd_err rc;
+
+    *image = (rsi_image){ .format = spec->format };
+    rc = spec->transform ? name_transform(image, spec, err) : RSD_OK;
+    if (rc) {
+        rsi_image_release(image);
+        return rc;
+    }
+    switch (spec->format) {
+    case RSD_FORMAT_DCP:
+        rc = spec->one_file
+                 ? rsi_fail(err, RSD_E_INVALID, "a DCP checkpoint is a folder, not a file")
+                 : rsi_image_dcp(image, state, err);
+        break;
+    case RSD_FORMAT_SAFETENSORS:
+        rc = rsi_image_st(image, state, spec, err);
+        break;
+    case RSD_FORMAT_TORCH:
+        rc = rsi_image_torch(image, state, err);
+        break;
+    default:
+        rc = rsi_fail(err, RSD_E_INVALID, "the format to write has to be told");
+    }
+    if (rc)
+        rsi_image_release(image);
+    else if (image->transform)
+        for (size_t i = 0; i < image->nfiles; i++)
+            image->file[i].bytes = 0;
+    return rc;
+}
+
+/* ---- chunks ---- */
+
+typedef struct chunk_list {
+    rsi_stored *at;
+    size_t      n, cap;
+} chunk_list;
+
+static bool add_chunk(chunk_list *list, const rsd_box *box, int32_t rank)
+{
+    if (!grow(&list->at, list->n, &list->cap, sizeof(list->at[0])))
+        return false;
+    list->at[list->n++] = (rsi_stored){ .box = *box, .rank = rank };
+    return true;
+}
+
+/* The box that torch gives a rank with an empty shard: a dimension that it has nothing of starts at
+ * its end. */
+static rsd_box empty_box(const rsd_layout *layout, const int64_t *mesh_coord)
+{
+    rsd_box box = { .ndim = layout->ndim };
+
+    for (int d = 0; d < layout->ndim; d++) {
+        int64_t coord[RSD_MAX_NDIM];
+        rsi_run run;
+
+        rsi_dim_coord(&layout->dim[d], mesh_coord, coord);
+        box.off[d] = layout->shape[d];
+        if (rsi_dim_run(&layout->dim[d], coord, 0, &run))
+            box.off[d] = run.start;
+        box.len[d] = rsi_dim_length(&layout->dim[d], coord);
+    }
+    return box;
+}
+
+static bool is_known(const chunk_list *list, const rsd_box *box)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (rsi_box_order(&list->at[i].box, box) == 0 && rsd_box_count(&list->at[i].box) == 0)
+            return true;
+    return false;
+}
+
+/* The boxes of one rank of a mesh that is the first of its replicas. */
+static bool add_mesh_rank(chunk_list *list, const rsd_layout *layout, const rsi_side *side,
+                          size_t ordinal, bool empties)
+{
+    size_t   n = rsd_layout_boxes(layout, side->rank, NULL, 0);
+    int64_t  copy = (int64_t)((ordinal + (size_t)side->my_chunk) % (size_t)side->copies.count);
+    int32_t  writer = rsi_side_holder(side, side->my_where, copy, 0);
+    rsd_box *box;
+    bool     ok = true;
+
+    if (n == 0) {
+        rsd_box empty = empty_box(layout, side->coord);
+
+        return !empties || is_known(list, &empty) || add_chunk(list, &empty, writer);
+    }
+    box = rsi_calloc(n, sizeof(box[0]));
+    if (!box)
+        return false;
+    rsd_layout_boxes(layout, side->rank, box, n);
+    for (size_t i = 0; ok && i < n; i++)
+        ok = add_chunk(list, &box[i], writer);
+    rsi_free(box);
+    return ok;
+}
+
+static bool list_mesh(chunk_list *list, const rsd_layout *layout, size_t ordinal, bool empties)
+{
+    const rsd_mesh *mesh = layout->mesh;
+    int64_t         coord[RSD_MAX_NDIM] = { 0 };
+
+    for (int64_t i = 0; i < mesh->size; i++) {
+        rsi_side side;
+
+        rsi_side_make(&side, layout, rsd_mesh_rank(mesh, coord), true);
+        if (side.my_copy == 0 && !add_mesh_rank(list, layout, &side, ordinal, empties))
+            return false;
+        for (int a = mesh->ndim - 1; a >= 0 && ++coord[a] == mesh->shape[a]; a--)
+            coord[a] = 0;
+    }
+    return true;
+}
+
+static bool list_table(chunk_list *list, const rsi_table *table, size_t ordinal)
+{
+    for (size_t row = 0; row < table->boxes.n; row++) {
+        size_t         n;
+        const int32_t *holder = rsi_table_holders(table, row, &n);
+        rsd_box        box = rsi_boxes_get(&table->boxes, row);
+
+        if (!add_chunk(list, &box, holder[(ordinal + row) % n]))
+            return false;
+    }
+    return true;
+}
+
+rsd_err rsi_stored_chunks(const rsi_state_tensor *tensor, size_t ordinal, bool empties,
+                          rsi_arena *mem, rsi_stored **out, size_t *n, rsd_error *err)
+{
+    const rsd_layout *layout = tensor->layout;
+    chunk_list        list = { 0 };
+    rsd_box           whole = { .ndim = tensor->ndim };
+    rsi_stored       *kept = NULL;
+    bool              ok;
+
+    memcpy(whole.len, tensor->shape, sizeof(whole.len));
+    if (!layout)
+        ok = add_chunk(&list, &whole, 0);
+    else if (layout->mesh)
+        ok = list_mesh(&list, layout, ordinal, empties);
+    else
+        ok = list_table(&list, &layout->table, ordinal);
+    if (ok && empties && list.n == 0) /* a table of nothing: torch wants one chunk all the same */
+        ok = add_chunk(&list, &whole, 0);
+    if (ok)
+        kept = rsi_arena_array(mem, list.n, sizeof(kept[0]));
+    if (kept && list.n)
+        memcpy(kept, list.at, list.n * sizeof(kept[0]));
+    rsi_free(list.at);
+    if (!kept)
+        return no_memory(err);
+    *out = kept;
+    *n = list.n;
+    return RSD_OK;
+}

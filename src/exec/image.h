@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a checkpoint will look like on disk, before a byte of it is written: files, the items in
+ * them, the parts of each item. Offsets are arithmetic, so every rank can work out all of it alone
+ * and write its own part. flush.c writes it. */
+#ifndef RSI_IMAGE_H
+#define RSI_IMAGE_H
+
+#include "exec/state.h"
+#include "format/dcp_meta.h"
+#include "format/value_pickle.h"
+#include "format/zip_write.h"
+
+typedef enum rsi_part_kind {
+    RSI_PART_BYTES, /* known bytes */
+    RSI_PART_DATA,  /* a box of a tensor, packed */
+    RSI_PART_GAP    /* what an archive has between its data; needs their CRCs */
+} rsi_part_kind;
+
+typedef struct rsi_out_part {
+    rsi_part_kind       kind;
+    uint64_t            len;
+    const void         *bytes;  /* BYTES */
+    size_t              tensor; /* DATA: of the state */
+    rsd_box             box;
+    const rsi_zip_plan *zip; /* GAP and DATA in an archive */
+    size_t              nth; /* GAP: which gap; DATA: which storage */
+    uint32_t           *crc; /* of the archive's storages; DATA sets crc[nth] */
+} rsi_out_part;
+
+/* Something that can be found again: parts one after the other. */
+typedef struct rsi_out_item {
+    size_t       first, nparts;
+    rsi_dcp_row *row; /* DCP: gets its place in the file; else NULL */
+} rsi_out_item;
+
+typedef struct rsi_out_file {
+    const char *name;  /* below the checkpoint; NULL: it is the checkpoint */
+    int32_t     owner; /* rank that writes it */
+    size_t      first, nitems;
+    uint64_t    bytes; /* that it will have; 0: not known before it is written (transformed) */
+} rsi_out_file;
+
+typedef struct rsi_image {
+    rsd_format    format;
+    const char   *transform; /* descriptor; NULL: none */
+    rsi_out_file *file;
+    size_t        nfiles, file_cap;
+    rsi_out_item *item;
+    size_t        nitems, item_cap;
+    rsi_out_part *part;
+    size_t        nparts, part_cap;
+    rsi_dcp_meta *meta; /* DCP: written last, when all rows have their place */
+    rsi_arena     mem;
+} rsi_image;
+
+/* How the caller wants it, as far as the image depends on it. */
+typedef struct rsi_image_spec {
+    rsd_format  format;
+    uint64_t    shard_size;  /* safetensors: bytes of a file at most; 0: one file */
+    bool        distributed; /* safetensors: one file for each rank, with its parts */
+    const char *transform;   /* DCP only */
+    bool        one_file;    /* the target is a file, not a folder */
+} rsi_image_spec;
+
+rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
+                       rsd_error *err);
+void    rsi_image_release(rsi_image *image);
+
+/* ---- for the formats: image_dcp.c, image_st.c, image_torch.c ---- */
+
+rsd_err rsi_image_dcp(rsi_image *image, const rsd_state *state, rsd_error *err);
+rsd_err rsi_image_st(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
+                     rsd_error *err);
+rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err);
+
+/* Each adds behind what is there. */
+rsd_err rsi_image_file(rsi_image *image, const char *name, int32_t owner, rsd_error *err);
+rsd_err rsi_image_item(rsi_image *image, rsi_dcp_row *row, rsd_error *err);
+rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *err);
+
+/* A box of a tensor that is stored as one chunk, and the rank that writes it. */
+typedef struct rsi_stored {
+    rsd_box box;
+    int32_t rank;
+} rsi_stored;
+/* The chunks that a tensor is stored as: the different boxes of its layout, each written by one of
+ * its holders; and for `empties`, as torch has it, the empty ones too. In `mem`. A tensor without a
+ * layout is one chunk of rank 0. */
+rsd_err rsi_stored_chunks(const rsi_state_tensor *tensor, size_t ordinal, bool empties,
+                          rsi_arena *mem, rsi_stored **out, size_t *n, rsd_error *err);
+
+#endif

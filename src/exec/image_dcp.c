@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The image of a DCP checkpoint: one file for each rank, `__<rank>_0.distcp`, in it the values that
+ * the rank writes and its chunks, each a torch.save archive of its own; `.metadata` comes last. */
+#include "base/checked.h"
+#include "base/mem.h"
+#include "exec/image.h"
+#include "format/tensor_pickle.h"
+#include "shape/box.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A chunk, by its numbers. */
+typedef struct which {
+    size_t tensor, chunk;
+} which;
+
+typedef struct building {
+    rsi_image       *image;
+    const rsd_state *state;
+    rsi_dcp_meta    *meta;
+    rsi_stored     **chunks; /* [ntensors] */
+    size_t          *nchunks;
+    int32_t          world;   /* ranks that write */
+    which           *by_rank; /* all chunks, those of rank r from first[r] to first[r + 1] - 1, */
+    size_t          *first;   /* in the order of the state */
+} building;
+
+static rsd_err no_memory(rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
+}
+
+static rsd_err list_chunks(building *b, rsd_error *err)
+{
+    size_t n = b->state->ntensors;
+
+    b->chunks = rsi_arena_array(&b->image->mem, n, sizeof(b->chunks[0]));
+    b->nchunks = rsi_arena_array(&b->image->mem, n, sizeof(b->nchunks[0]));
+    if (!b->chunks || !b->nchunks)
+        return no_memory(err);
+    b->world = 1;
+    for (size_t t = 0; t < n; t++) {
+        rsd_err rc = rsi_stored_chunks(&b->state->tensor[t], t, true, &b->image->mem, &b->chunks[t],
+                                       &b->nchunks[t], err);
+
+        if (rc)
+            return rc;
+        for (size_t i = 0; i < b->nchunks[t]; i++)
+            b->world = b->chunks[t][i].rank >= b->world ? b->chunks[t][i].rank + 1 : b->world;
+    }
+    return RSD_OK;
+}
+
+static rsd_err sort_chunks(building *b, rsd_error *err)
+{
+    size_t world = (size_t)b->world, n = 0;
+
+    for (size_t t = 0; t < b->state->ntensors; t++)
+        n += b->nchunks[t];
+    b->first = rsi_arena_array(&b->image->mem, world + 2, sizeof(b->first[0]));
+    b->by_rank = rsi_arena_array(&b->image->mem, n, sizeof(b->by_rank[0]));
+    if (!b->first || !b->by_rank)
+        return no_memory(err);
+    for (size_t t = 0; t < b->state->ntensors; t++)
+        for (size_t i = 0; i < b->nchunks[t]; i++)
+            b->first[b->chunks[t][i].rank + 2]++;
+    for (size_t r = 2; r < world + 2; r++)
+        b->first[r] += b->first[r - 1];
+    for (size_t t = 0; t < b->state->ntensors; t++)
+        for (size_t i = 0; i < b->nchunks[t]; i++)
+            b->by_rank[b->first[b->chunks[t][i].rank + 1]++] = (which){ .tensor = t, .chunk = i };
+    return RSD_OK;
+}
+
+/* The table of tensors and chunks; rows get their places when they are written. */
+static rsd_err fill_tensors(building *b, rsd_error *err)
+{
+    rsi_dcp_meta *meta = b->meta;
+    rsi_arena    *mem = &b->image->mem;
+    size_t        words = 0;
+
+    meta->ntensors = b->state->ntensors;
+    for (size_t t = 0; t < meta->ntensors; t++) {
+        meta->nchunks += b->nchunks[t];
+        words += b->nchunks[t] * 2 * (size_t)b->state->tensor[t].ndim;
+    }
+    meta->tensor = rsi_arena_array(mem, meta->ntensors, sizeof(meta->tensor[0]));
+    meta->row = rsi_arena_array(mem, meta->nchunks, sizeof(meta->row[0]));
+    meta->box = rsi_arena_array(mem, words, sizeof(meta->box[0]));
+    if (!meta->tensor || !meta->row || !meta->box)
+        return no_memory(err);
+    for (size_t t = 0, row = 0, word = 0; t < meta->ntensors; t++) {
+        const rsi_state_tensor *from = &b->state->tensor[t];
+
+        meta->tensor[t] = (rsi_dcp_tensor){ .name = from->spot.name,
+                                            .shape = from->shape,
+                                            .first = row,
+                                            .nchunks = b->nchunks[t],
+                                            .box = word,
+                                            .dtype = from->dtype,
+                                            .ndim = from->ndim };
+        for (size_t i = 0; i < b->nchunks[t]; i++, row++) {
+            size_t bytes = (size_t)from->ndim * sizeof(int64_t);
+
+            memcpy(meta->box + word, b->chunks[t][i].box.off, bytes);
+            memcpy(meta->box + word + from->ndim, b->chunks[t][i].box.len, bytes);
+            word += 2 * (size_t)from->ndim;
+        }
+    }
+    return RSD_OK;
+}
+
+static rsd_err fill_path(building *b, const rsi_spot *spot, rsi_dcp_path *out, rsd_error *err)
+{
+    rsi_dcp_part *part = rsi_arena_array(&b->image->mem, spot->nparts, sizeof(part[0]));
+
+    if (!part)
+        return no_memory(err);
+    for (size_t i = 0; i < spot->nparts; i++)
+        part[i] = (rsi_dcp_part){ .key = spot->part[i].key, .index = spot->part[i].index };
+    *out = (rsi_dcp_path){ .name = spot->name, .part = part, .nparts = spot->nparts };
+    return RSD_OK;
+}
+
+static rsd_err fill_paths_and_items(building *b, rsd_error *err)
+{
+    rsi_dcp_meta *meta = b->meta;
+    rsi_arena    *mem = &b->image->mem;
+    rsd_err       rc = RSD_OK;
+
+    meta->npaths = b->state->ntensors + b->state->nvalues;
+    meta->has_paths = true;
+    meta->nitems = b->state->nvalues;
+    meta->path = rsi_arena_array(mem, meta->npaths, sizeof(meta->path[0]));
+    meta->item = rsi_arena_array(mem, meta->nitems, sizeof(meta->item[0]));
+    if (!meta->path || !meta->item)
+        return no_memory(err);
+    for (size_t i = 0; i < b->state->ntensors && !rc; i++)
+        rc = fill_path(b, &b->state->tensor[i].spot, &meta->path[i], err);
+    for (size_t i = 0; i < b->state->nvalues && !rc; i++) {
+        rc = fill_path(b, &b->state->value[i].spot, &meta->path[b->state->ntensors + i], err);
+        meta->item[i].name = b->state->value[i].spot.name;
+    }
+    return rc;
+}
+
+/* Starts the file of a rank when it gets its first item. */
+static rsd_err open_file(building *b, int32_t rank, bool *open, rsd_error *err)
+{
+    char *name;
+
+    if (*open)
+        return RSD_OK;
+    name = rsi_arena_array(&b->image->mem, 32, 1);
+    if (!name)
+        return no_memory(err);
+    snprintf(name, 32, "__%" PRId32 "_0.distcp", rank);
+    b->meta->file[b->meta->nfiles++] = name;
+    *open = true;
+    return rsi_image_file(b->image, name, rank, err);
+}
+
+/* Adds an archive as one item: its pickle and at most one storage, `box` of a tensor. */
+static rsd_err add_archive(building *b, rsi_dcp_row *row, const void *pickle, size_t pickle_len,
+                           size_t tensor, const rsd_box *box, uint64_t bytes, rsd_error *err)
+{
+    rsi_image    *image = b->image;
+    uint64_t     *size = rsi_arena_array(&image->mem, 1, sizeof(size[0]));
+    uint32_t     *crc = rsi_arena_array(&image->mem, 1, sizeof(crc[0]));
+    rsi_zip_plan *zip = rsi_arena_array(&image->mem, 1, sizeof(*zip));
+    rsi_zip_spec  spec = {
+         .pickle = pickle, .pickle_len = pickle_len, .n = box ? 1 : 0, .size = size
+    };
+    rsi_out_part part = { .crc = crc, .zip = zip };
+    rsd_err      rc;
+
+    if (!size || !crc || !zip)
+        return no_memory(err);
+    size[0] = bytes;
+    /* What is compressed has no place in the file that could be aligned. */
+    spec.start = image->transform ? 0 : image->file[image->nfiles - 1].bytes;
+    rc = rsi_zip_plan_make(&spec, &image->mem, zip, err);
+    if (!rc)
+        rc = rsi_image_item(image, row, err);
+    if (rc)
+        return rc;
+    row->file = (uint32_t)(b->meta->nfiles - 1);
+    row->transforms = image->transform ? 0 : RSI_DCP_NO_TRANSFORMS;
+    for (size_t gap = 0; gap <= spec.n && !rc; gap++) {
+        part.kind = RSI_PART_GAP;
+        part.nth = gap;
+        part.len = rsi_zip_gap_size(zip, gap);
+        rc = rsi_image_part(image, &part, err);
+        if (!rc && gap < spec.n) {
+            part.kind = RSI_PART_DATA;
+            part.len = bytes;
+            part.tensor = tensor;
+            part.box = *box;
+            rc = rsi_image_part(image, &part, err);
+        }
+    }
+    return rc;
+}
+
+static rsd_err add_value(building *b, size_t i, rsd_error *err)
+{
+    const rsi_state_value *value = &b->state->value[i];
+    rsi_bytes              pickle = { 0 };
+    void                  *kept;
+    rsd_err                rc = rsi_value_to_pickle(value->value, &pickle, err);
+
+    if (rc)
+        return rsi_while(err, rc, "value \"%s\"", value->spot.name);
+    kept = rsi_arena_text(&b->image->mem, (const char *)pickle.at, pickle.len);
+    if (kept)
+        rc = add_archive(b, &b->meta->item[i].row, kept, pickle.len, 0, NULL, 0, err);
+    else
+        rc = no_memory(err);
+    rsi_free(pickle.at);
+    return rc;
+}
+
+static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
+{
+    const rsi_state_tensor *tensor = &b->state->tensor[t];
+    const rsd_box          *box = &b->chunks[t][i].box;
+    rsi_tensor_pickle       facts = { .dtype = tensor->dtype, .ndim = tensor->ndim };
+    unsigned char          *pickle = rsi_arena_array(&b->image->mem, RSI_TENSOR_PICKLE_MAX, 1);
+    size_t                  len;
+    rsd_err                 rc;
+
+    if (!pickle)
+        return no_memory(err);
+    memcpy(facts.size, box->len, sizeof(facts.size));
+    rsi_strides(tensor->ndim, box->len, 1, facts.stride);
+    for (int d = tensor->ndim - 1; d >= 0 && rsd_box_count(box) == 0; d--) /* as torch has it */
+        facts.stride[d] =
+            d == tensor->ndim - 1 ? 1 : facts.stride[d + 1] * rsi_max(1, box->len[d + 1]);
+    facts.storage_bytes = rsd_box_count(box) * tensor->elem_bytes;
+    rc = rsi_tensor_pickle_write(&facts, pickle, &len, err);
+    if (!rc)
+        rc = add_archive(b, &b->meta->row[b->meta->tensor[t].first + i], pickle, len, t, box,
+                         (uint64_t)facts.storage_bytes, err);
+    return rc;
+}
+
+/* The file of one rank: values first, then chunks, both in the order of the state. */
+static rsd_err add_rank(building *b, int32_t rank, rsd_error *err)
+{
+    bool    open = false;
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = (size_t)rank; i < b->state->nvalues && !rc; i += (size_t)b->world) {
+        rc = open_file(b, rank, &open, err);
+        if (!rc)
+            rc = add_value(b, i, err);
+    }
+    for (size_t k = b->first[rank]; k < b->first[rank + 1] && !rc; k++) {
+        rc = open_file(b, rank, &open, err);
+        if (!rc)
+            rc = add_chunk(b, b->by_rank[k].tensor, b->by_rank[k].chunk, err);
+    }
+    return rc;
+}
+
+static rsd_err name_transform(building *b, rsd_error *err)
+{
+    rsi_dcp_transforms *list = rsi_arena_array(&b->image->mem, 1, sizeof(list[0]));
+    const char        **name = rsi_arena_array(&b->image->mem, 1, sizeof(name[0]));
+
+    if (!list || !name)
+        return no_memory(err);
+    name[0] = b->image->transform;
+    *list = (rsi_dcp_transforms){ .n = 1, .name = name };
+    b->meta->transforms = list;
+    b->meta->ntransforms = 1;
+    return RSD_OK;
+}
+
+rsd_err rsi_image_dcp(rsi_image *image, const rsd_state *state, rsd_error *err)
+{
+    building b = { .image = image, .state = state };
+    rsd_err  rc;
+
+    b.meta = image->meta = rsi_arena_array(&image->mem, 1, sizeof(*b.meta));
+    if (!b.meta)
+        return no_memory(err);
+    b.meta->checkpoint_id = "reshard";
+    b.meta->version = "1.0.0";
+    rc = list_chunks(&b, err);
+    if (!rc)
+        rc = sort_chunks(&b, err);
+    if (!rc)
+        rc = fill_tensors(&b, err);
+    if (!rc)
+        rc = fill_paths_and_items(&b, err);
+    if (!rc && image->transform)
+        rc = name_transform(&b, err);
+    if (!rc) {
+        b.meta->file = rsi_arena_array(&image->mem, (size_t)b.world, sizeof(b.meta->file[0]));
+        rc = b.meta->file ? RSD_OK : no_memory(err);
+    }
+    for (int32_t rank = 0; rank < b.world && !rc; rank++)
+        rc = add_rank(&b, rank, err);
+    return rc;
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The image of safetensors: whole tensors in one file or in several with an index, or the parts of
+ * each rank in files of its own (torch's distributed form). A file has a name only once, so a rank
+ * with several boxes of a tensor gets several files. */
+#include "base/map.h"
+#include "base/mem.h"
+#include "exec/image.h"
+#include "format/st_dcp.h"
+#include "format/st_index.h"
+#include "format/st_write.h"
+#include "shape/box.h"
+
+#include <string.h>
+
+/* A tensor, or a part of one, on its way to a file. */
+typedef struct piece {
+    size_t  tensor;
+    rsd_box box;
+    size_t  group; /* which file */
+} piece;
+
+/* A file to be. */
+typedef struct st_group {
+    int32_t     rank;
+    uint32_t    nth; /* of the rank's files */
+    const char *name;
+} st_group;
+
+typedef struct building {
+    rsi_image       *image;
+    const rsd_state *state;
+    bool             parts; /* files hold parts of tensors, and say so */
+    piece           *piece;
+    size_t           npieces, piece_cap;
+    st_group        *group;
+    size_t           ngroups, group_cap;
+} building;
+
+static rsd_err no_memory(rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
+}
+
+static bool grow(void *array, size_t n, size_t *cap, size_t size)
+{
+    void **at = array;
+    size_t more = *cap ? 2 * *cap : 16;
+    void  *bigger;
+
+    if (n < *cap)
+        return true;
+    bigger = rsi_realloc(*at, more, size);
+    if (!bigger)
+        return false;
+    *at = bigger;
+    *cap = more;
+    return true;
+}
+
+static rsd_err add_piece(building *b, size_t tensor, const rsd_box *box, size_t group,
+                         rsd_error *err)
+{
+    if (!grow(&b->piece, b->npieces, &b->piece_cap, sizeof(b->piece[0])))
+        return no_memory(err);
+    b->piece[b->npieces++] = (piece){ .tensor = tensor, .box = *box, .group = group };
+    return RSD_OK;
+}
+
+static rsd_err add_group(building *b, int32_t rank, uint32_t nth, rsd_error *err)
+{
+    if (!grow(&b->group, b->ngroups, &b->group_cap, sizeof(b->group[0])))
+        return no_memory(err);
+    b->group[b->ngroups++] = (st_group){ .rank = rank, .nth = nth };
+    return RSD_OK;
+}
+
+/* The header of a file with n pieces; in *text what it says about parts. */
+static rsd_err make_head(const building *b, const piece *const *which, size_t n, rsi_st_image *out,
+                         rsd_error *err)
+{
+    rsi_st_item    *item = rsi_calloc(n, sizeof(item[0]));
+    const char    **names = rsi_calloc(n, sizeof(names[0]));
+    const int64_t **off = rsi_calloc(n, sizeof(off[0]));
+    int            *ndim = rsi_calloc(n, sizeof(ndim[0]));
+    rsi_json_out    info = { 0 };
+    rsi_st_pair     pair[] = { { "format", "pt", 2 },
+                               { RSI_ST_DCP_VERSION_KEY, RSI_ST_DCP_VERSION,
+                                 strlen(RSI_ST_DCP_VERSION) },
+                               { RSI_ST_DCP_INFO, NULL, 0 } };
+    rsd_err         rc = item && names && off && ndim ? RSD_OK : no_memory(err);
+
+    for (size_t i = 0; i < n && !rc; i++) {
+        const rsi_state_tensor *t = &b->state->tensor[which[i]->tensor];
+
+        item[i] = (rsi_st_item){ t->spot.name, t->dtype, t->ndim, which[i]->box.len };
+        names[i] = t->spot.name;
+        off[i] = which[i]->box.off;
+        ndim[i] = t->ndim;
+    }
+    if (!rc && b->parts)
+        rc = rsi_st_dcp_write(n, names, ndim, off, &info, err);
+    pair[2].value = info.buf;
+    pair[2].value_len = info.len;
+    if (!rc)
+        rc = rsi_st_image_make(n, item, b->parts ? 3 : 1, pair, out, err);
+    rsi_json_out_release(&info);
+    rsi_free(item);
+    rsi_free(names);
+    rsi_free(off);
+    rsi_free(ndim);
+    return rc;
+}
+
+static rsd_err add_file(building *b, const st_group *g, const piece *const *which, size_t n,
+                        rsd_error *err)
+{
+    rsi_image   *image = b->image;
+    rsi_st_image head = { 0 };
+    rsi_out_part part = { .kind = RSI_PART_BYTES };
+    rsd_err      rc = make_head(b, which, n, &head, err);
+
+    if (!rc)
+        rc = rsi_image_file(image, g->name, g->rank, err);
+    if (!rc)
+        rc = rsi_image_item(image, NULL, err);
+    if (!rc) {
+        part.len = head.head_len;
+        part.bytes = rsi_arena_text(&image->mem, head.head, head.head_len);
+        rc = part.bytes ? rsi_image_part(image, &part, err) : no_memory(err);
+    }
+    for (size_t k = 0; k < n && !rc; k++) {
+        const piece *p = which[head.order[k]];
+
+        part = (rsi_out_part){ .kind = RSI_PART_DATA, .tensor = p->tensor, .box = p->box };
+        part.len = (uint64_t)(rsd_box_count(&p->box) * b->state->tensor[p->tensor].elem_bytes);
+        rc = rsi_image_part(image, &part, err);
+    }
+    rsi_st_image_release(&head);
+    return rc;
+}
+
+/* Sorts the pieces by file and adds the files. */
+static rsd_err add_files(building *b, rsd_error *err)
+{
+    size_t       *first = rsi_calloc(b->ngroups + 2, sizeof(first[0]));
+    const piece **order = rsi_calloc(b->npieces, sizeof(order[0]));
+    rsd_err       rc = first && order ? RSD_OK : no_memory(err);
+
+    for (size_t i = 0; i < b->npieces && !rc; i++)
+        first[b->piece[i].group + 2]++;
+    for (size_t g = 2; g < b->ngroups + 2 && !rc; g++)
+        first[g] += first[g - 1];
+    for (size_t i = 0; i < b->npieces && !rc; i++)
+        order[first[b->piece[i].group + 1]++] = &b->piece[i];
+    for (size_t g = 0; g < b->ngroups && !rc; g++)
+        rc = add_file(b, &b->group[g], order + first[g], first[g + 1] - first[g], err);
+    rsi_free(first);
+    rsi_free(order);
+    return rc;
+}
+
+/* ---- whole tensors ---- */
+
+static rsd_err add_index(building *b, const uint32_t *of, rsd_error *err)
+{
+    size_t       n = b->state->ntensors;
+    const char **names = rsi_calloc(n, sizeof(names[0]));
+    const char **files = rsi_calloc(b->ngroups, sizeof(files[0]));
+    rsi_json_out text = { 0 };
+    rsi_out_part part = { .kind = RSI_PART_BYTES };
+    uint64_t     total = 0;
+    rsd_err      rc = names && files ? RSD_OK : no_memory(err);
+
+    for (size_t i = 0; i < n && !rc; i++)
+        names[i] = b->state->tensor[i].spot.name;
+    for (size_t i = 0; i < b->npieces && !rc; i++)
+        total += (uint64_t)(rsd_box_count(&b->piece[i].box) *
+                            b->state->tensor[b->piece[i].tensor].elem_bytes);
+    for (size_t g = 0; g < b->ngroups && !rc; g++)
+        files[g] = b->group[g].name;
+    if (!rc)
+        rc = rsi_st_index_write(n, names, of, files, total, &text, err);
+    if (!rc)
+        rc = rsi_image_file(b->image, RSI_ST_INDEX_NAME, 0, err);
+    if (!rc)
+        rc = rsi_image_item(b->image, NULL, err);
+    if (!rc) {
+        part.len = text.len;
+        part.bytes = rsi_arena_text(&b->image->mem, text.buf, text.len);
+        rc = part.bytes ? rsi_image_part(b->image, &part, err) : no_memory(err);
+    }
+    rsi_json_out_release(&text);
+    rsi_free(names);
+    rsi_free(files);
+    return rc;
+}
+
+static rsd_err plan_whole(building *b, const rsi_image_spec *spec, uint32_t *of, rsd_error *err)
+{
+    size_t       n = b->state->ntensors;
+    rsi_st_item *item = rsi_calloc(n, sizeof(item[0]));
+    uint32_t     files = 0;
+    rsd_err      rc = item ? RSD_OK : no_memory(err);
+
+    for (size_t i = 0; i < n && !rc; i++) {
+        const rsi_state_tensor *t = &b->state->tensor[i];
+
+        item[i] = (rsi_st_item){ t->spot.name, t->dtype, t->ndim, t->shape };
+    }
+    if (!rc)
+        rc = rsi_st_split(n, item, spec->one_file ? 0 : spec->shard_size, of, &files, err);
+    for (uint32_t f = 0; f < files && !rc; f++) {
+        char name[64];
+
+        rc = add_group(b, 0, f, err);
+        if (rc || spec->one_file)
+            continue;
+        rsi_st_file_name(f, files, name, sizeof(name));
+        b->group[f].name = rsi_arena_text(&b->image->mem, name, strlen(name));
+        rc = b->group[f].name ? RSD_OK : no_memory(err);
+    }
+    for (size_t i = 0; i < n && !rc; i++) {
+        rsd_box whole = { .ndim = b->state->tensor[i].ndim };
+
+        memcpy(whole.len, b->state->tensor[i].shape, sizeof(whole.len));
+        rc = add_piece(b, i, &whole, of[i], err);
+    }
+    rsi_free(item);
+    return rc;
+}
+
+static rsd_err image_whole(building *b, const rsi_image_spec *spec, rsd_error *err)
+{
+    uint32_t *of = rsi_calloc(b->state->ntensors, sizeof(of[0]));
+    rsd_err   rc = of ? plan_whole(b, spec, of, err) : no_memory(err);
+
+    if (!rc)
+        rc = add_files(b, err);
+    if (!rc && b->ngroups > 1)
+        rc = add_index(b, of, err);
+    rsi_free(of);
+    return rc;
+}
+
+/* ---- parts ---- */
+
+/* The file that takes a rank's nth box of a tensor; files are few for each rank, and found from the
+ * last on. */
+static rsd_err group_for(building *b, rsi_map *known, int32_t rank, uint32_t nth, size_t *out,
+                         rsd_error *err)
+{
+    uint32_t *key = rsi_arena_array(&b->image->mem, 2, sizeof(key[0]));
+    uint64_t  number = b->ngroups;
+    bool      was;
+    rsd_err   rc = RSD_OK;
+
+    if (!key)
+        return no_memory(err);
+    key[0] = (uint32_t)rank;
+    key[1] = nth;
+    if (!rsi_map_add(known, key, 2 * sizeof(key[0]), &number, &was))
+        return no_memory(err);
+    if (!was)
+        rc = add_group(b, rank, nth, err);
+    *out = (size_t)number;
+    return rc;
+}
+
+static rsd_err plan_parts(building *b, rsi_map *known, rsd_error *err)
+{
+    for (size_t t = 0; t < b->state->ntensors; t++) {
+        rsi_stored *chunk;
+        size_t      n;
+        rsd_err     rc =
+            rsi_stored_chunks(&b->state->tensor[t], t, false, &b->image->mem, &chunk, &n, err);
+
+        for (size_t i = 0; i < n && !rc; i++) {
+            uint32_t nth = 0;
+            size_t   group = 0;
+
+            for (size_t k = i; k > 0 && chunk[k - 1].rank == chunk[i].rank; k--)
+                nth++; /* the boxes of a rank stand together */
+            rc = group_for(b, known, chunk[i].rank, nth, &group, err);
+            if (!rc)
+                rc = add_piece(b, t, &chunk[i].box, group, err);
+        }
+        if (rc)
+            return rc;
+    }
+    return RSD_OK;
+}
+
+static rsd_err image_parts(building *b, rsd_error *err)
+{
+    rsi_map  known = { 0 };
+    uint32_t files = 1;
+    rsd_err  rc = plan_parts(b, &known, err);
+
+    for (size_t g = 0; g < b->ngroups; g++)
+        files = b->group[g].nth >= files ? b->group[g].nth + 1 : files;
+    for (size_t g = 0; g < b->ngroups && !rc; g++) {
+        char name[RSI_ST_FILE_NAME];
+
+        rsi_st_shard_name(b->group[g].rank + 1, b->group[g].nth + 1, files, name, sizeof(name));
+        b->group[g].name = rsi_arena_text(&b->image->mem, name, strlen(name));
+        rc = b->group[g].name ? RSD_OK : no_memory(err);
+    }
+    if (!rc)
+        rc = add_files(b, err);
+    rsi_map_release(&known);
+    return rc;
+}
+
+/* Before anything is written: what the format can't hold. */
+static rsd_err refuse(const rsd_state *state, const rsi_image_spec *spec, rsd_error *err)
+{
+    if (spec->distributed && spec->one_file)
+        return rsi_fail(err, RSD_E_INVALID, "distributed safetensors are a folder, not a file");
+    for (size_t i = 0; i < state->ntensors; i++) {
+        const rsi_state_tensor *t = &state->tensor[i];
+        rsi_st_item             item = { t->spot.name, t->dtype, t->ndim, t->shape };
+        uint64_t                bytes;
+        rsd_err                 rc = rsi_st_item_bytes(&item, &bytes, err);
+
+        if (rc)
+            return rc;
+    }
+    if (state->nvalues > 0)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "safetensors hold tensors only, not the value \"%s\"",
+                        state->value[0].spot.name);
+    return RSD_OK;
+}
+
+rsd_err rsi_image_st(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
+                     rsd_error *err)
+{
+    building b = { .image = image, .state = state, .parts = spec->distributed };
+    rsd_err  rc = refuse(state, spec, err);
+
+    if (!rc)
+        rc = b.parts ? image_parts(&b, err) : image_whole(&b, spec, err);
+    rsi_free(b.piece);
+    rsi_free(b.group);
+    return rc;
+}

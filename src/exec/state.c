@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collects a state. Names and paths are copied, memory of tensors is not. */
+#include "exec/state.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "shape/box.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define MOST_DEPTH 256 /* nesting that anybody can mean */
+
+rsd_err rsd_state_create(rsd_state **out, rsd_error *err)
+{
+    rsd_state *state;
+
+    if (!out)
+        return rsi_fail(err, RSD_E_INVALID, "a place for the state is needed");
+    state = rsi_calloc(1, sizeof(*state));
+    if (!state)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
+    *out = state;
+    return RSD_OK;
+}
+
+void rsd_state_free(rsd_state *state)
+{
+    if (!state)
+        return;
+    for (size_t i = 0; i < state->ntensors; i++)
+        rsd_layout_free(state->tensor[i].layout);
+    rsi_free(state->tensor);
+    rsi_free(state->value);
+    rsi_free(state->stack);
+    rsi_map_release(&state->names);
+    rsi_arena_release(&state->mem);
+    rsi_free(state);
+}
+
+/* Room for one more of `size` bytes. */
+static bool grow(void *array, size_t n, size_t *cap, size_t size)
+{
+    void **at = array;
+    size_t more = *cap ? 2 * *cap : 16;
+    void  *bigger;
+
+    if (n < *cap)
+        return true;
+    bigger = rsi_realloc(*at, more, size);
+    if (!bigger)
+        return false;
+    *at = bigger;
+    *cap = more;
+    return true;
+}
+
+static rsd_err push(rsd_state *state, const char *key, int64_t index, rsd_error *err)
+{
+    rsd_path_part part = { .index = index };
+
+    if (state->depth >= MOST_DEPTH)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "nesting of more than %d is not supported",
+                        MOST_DEPTH);
+    if (key)
+        part.key = rsi_arena_text(&state->mem, key, strlen(key));
+    if ((key && !part.key) ||
+        !grow(&state->stack, state->depth, &state->stack_cap, sizeof(state->stack[0])))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+    state->stack[state->depth++] = part;
+    return RSD_OK;
+}
+
+rsd_err rsd_state_push(rsd_state *state, const char *key, rsd_error *err)
+{
+    if (!state || !key)
+        return rsi_fail(err, RSD_E_INVALID, "a state and a key are needed");
+    return push(state, key, 0, err);
+}
+
+rsd_err rsd_state_push_index(rsd_state *state, int64_t index, rsd_error *err)
+{
+    if (!state || index < 0)
+        return rsi_fail(err, RSD_E_INVALID, "a list has no place %" PRId64, index);
+    return push(state, NULL, index, err);
+}
+
+rsd_err rsd_state_pop(rsd_state *state, rsd_error *err)
+{
+    if (!state || state->depth == 0)
+        return rsi_fail(err, RSD_E_INVALID, "nothing was pushed that could be popped");
+    state->depth--;
+    return RSD_OK;
+}
+
+/* The parts joined by dots, into buf like snprintf. */
+static size_t join(const rsd_path_part *part, size_t n, char *buf, size_t cap)
+{
+    rsi_text text = rsi_text_begin(buf, cap);
+
+    for (size_t i = 0; i < n; i++) {
+        rsi_text_add(&text, i ? "." : "");
+        if (part[i].key)
+            rsi_text_add(&text, "%s", part[i].key);
+        else
+            rsi_text_add(&text, "%" PRId64, part[i].index);
+    }
+    return text.len;
+}
+
+static rsd_err make_spot(rsd_state *state, const char *name, rsi_spot *out, rsd_error *err)
+{
+    size_t         n = state->depth + (name ? 1 : 0), len;
+    rsd_path_part *part;
+    uint64_t       value = 0;
+    char          *joined;
+    bool           was;
+
+    if (n == 0)
+        return rsi_fail(err, RSD_E_INVALID, "a name is needed");
+    part = rsi_arena_array(&state->mem, n, sizeof(part[0]));
+    if (!part)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+    if (state->depth)
+        memcpy(part, state->stack, state->depth * sizeof(part[0]));
+    if (name)
+        part[n - 1].key = rsi_arena_text(&state->mem, name, strlen(name));
+    if (name && !part[n - 1].key)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+    len = join(part, n, NULL, 0);
+    joined = rsi_arena_array(&state->mem, len + 1, 1);
+    if (!joined)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+    join(part, n, joined, len + 1);
+    if (!rsi_map_add(&state->names, joined, len, &value, &was))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+    if (was)
+        return rsi_fail(err, RSD_E_EXISTS, "\"%s\" is in the state twice", joined);
+    *out = (rsi_spot){ .name = joined, .part = part, .nparts = n };
+    return RSD_OK;
+}
+
+static rsd_err check_layout(const rsd_layout *layout, rsd_dtype dtype, int ndim,
+                            const int64_t *shape, rsd_error *err)
+{
+    if (layout->dtype != dtype)
+        return rsi_fail(err, RSD_E_MISMATCH, "the tensor is %s, its layout %s",
+                        rsd_dtype_name(dtype), rsd_dtype_name(layout->dtype));
+    if (layout->ndim != ndim ||
+        (ndim > 0 && memcmp(layout->shape, shape, (size_t)ndim * sizeof(shape[0])) != 0))
+        return rsi_fail(err, RSD_E_MISMATCH, "the tensor and its layout have different shapes");
+    if (layout->reduce)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "a partial layout can't be saved: reduce it to replicate or shard first");
+    return RSD_OK;
+}
+
+/* The caller's views with their strides spelled out. */
+static rsd_err keep_views(rsd_state *state, rsi_state_tensor *t, size_t n, const rsd_view *views,
+                          rsd_error *err)
+{
+    t->view = rsi_arena_array(&state->mem, n, sizeof(t->view[0]));
+    if (!t->view)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu views", n);
+    for (size_t i = 0; i < n; i++) {
+        rsd_view *v = &t->view[i];
+        bool      packed = true;
+        rsd_err   rc = rsi_box_check(&views[i].box, t->ndim, t->shape, err);
+
+        if (rc)
+            return rsi_while(err, rc, "view %zu", i);
+        *v = views[i];
+        if (!v->data && !v->get && !v->put && rsd_box_count(&v->box) > 0)
+            return rsi_fail(err, RSD_E_INVALID, "view %zu has neither memory nor callbacks", i);
+        for (int d = 0; d < t->ndim; d++)
+            packed = packed && v->stride[d] == 0;
+        if (packed)
+            rsi_strides(t->ndim, v->box.len, t->elem_bytes, v->stride);
+    }
+    t->nviews = n;
+    return RSD_OK;
+}
+
+rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *layout,
+                         rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
+                         const rsd_view *views, rsd_error *err)
+{
+    rsi_state_tensor t = { .dtype = dtype, .ndim = ndim };
+    int64_t          elems;
+    rsd_err          rc;
+
+    if (!state || (n > 0 && !views))
+        return rsi_fail(err, RSD_E_INVALID, "a state and %zu views are needed", n);
+    rc = rsi_shape_check(dtype, ndim, shape, &elems, err);
+    if (!rc) {
+        t.elem_bytes = (int64_t)rsd_dtype_size(dtype);
+        if (ndim > 0)
+            memcpy(t.shape, shape, (size_t)ndim * sizeof(shape[0]));
+    }
+    if (!rc && layout)
+        rc = check_layout(layout, dtype, ndim, shape, err);
+    if (!rc)
+        rc = keep_views(state, &t, n, views, err);
+    if (!rc && !grow(&state->tensor, state->ntensors, &state->tensor_cap, sizeof(t)))
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
+    if (!rc)
+        rc = make_spot(state, name, &t.spot, err);
+    if (rc)
+        return rsi_while(err, rc, "tensor \"%s\"", name ? name : "");
+    if (layout)
+        t.layout = rsi_layout_ref(layout);
+    state->tensor[state->ntensors++] = t;
+    return RSD_OK;
+}
+
+rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *value, rsd_error *err)
+{
+    rsi_state_value v = { .value = value };
+    rsd_err         rc = RSD_OK;
+
+    if (!state || !value)
+        rc = rsi_fail(err, RSD_E_INVALID, "a state and a value are needed");
+    else if (!grow(&state->value, state->nvalues, &state->value_cap, sizeof(v)))
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
+    if (!rc)
+        rc = make_spot(state, name, &v.spot, err);
+    if (rc)
+        return rc;
+    state->value[state->nvalues++] = v;
+    return RSD_OK;
+}

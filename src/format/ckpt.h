@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A checkpoint that has been opened: one catalogue for all formats. Each format keeps its own
+ * compact tables and answers through the functions below, so that a million tensors need no second
+ * copy. Reading bytes is exec/fetch.c's. */
+#ifndef RSI_CKPT_H
+#define RSI_CKPT_H
+
+#include "format/files.h"
+#include "format/source.h"
+#include "format/value.h"
+#include "shape/layout.h"
+
+/* Where the elements of a chunk are in its file, when one has looked. */
+typedef struct rsi_extent {
+    uint64_t offset;               /* of the chunk's first element */
+    int64_t  stride[RSD_MAX_NDIM]; /* bytes */
+    uint64_t record, record_bytes; /* the stored record around it: what its CRC covers */
+    uint32_t crc32;
+    bool     has_crc;
+    bool     big_endian, conj, neg; /* what has to be done to the elements after reading */
+    /* Not NULL: the item was transformed; these are its bytes as they were before, `offset` and
+     * `record` count in them, and who asked for the extent frees them. */
+    unsigned char *decoded;
+} rsi_extent;
+
+typedef struct rsi_ckpt_ops {
+    /* Tensor t < ntensors, chunk i < info->chunks. Never fails: all has been checked on opening. */
+    void (*tensor)(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out);
+    void (*chunk)(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, uint32_t *file);
+    /* Looks into the file. Checks what it finds against what the catalogue says. Any thread. */
+    rsd_err (*locate)(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_error *err);
+    bool (*find)(const rsd_ckpt *ckpt, const char *name, size_t *out);
+    /* Object i < nobjects: its name and, if `owner` is not NULL, its value, made in it. Any
+     * thread. */
+    rsd_err (*object)(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
+                      const rsd_value **out, rsd_error *err);
+    /* The path of a name in the nesting of the source; 0 if the format has none. */
+    size_t (*path)(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap);
+    void (*close)(rsd_ckpt *ckpt);
+} rsi_ckpt_ops;
+
+struct rsd_ckpt {
+    const rsi_ckpt_ops *ops;
+    void               *self; /* the format's */
+    rsd_format          format;
+    size_t              ntensors, nobjects;
+    rsi_files           files;
+    rsi_arena           mem;
+};
+
+/* Each opens a checkpoint of its format, or fails; `ckpt` has its files. */
+rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err);
+rsd_err rsi_st_open(rsd_ckpt *ckpt, rsd_error *err);
+rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err);
+
+/* Refuses chunks that overlap or leave holes; `get` gives box i of n, all of them inside `shape`.
+ */
+rsd_err rsi_refuse_bad_tiles(int ndim, const int64_t *shape, size_t n,
+                             void (*get)(const void *arg, size_t i, rsd_box *out), const void *arg,
+                             rsd_error *err);
+
+#endif

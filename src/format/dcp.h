@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An opened DCP checkpoint: its metadata, and the numbers of its files. */
+#ifndef RSI_DCP_H
+#define RSI_DCP_H
+
+#include "format/ckpt.h"
+#include "format/dcp_meta.h"
+
+typedef struct rsi_dcp {
+    rsi_dcp_meta *meta;
+    uint32_t     *file;  /* [meta->nfiles] its number in ckpt->files */
+    rsi_map       names; /* of tensors */
+    rsi_map       paths; /* name to meta->path */
+} rsi_dcp;
+
+/* "__12.metadata": what one rank wrote when ranks did not gather. */
+bool rsi_dcp_is_rank_metadata(const char *name);
+
+/* dcp_item.c: rsi_ckpt_ops.locate and .object */
+rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_error *err);
+rsd_err rsi_dcp_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
+                       const rsd_value **out, rsd_error *err);
+
+#endif

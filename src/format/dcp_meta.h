@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The metadata of a DCP checkpoint (`.metadata`, `__{rank}.metadata`) as a compact table, read from
+ * a pickle without running it and written as one that torch loads. What is in the files, how long
+ * they are and whether chunks cover their tensor is checked elsewhere.
+ *
+ * Reading goes dcp_meta_read.c (pickle to records) -> dcp_meta_link.c (records to this table, with
+ * the checks); several ranks' tables are joined in dcp_meta_merge.c; writing is dcp_meta_write.c.
+ */
+#ifndef RSI_DCP_META_H
+#define RSI_DCP_META_H
+
+#include "base/arena.h"
+#include "format/source.h"
+
+#define RSI_DCP_NO_TRANSFORMS UINT32_MAX
+
+/* Where the bytes of a chunk or of a bytes item lie. */
+typedef struct rsi_dcp_row {
+    uint32_t file;       /* of rsi_dcp_meta.file */
+    uint32_t transforms; /* of rsi_dcp_meta.transforms, or RSI_DCP_NO_TRANSFORMS */
+    int64_t  offset, length;
+} rsi_dcp_row;
+
+typedef struct rsi_dcp_tensor {
+    const char    *name;
+    const int64_t *shape; /* [ndim] */
+    size_t         first; /* chunks are rows first .. first + nchunks - 1 */
+    size_t         nchunks;
+    size_t         box; /* of the first chunk in rsi_dcp_meta.box */
+    rsd_dtype      dtype;
+    int            ndim;
+    bool           requires_grad;
+} rsi_dcp_tensor;
+
+typedef struct rsi_dcp_item {
+    const char *name;
+    rsi_dcp_row row;
+} rsi_dcp_item;
+
+/* Names of what was done to the bytes, in stored order: the last is undone first. */
+typedef struct rsi_dcp_transforms {
+    size_t             n;
+    const char *const *name;
+} rsi_dcp_transforms;
+
+/* A dict key or, if key is NULL, the place in a list. */
+typedef struct rsi_dcp_part {
+    const char *key;
+    int64_t     index;
+} rsi_dcp_part;
+
+typedef struct rsi_dcp_path {
+    const char         *name;
+    const rsi_dcp_part *part;
+    size_t              nparts;
+} rsi_dcp_path;
+
+/* Lists are in the order of the file. Text has no NUL in it. A table that is made by hand may point
+ * anywhere; `mem` owns what the reader made. */
+typedef struct rsi_dcp_meta {
+    rsi_dcp_tensor     *tensor;
+    size_t              ntensors;
+    int64_t            *box; /* for each chunk ndim offsets, then ndim sizes */
+    rsi_dcp_row        *row; /* [nchunks] */
+    size_t              nchunks;
+    rsi_dcp_item       *item;
+    size_t              nitems;
+    const char        **file; /* names, each once */
+    size_t              nfiles;
+    rsi_dcp_transforms *transforms;
+    size_t              ntransforms;
+    rsi_dcp_path       *path; /* planner_data */
+    size_t              npaths;
+    bool                has_paths;     /* false: planner_data is None or missing */
+    const char         *checkpoint_id; /* these three may be NULL */
+    const char         *save_id;
+    const char         *version;
+    rsi_arena           mem;
+} rsi_dcp_meta;
+
+static inline const int64_t *rsi_dcp_chunk_offset(const rsi_dcp_meta *meta, const rsi_dcp_tensor *t,
+                                                  size_t i)
+{
+    return meta->box + t->box + i * 2 * (size_t)t->ndim;
+}
+
+static inline const int64_t *rsi_dcp_chunk_size(const rsi_dcp_meta *meta, const rsi_dcp_tensor *t,
+                                                size_t i)
+{
+    return rsi_dcp_chunk_offset(meta, t, i) + t->ndim;
+}
+
+enum {
+    /* Classes that the reader does not know may stand where it does not look; without this they
+     * are refused, as loading such a file in Python could run foreign code. */
+    RSI_DCP_ALLOW_UNKNOWN = 1
+};
+
+/* Reads and cross-checks one file. */
+rsd_err rsi_dcp_meta_read(const rsi_source *source, unsigned flags, rsi_dcp_meta **out,
+                          rsd_error *err);
+/* Joins the tables of several ranks, which may be freed then. A tensor in several of them must have
+ * one dtype and shape; a chunk or item that several ranks wrote is taken from the first. */
+rsd_err rsi_dcp_meta_merge(size_t n, const rsi_dcp_meta *const *part, rsi_dcp_meta **out,
+                           rsd_error *err);
+void    rsi_dcp_meta_free(rsi_dcp_meta *meta);
+
+/* Writes a table as torch's `.metadata`: the same bytes for the same table. `put` gets the parts in
+ * order, at most 64 KiB at once. Nothing is checked but what could not be written. */
+typedef rsd_err (*rsi_dcp_put)(void *arg, const void *bytes, size_t len, rsd_error *err);
+rsd_err rsi_dcp_meta_write(const rsi_dcp_meta *meta, rsi_dcp_put put, void *arg, rsd_error *err);
+
+/* A file name inside a checkpoint: one component, not empty, "." or "..", no NUL (`len` counts). */
+rsd_err rsi_dcp_file_check(const char *name, size_t len, rsd_error *err);
+
+#endif

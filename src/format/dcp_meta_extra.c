@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a `.metadata` file says beside tensors and rows: planner_data (how names nest),
+ * storage_meta, the version and the lists of transforms. Called at the end of dcp_meta_link.c. */
+#include "base/mem.h"
+#include "base/text.h"
+#include "format/dcp_meta_core.h"
+
+static rsd_err no_memory(rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_NOMEM, "no memory for the table of a checkpoint");
+}
+
+static rsi_pickle_kind kind_of(const dcp_reading *r, rsi_pv v)
+{
+    return v == NO_VALUE ? RSI_PICKLE_NONE : rsi_pickle_kind_of(r->p, v);
+}
+
+/* ---- Transforms ---- */
+
+static rsd_err add_transforms(const dcp_reading *r, rsi_dcp_meta *meta, rsd_error *err)
+{
+    const uint32_t *end = r->steps_end.at;
+    const rsi_pv   *step = r->step.at;
+    size_t          first = 0;
+    rsd_err         rc = RSD_OK;
+
+    meta->transforms = rsi_arena_array(&meta->mem, r->steps_end.n, sizeof(meta->transforms[0]));
+    if (!meta->transforms)
+        return no_memory(err);
+    for (size_t i = 0; i < r->steps_end.n; first = end[i++]) {
+        size_t       n = end[i] - first;
+        const char **name = rsi_arena_array(&meta->mem, n, sizeof(name[0]));
+
+        if (!name)
+            return no_memory(err);
+        for (size_t k = 0; k < n && !rc; k++)
+            rc = rsi_dcp_text(r, step[first + k], meta, &name[k], err);
+        if (rc)
+            return rc;
+        meta->transforms[meta->ntransforms++] = (rsi_dcp_transforms){ .n = n, .name = name };
+    }
+    return RSD_OK;
+}
+
+/* ---- planner_data ---- */
+
+/* Takes `len` bytes off the front of what is left of a name; false if it goes on differently. */
+static bool match(const char **name, const char *text, size_t len)
+{
+    if (strncmp(*name, text, len) != 0)
+        return false;
+    *name += len;
+    return true;
+}
+
+/* The parts joined by dots must be the name. */
+static bool joins_to(const rsi_dcp_path *path)
+{
+    const char *left = path->name;
+    char        number[24];
+
+    for (size_t i = 0; i < path->nparts; i++) {
+        const rsi_dcp_part *part = &path->part[i];
+        const char         *text = part->key;
+
+        if (!text) {
+            rsi_text index = rsi_text_begin(number, sizeof(number));
+
+            rsi_text_add(&index, "%" PRId64, part->index);
+            text = number;
+        }
+        if ((i && !match(&left, ".", 1)) || !match(&left, text, strlen(text)))
+            return false;
+    }
+    return *left == '\0';
+}
+
+static rsd_err set_parts(const dcp_reading *r, rsi_pv v, rsi_dcp_part *part, size_t n,
+                         rsi_dcp_meta *meta, rsd_error *err)
+{
+    rsi_pickle_iter it = rsi_pickle_each(r->p, v);
+    rsi_pv          item;
+    rsd_err         rc = RSD_OK;
+
+    for (size_t i = 0; i < n && !rc && rsi_pickle_next(r->p, &it, &item); i++)
+        if (!rsi_pickle_int(r->p, item, &part[i].index))
+            rc = rsi_dcp_text(r, item, meta, &part[i].key, err);
+    return rc;
+}
+
+/* The path of one name: a tuple of text and integers. */
+static rsd_err set_path(const dcp_reading *r, rsi_pv v, rsi_dcp_path *path, rsi_dcp_meta *meta,
+                        rsd_error *err)
+{
+    rsi_pickle_kind kind = kind_of(r, v);
+    int64_t         ints[32];
+    size_t          n;
+    rsi_dcp_part   *part;
+    rsd_err         rc;
+
+    if (kind == RSI_PICKLE_INTS)
+        n = (size_t)rsi_pickle_ints(r->p, v, ints, 32);
+    else if (kind == RSI_PICKLE_TUPLE || kind == RSI_PICKLE_LIST)
+        n = rsi_pickle_count(r->p, v);
+    else
+        return rsi_fail(err, RSD_E_FORMAT, "planner_data of \"%s\" is no path", path->name);
+    /* Joined, each part but the last has a dot behind it: a longer path can't be this name's. */
+    if (n > strlen(path->name) + 1)
+        return rsi_fail(err, RSD_E_FORMAT, "planner_data of \"%s\" does not join to that name",
+                        path->name);
+    part = rsi_arena_array(&meta->mem, n, sizeof(part[0]));
+    if (!part)
+        return no_memory(err);
+    for (size_t i = 0; i < n && kind == RSI_PICKLE_INTS; i++)
+        part[i].index = ints[i];
+    rc = set_parts(r, v, part, n, meta, err);
+    if (rc)
+        return rsi_while(err, rc, "planner_data of \"%s\"", path->name);
+    path->part = part;
+    path->nparts = n;
+    if (!joins_to(path))
+        return rsi_fail(err, RSD_E_FORMAT, "planner_data of \"%s\" does not join to that name",
+                        path->name);
+    return RSD_OK;
+}
+
+static rsd_err add_paths(const dcp_reading *r, rsi_pv dict, rsi_dcp_meta *meta, rsd_error *err)
+{
+    rsi_pickle_iter it = rsi_pickle_each(r->p, dict);
+    rsi_pv          key, v;
+    rsd_err         rc = RSD_OK;
+
+    meta->path =
+        rsi_arena_array(&meta->mem, rsi_pickle_count(r->p, dict) / 2, sizeof(meta->path[0]));
+    if (!meta->path)
+        return no_memory(err);
+    meta->has_paths = true;
+    while (!rc && rsi_pickle_next(r->p, &it, &key) && rsi_pickle_next(r->p, &it, &v)) {
+        rsi_dcp_path *path = &meta->path[meta->npaths];
+
+        rc = rsi_dcp_text(r, key, meta, &path->name, err);
+        if (rc)
+            return rsi_while(err, rc, "planner_data");
+        rc = set_path(r, v, path, meta, err);
+        meta->npaths++;
+    }
+    return rc;
+}
+
+/* ---- storage_meta and version ---- */
+
+/* A str as it is. A path object is its parts, joined; torch stores the one or the other. */
+static rsd_err set_id(const dcp_reading *r, rsi_pv v, rsi_dcp_meta *meta, const char **out,
+                      rsd_error *err)
+{
+    rsi_pickle_object object;
+    rsi_pickle_iter   it;
+    rsi_pv            part;
+    char              joined[4096];
+    rsi_text          text = rsi_text_begin(joined, sizeof(joined));
+
+    if (kind_of(r, v) == RSI_PICKLE_STR)
+        return rsi_dcp_text(r, v, meta, out, err);
+    if (kind_of(r, v) != RSI_PICKLE_OBJECT)
+        return RSD_OK;
+    object = rsi_pickle_object_of(r->p, v);
+    if (object.id != CLS_POSIX_PATH && object.id != CLS_WINDOWS_PATH)
+        return RSD_OK;
+    it = rsi_pickle_each(r->p, object.args);
+    while (rsi_pickle_next(r->p, &it, &part)) {
+        const char *slash = object.id == CLS_POSIX_PATH ? "/" : "\\";
+        bool        ends = text.len == 0 || joined[text.len - 1] == slash[0];
+
+        if (kind_of(r, part) != RSI_PICKLE_STR)
+            return rsi_fail(err, RSD_E_FORMAT, "a part of checkpoint_id is no str");
+        rsi_text_add(&text, "%s%s", ends ? "" : slash, rsi_pickle_text(r->p, part));
+        if (text.len >= sizeof(joined))
+            return rsi_fail(err, RSD_E_FORMAT, "checkpoint_id is longer than %zu bytes",
+                            sizeof(joined) - 1);
+    }
+    *out = rsi_arena_text(&meta->mem, joined, text.len);
+    return *out ? RSD_OK : no_memory(err);
+}
+
+rsd_err rsi_dcp_link_extras(const dcp_reading *r, const rsi_pv *attribute, rsi_dcp_meta *meta,
+                            rsd_error *err)
+{
+    static const int which[] = { KEY_CHECKPOINT_ID, KEY_SAVE_ID };
+    rsi_pv           v[2];
+    rsd_err          rc = add_transforms(r, meta, err);
+
+    /* Planners of other projects may put anything else there; torch only uses dicts. */
+    if (!rc && kind_of(r, attribute[0]) == RSI_PICKLE_DICT)
+        rc = add_paths(r, attribute[0], meta, err);
+    if (!rc && kind_of(r, attribute[1]) == RSI_PICKLE_OBJECT &&
+        rsi_dcp_attributes(r, rsi_pickle_object_of(r->p, attribute[1]).state, 2, which, v)) {
+        rc = set_id(r, v[0], meta, &meta->checkpoint_id, err);
+        if (!rc)
+            rc = set_id(r, v[1], meta, &meta->save_id, err);
+    }
+    if (!rc && kind_of(r, attribute[2]) == RSI_PICKLE_STR)
+        rc = rsi_dcp_text(r, attribute[2], meta, &meta->version, err);
+    return rc;
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the pickle of a `.metadata` file to records: each object of torch's classes is replaced by a
+ * few numbers as soon as it is complete, so that half a million chunks fit in memory. What belongs
+ * together is found in dcp_meta_link.c. */
+#include "base/checked.h"
+#include "base/mem.h"
+#include "format/dcp_meta_core.h"
+
+enum { MAX_STEPS = 16, MAX_TRANSFORMS = 256 };
+#define MAX_RECORDS (1u << 24) /* 28 bits of a user value, 3 of which say what it is */
+
+#define CALL  RSI_PICKLE_FOLD_CALL
+#define BUILD RSI_PICKLE_FOLD_BUILD
+
+/* The module was renamed in torch 2.0, TensorProperties moved in 2.3. */
+#define META_CLASSES(module)                                                                       \
+    { module, "Metadata", CLS_META, 0 }, { module, "TensorStorageMetadata", CLS_TENSOR, BUILD },   \
+        { module, "TensorProperties", CLS_PROPERTIES, BUILD },                                     \
+        { module, "ChunkStorageMetadata", CLS_CHUNK, BUILD },                                      \
+        { module, "BytesStorageMetadata", CLS_BYTES, 0 },                                          \
+        { module, "MetadataIndex", CLS_INDEX, BUILD },                                             \
+        { module, "StorageMeta", CLS_STORAGE_META, 0 },                                            \
+        { module, "_MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL },                               \
+    {                                                                                              \
+        module, "MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL                                     \
+    }
+#define PATH_CLASSES(module)                                                                       \
+    { module, "PosixPath", CLS_POSIX_PATH, 0 }, { module, "PurePosixPath", CLS_POSIX_PATH, 0 },    \
+        { module, "WindowsPath", CLS_WINDOWS_PATH, 0 },                                            \
+    {                                                                                              \
+        module, "PureWindowsPath", CLS_WINDOWS_PATH, 0                                             \
+    }
+#define TORCH(name)                                                                                \
+    {                                                                                              \
+        "torch", name, CLS_TORCH, 0                                                                \
+    }
+
+static const rsi_pickle_class classes[] = {
+    { "torch", "Size", CLS_SIZE, CALL },
+    { "torch.distributed.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD },
+    { "torch.distributed._shard.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD },
+    { "torch.serialization", "_get_layout", CLS_LAYOUT, CALL },
+    { "collections", "OrderedDict", CLS_ORDERED_DICT, 0 },
+    META_CLASSES("torch.distributed.checkpoint.metadata"),
+    META_CLASSES("torch.distributed._shard.checkpoint.metadata"),
+    META_CLASSES("torch.distributed._shard.sharded_tensor.metadata"),
+    PATH_CLASSES("pathlib"),
+    PATH_CLASSES("pathlib._local"),
+    TORCH("bool"),
+    TORCH("uint8"),
+    TORCH("int8"),
+    TORCH("uint16"),
+    TORCH("int16"),
+    TORCH("uint32"),
+    TORCH("int32"),
+    TORCH("uint64"),
+    TORCH("int64"),
+    TORCH("float16"),
+    TORCH("bfloat16"),
+    TORCH("float32"),
+    TORCH("float64"),
+    TORCH("complex32"),
+    TORCH("complex64"),
+    TORCH("complex128"),
+    TORCH("float8_e4m3fn"),
+    TORCH("float8_e5m2"),
+    TORCH("float8_e4m3fnuz"),
+    TORCH("float8_e5m2fnuz"),
+    TORCH("float8_e8m0fnu"),
+    TORCH("float4_e2m1fn_x2"),
+    /* known, so that the message is about the dtype */
+    TORCH("quint8"),
+    TORCH("qint8"),
+    TORCH("qint32"),
+    TORCH("quint4x2"),
+    TORCH("quint2x4"),
+    TORCH("bits8"),
+    TORCH("bits16"),
+    TORCH("bits1x8"),
+    TORCH("bits2x4"),
+    TORCH("bits4x2"),
+    TORCH("bcomplex32"),
+};
+
+static const char *const key_names[NKEYS] = {
+    [KEY_OFFSETS] = "offsets",
+    [KEY_SIZES] = "sizes",
+    [KEY_PROPERTIES] = "properties",
+    [KEY_SIZE] = "size",
+    [KEY_CHUNKS] = "chunks",
+    [KEY_FQN] = "fqn",
+    [KEY_OFFSET] = "offset",
+    [KEY_PATH] = "relative_path",
+    [KEY_LENGTH] = "length",
+    [KEY_TRANSFORMS] = "transform_descriptors",
+    [KEY_DTYPE] = "dtype",
+    [KEY_REQUIRES_GRAD] = "requires_grad",
+    [KEY_TENSORS] = "state_dict_metadata",
+    [KEY_PLANNER] = "planner_data",
+    [KEY_STORAGE] = "storage_data",
+    [KEY_STORAGE_META] = "storage_meta",
+    [KEY_VERSION] = "version",
+    [KEY_CHECKPOINT_ID] = "checkpoint_id",
+    [KEY_SAVE_ID] = "save_id",
+};
+
+/* ---- Records ---- */
+
+/* Room for n more records, the first at *out; NULL for none. */
+static rsd_err add_records(dcp_reading *r, records *list, size_t n, size_t size, void **out,
+                           rsd_error *err)
+{
+    size_t need = list->n + n, cap = list->cap + list->cap / 2 + 16;
+    void  *more;
+
+    *out = NULL;
+    if (n == 0)
+        return RSD_OK;
+    if (need > list->cap) {
+        cap = cap < need ? need : cap;
+        if (r->memory + rsi_pickle_memory(r->p) + (cap - list->cap) * size > r->limit)
+            return rsi_fail(
+                err, RSD_E_FORMAT,
+                "the objects take more than %zu bytes of memory, which is the limit for "
+                "%" PRIu64 " bytes",
+                r->limit, r->size);
+        more = rsi_realloc(list->at, cap, size);
+        if (!more)
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata");
+        r->memory += (cap - list->cap) * size;
+        list->at = more;
+        list->cap = cap;
+    }
+    *out = (char *)list->at + list->n * size;
+    list->n = need;
+    return RSD_OK;
+}
+
+/* Adds a record and makes it the value of its object. */
+static rsd_err fold_to(dcp_reading *r, records *list, enum record what, const void *record,
+                       size_t size, rsi_pv *out, rsd_error *err)
+{
+    void   *at;
+    rsd_err rc;
+
+    if (list->n == MAX_RECORDS)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "more than %u objects of one class", MAX_RECORDS);
+    rc = add_records(r, list, 1, size, &at, err);
+    if (rc)
+        return rc;
+    memcpy(at, record, size);
+    *out = rsi_pickle_user((uint32_t)(list->n - 1) << 3 | (uint32_t)what);
+    return RSD_OK;
+}
+
+bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int n, const int *which, rsi_pv *value)
+{
+    rsi_pickle_iter it = rsi_pickle_each(r->p, state);
+    rsi_pv          key, v;
+
+    for (int i = 0; i < n; i++)
+        value[i] = NO_VALUE;
+    if (rsi_pickle_kind_of(r->p, state) != RSI_PICKLE_DICT)
+        return false;
+    while (rsi_pickle_next(r->p, &it, &key) && rsi_pickle_next(r->p, &it, &v))
+        for (int i = 0; i < n; i++)
+            if (key == r->key[which[i]])
+                value[i] = v;
+    return true;
+}
+
+static bool is_kind(const dcp_reading *r, rsi_pv v, rsi_pickle_kind kind)
+{
+    return v != NO_VALUE && rsi_pickle_kind_of(r->p, v) == kind;
+}
+
+/* ---- Objects ---- */
+
+static rsd_err fold_chunk(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
+{
+    static const int which[] = { KEY_OFFSETS, KEY_SIZES };
+    rsi_pv           v[2];
+    chunk_record     chunk;
+
+    if (!rsi_dcp_attributes(r, state, 2, which, v) || !is_kind(r, v[0], RSI_PICKLE_INTS) ||
+        !is_kind(r, v[1], RSI_PICKLE_INTS))
+        return rsi_fail(err, RSD_E_FORMAT, "a chunk has no offsets or no sizes");
+    chunk = (chunk_record){ .offsets = v[0], .sizes = v[1] };
+    return fold_to(r, &r->chunk, REC_CHUNK, &chunk, sizeof(chunk), out, err);
+}
+
+/* The state is a tuple (dtype, layout, requires_grad, memory format, pin_memory), or a dict. */
+static rsd_err fold_properties(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
+{
+    static const int  which[] = { KEY_DTYPE, KEY_REQUIRES_GRAD };
+    rsi_pv            v[2] = { NO_VALUE, NO_VALUE }, part[5];
+    properties_record properties;
+
+    if (is_kind(r, state, RSI_PICKLE_TUPLE) && rsi_pickle_items(r->p, state, part, 5) == 5) {
+        v[0] = part[0];
+        v[1] = part[2];
+    } else {
+        rsi_dcp_attributes(r, state, 2, which, v);
+    }
+    if (!is_kind(r, v[0], RSI_PICKLE_CLASS))
+        return rsi_fail(err, RSD_E_FORMAT, "a tensor's properties have no dtype");
+    properties =
+        (properties_record){ .dtype = v[0], .requires_grad = is_kind(r, v[1], RSI_PICKLE_TRUE) };
+    return fold_to(r, &r->properties, REC_PROPERTIES, &properties, sizeof(properties), out, err);
+}
+
+static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
+{
+    static const int which[] = { KEY_PROPERTIES, KEY_SIZE, KEY_CHUNKS };
+    rsi_pv           v[3], chunk;
+    rsi_pickle_iter  it;
+    tensor_record    tensor;
+    size_t           n;
+    void            *at;
+    rsd_err          rc;
+
+    if (!rsi_dcp_attributes(r, state, 3, which, v) || v[0] == NO_VALUE ||
+        !is_record(r->p, v[0], REC_PROPERTIES, &tensor.properties) ||
+        !is_kind(r, v[1], RSI_PICKLE_INTS) || !is_kind(r, v[2], RSI_PICKLE_LIST))
+        return rsi_fail(err, RSD_E_FORMAT, "a tensor lacks its properties, size or chunks");
+    n = rsi_pickle_count(r->p, v[2]);
+    /* One list may be given to many tensors: no more chunks than there are bytes. */
+    if (n > r->size - r->listed.n)
+        return rsi_fail(err, RSD_E_FORMAT, "more chunks are listed than the file has bytes");
+    tensor.size = v[1];
+    tensor.first = (uint32_t)r->listed.n;
+    tensor.n = (uint32_t)n;
+    rc = add_records(r, &r->listed, n, sizeof(uint32_t), &at, err);
+    if (rc)
+        return rc;
+    it = rsi_pickle_each(r->p, v[2]);
+    for (size_t i = 0; rsi_pickle_next(r->p, &it, &chunk); i++)
+        if (!is_record(r->p, chunk, REC_CHUNK, &((uint32_t *)at)[i]))
+            return rsi_fail(err, RSD_E_FORMAT, "chunk %zu of a tensor is something else", i);
+    return fold_to(r, &r->tensor, REC_TENSOR, &tensor, sizeof(tensor), out, err);
+}
+
+static rsd_err fold_index(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
+{
+    static const int which[] = { KEY_FQN, KEY_OFFSET };
+    rsi_pv           v[2];
+    index_record     index;
+
+    if (!rsi_dcp_attributes(r, state, 2, which, v) || !is_kind(r, v[0], RSI_PICKLE_STR))
+        return rsi_fail(err, RSD_E_FORMAT, "a storage key has no name");
+    if (is_kind(r, v[1], RSI_PICKLE_NONE))
+        v[1] = NO_VALUE;
+    if (v[1] != NO_VALUE && !is_kind(r, v[1], RSI_PICKLE_INTS))
+        return rsi_fail(err, RSD_E_FORMAT, "the offset of a storage key is no list of integers");
+    index = (index_record){ .fqn = v[0], .offset = v[1] };
+    return fold_to(r, &r->index, REC_INDEX, &index, sizeof(index), out, err);
+}
+
+/* The number of a list of transforms among those seen, added if it is new. Not of an empty one. */
+static rsd_err find_transforms(dcp_reading *r, rsi_pv list, uint32_t *out, rsd_error *err)
+{
+    rsi_pv    name[MAX_STEPS];
+    size_t    n = rsi_pickle_items(r->p, list, name, MAX_STEPS), first = 0;
+    uint32_t *end = r->steps_end.at;
+    void     *at;
+    rsd_err   rc;
+
+    if (n > MAX_STEPS || r->steps_end.n == MAX_TRANSFORMS)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "too many transforms");
+    for (size_t i = 0; i < n; i++)
+        if (!is_kind(r, name[i], RSI_PICKLE_STR))
+            return rsi_fail(err, RSD_E_FORMAT, "the name of a transform is no str");
+    for (uint32_t i = 0; i < r->steps_end.n; first = end[i++])
+        if (end[i] - first == n &&
+            memcmp((rsi_pv *)r->step.at + first, name, n * sizeof(name[0])) == 0) {
+            *out = i;
+            return RSD_OK;
+        }
+    rc = add_records(r, &r->step, n, sizeof(rsi_pv), &at, err);
+    if (rc)
+        return rc;
+    memcpy(at, name, n * sizeof(name[0]));
+    rc = add_records(r, &r->steps_end, 1, sizeof(uint32_t), &at, err);
+    if (rc)
+        return rc;
+    *(uint32_t *)at = (uint32_t)r->step.n;
+    *out = (uint32_t)r->steps_end.n - 1;
+    return RSD_OK;
+}
+
+static rsd_err fold_info(dcp_reading *r, rsi_pickle_object *object, rsi_pv *out, rsd_error *err)
+{
+    static const int which[] = { KEY_PATH, KEY_OFFSET, KEY_LENGTH, KEY_TRANSFORMS };
+    rsi_pv           v[4];
+    info_record      info = { .transforms = RSI_DCP_NO_TRANSFORMS };
+    int64_t          end;
+    rsd_err          rc = RSD_OK;
+
+    if (!rsi_dcp_attributes(r, object->state, 4, which, v) || !is_kind(r, v[0], RSI_PICKLE_STR) ||
+        v[1] == NO_VALUE || !rsi_pickle_int(r->p, v[1], &info.offset) || v[2] == NO_VALUE ||
+        !rsi_pickle_int(r->p, v[2], &info.length))
+        return rsi_fail(err, RSD_E_FORMAT, "a storage row lacks its file, offset or length");
+    info.path = v[0];
+    if (info.offset < 0 || info.length < 0 || !rsi_add(info.offset, info.length, &end))
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "%" PRId64 " bytes from byte %" PRId64 " on of file \"%s\" can't be",
+                        info.length, info.offset, rsi_pickle_text(r->p, v[0]));
+    if (is_kind(r, v[3], RSI_PICKLE_LIST) || is_kind(r, v[3], RSI_PICKLE_TUPLE)) {
+        object->keep = true; /* several rows may share the list */
+        if (rsi_pickle_count(r->p, v[3]) > 0)
+            rc = find_transforms(r, v[3], &info.transforms, err);
+    } else if (v[3] != NO_VALUE && !is_kind(r, v[3], RSI_PICKLE_NONE)) {
+        rc = rsi_fail(err, RSD_E_FORMAT, "the transforms of a storage row are no list");
+    }
+    return rc ? rc : fold_to(r, &r->info, REC_INFO, &info, sizeof(info), out, err);
+}
+
+/* torch.Size((2, 3)) becomes (2, 3), a layout its name, a memory format its number. */
+static rsd_err fold_call(dcp_reading *r, const rsi_pickle_object *object, rsi_pv *out,
+                         rsd_error *err)
+{
+    rsi_pv arg = NO_VALUE;
+
+    if (object->id == CLS_MEMORY_FORMAT && is_kind(r, object->args, RSI_PICKLE_INTS)) {
+        *out = object->args;
+        return RSD_OK;
+    }
+    if (rsi_pickle_items(r->p, object->args, &arg, 1) != 1)
+        arg = NO_VALUE;
+    if (!is_kind(r, arg, object->id == CLS_SIZE ? RSI_PICKLE_INTS : RSI_PICKLE_STR))
+        return rsi_fail(err, RSD_E_FORMAT, "%s with arguments that it can't have",
+                        object->id == CLS_SIZE ? "torch.Size" : "a layout or memory format");
+    *out = arg;
+    return RSD_OK;
+}
+
+static rsd_err fold(void *arg, const rsi_pickle *p, rsi_pickle_object *object, rsi_pv *out,
+                    rsd_error *err)
+{
+    dcp_reading *r = arg;
+
+    (void)p;
+    switch (object->id) {
+    case CLS_CHUNK:
+        return fold_chunk(r, object->state, out, err);
+    case CLS_PROPERTIES:
+        return fold_properties(r, object->state, out, err);
+    case CLS_TENSOR:
+        return fold_tensor(r, object->state, out, err);
+    case CLS_INDEX:
+        return fold_index(r, object->state, out, err);
+    case CLS_INFO:
+        return fold_info(r, object, out, err);
+    default:
+        return fold_call(r, object, out, err);
+    }
+}
+
+/* ---- The file ---- */
+
+static rsd_err refuse_unlisted(const dcp_reading *r, const rsi_source *source, rsd_error *err)
+{
+    rsi_pickle_unlisted bad;
+
+    if (rsi_pickle_calls_unlisted(r->p, &bad))
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": refused, because loading it would call \"%s.%s\"",
+                        source->start + bad.at, bad.module, bad.name);
+    if (rsi_pickle_names_unlisted(r->p, &bad))
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": refused, because it names \"%s.%s\", which has no "
+                        "business in a checkpoint's metadata",
+                        source->start + bad.at, bad.module, bad.name);
+    return RSD_OK;
+}
+
+static rsd_err read_records(dcp_reading *r, const rsi_source *source, unsigned flags, rsi_pv *root,
+                            rsd_error *err)
+{
+    uint64_t used = 0;
+    rsd_err  rc;
+
+    for (int i = 0; i < NKEYS; i++) {
+        r->key[i] = rsi_pickle_intern(r->p, key_names[i]);
+        if (rsi_pickle_kind_of(r->p, r->key[i]) == RSI_PICKLE_GONE)
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for a pickle reader");
+    }
+    rc = rsi_pickle_read(r->p, source, root, &used, err);
+    if (!rc && !(flags & RSI_DCP_ALLOW_UNKNOWN))
+        rc = refuse_unlisted(r, source, err);
+    if (!rc && used != source->size)
+        rc = rsi_fail(err, RSD_E_FORMAT,
+                      "%" PRIu64 " bytes behind the end of the pickle at byte %" PRIu64,
+                      source->size - used, source->start + used);
+    rsi_pickle_trim(r->p);
+    return rc;
+}
+
+static void release(dcp_reading *r)
+{
+    records *const all[] = { &r->chunk, &r->tensor, &r->properties, &r->index,
+                             &r->info,  &r->listed, &r->step,       &r->steps_end };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        rsi_free(all[i]->at);
+    rsi_free(r->copied);
+    rsi_pickle_free(r->p);
+}
+
+rsd_err rsi_dcp_meta_read(const rsi_source *source, unsigned flags, rsi_dcp_meta **out,
+                          rsd_error *err)
+{
+    dcp_reading        r = { .size = source->size };
+    rsi_pickle_options options = { .classes = classes,
+                                   .nclasses = sizeof(classes) / sizeof(classes[0]),
+                                   .fold = fold,
+                                   .arg = &r };
+    rsi_dcp_meta      *meta = rsi_calloc(1, sizeof(*meta));
+    rsi_pv             root = NO_VALUE;
+    rsd_err            rc;
+
+    if (!meta)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata");
+    rc = rsi_pickle_create(&options, &r.p, err);
+    /* The pickle reader refuses a size where this could overflow. */
+    r.limit = (size_t)source->size * 16 + ((size_t)1 << 20);
+    if (!rc)
+        rc = read_records(&r, source, flags, &root, err);
+    if (!rc) {
+        size_t held = rsi_pickle_memory(r.p) + r.memory;
+
+        meta->mem.limit = held < r.limit ? r.limit - held : 1;
+        r.copied = rsi_calloc(rsi_pickle_nshared(r.p), sizeof(r.copied[0]));
+        rc = r.copied ? rsi_dcp_link(&r, root, meta, err)
+                      : rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata");
+    }
+    release(&r);
+    if (rc) {
+        rsi_dcp_meta_free(meta);
+        return rsi_while(err, rc, "metadata \"%s\"", source->name ? source->name : "");
+    }
+    *out = meta;
+    return RSD_OK;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opens a DCP checkpoint: reads `.metadata` (or every rank's own), finds the files and checks the
+ * two against each other. What an item has inside is looked at when it is read: dcp_item.c. */
+#include "base/checked.h"
+#include "base/mem.h"
+#include "format/dcp.h"
+#include "shape/box.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static rsd_err read_meta(rsd_ckpt *ckpt, const char *name, rsi_dcp_meta **out, rsd_error *err)
+{
+    uint32_t   file;
+    rsi_source source;
+    rsd_err    rc = rsi_files_add(&ckpt->files, name, false, &file, err);
+
+    if (rc)
+        return rc;
+    source = rsi_files_source(&ckpt->files, file, 0, ckpt->files.file[file]->size);
+    rc = rsi_dcp_meta_read(&source, 0, out, err);
+    return rc ? rsi_while(err, rc, "file \"%s\"", name) : RSD_OK;
+}
+
+/* "__12.metadata" */
+bool rsi_dcp_is_rank_metadata(const char *name)
+{
+    size_t digits = strncmp(name, "__", 2) == 0 ? strspn(name + 2, "0123456789") : 0;
+
+    return digits > 0 && strcmp(name + 2 + digits, ".metadata") == 0;
+}
+
+static rsd_err read_rank_metas(rsd_ckpt *ckpt, char **names, size_t n, rsi_dcp_meta **out,
+                               rsd_error *err)
+{
+    rsi_dcp_meta **part = rsi_calloc(n, sizeof(part[0]));
+    size_t         found = 0;
+    rsd_err        rc = RSD_OK;
+
+    if (!part)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata of %zu ranks", n);
+    for (size_t i = 0; i < n && !rc; i++)
+        if (rsi_dcp_is_rank_metadata(names[i])) {
+            rc = read_meta(ckpt, names[i], &part[found], err);
+            found += !rc;
+        }
+    if (!rc)
+        rc = rsi_dcp_meta_merge(found, (const rsi_dcp_meta *const *)part, out, err);
+    for (size_t i = 0; i < found; i++)
+        rsi_dcp_meta_free(part[i]);
+    rsi_free(part);
+    return rc;
+}
+
+static rsd_err find_meta(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *err)
+{
+    rsi_arena mem = { 0 };
+    char    **names;
+    size_t    n;
+    bool      shared = false;
+    rsd_err   rc = rsi_files_list(&ckpt->files, &mem, &names, &n, err);
+
+    for (size_t i = 0; !rc && i < n; i++)
+        shared = shared || strcmp(names[i], ".metadata") == 0;
+    if (!rc)
+        rc = shared ? read_meta(ckpt, ".metadata", out, err)
+                    : read_rank_metas(ckpt, names, n, out, err);
+    rsi_arena_release(&mem);
+    return rc;
+}
+
+/* Opens every file that the metadata name. */
+static rsd_err open_files(rsd_ckpt *ckpt, rsi_dcp *dcp, rsd_error *err)
+{
+    const rsi_dcp_meta *meta = dcp->meta;
+
+    dcp->file = rsi_arena_array(&ckpt->mem, meta->nfiles, sizeof(dcp->file[0]));
+    if (!dcp->file)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", meta->nfiles);
+    for (size_t i = 0; i < meta->nfiles; i++) {
+        rsd_err rc = rsi_files_add(&ckpt->files, meta->file[i], false, &dcp->file[i], err);
+
+        if (rc)
+            return rc;
+    }
+    return RSD_OK;
+}
+
+/* ---- items must lie inside their files and apart from each other ---- */
+
+typedef struct place {
+    int64_t offset, length;
+} place;
+
+static int by_offset(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static rsd_err check_file(const rsi_file *file, place *at, size_t n, rsd_error *err)
+{
+    bool rising = true;
+
+    for (size_t i = 0; i < n; i++) {
+        if ((uint64_t)at[i].offset > file->size ||
+            (uint64_t)at[i].length > file->size - (uint64_t)at[i].offset)
+            return rsi_fail(err, RSD_E_FORMAT,
+                            "file \"%s\": an item of %" PRId64 " bytes from byte %" PRId64
+                            " on is listed, the file has %" PRIu64,
+                            file->name, at[i].length, at[i].offset, file->size);
+        rising = rising && (i == 0 || at[i].offset >= at[i - 1].offset);
+    }
+    if (!rising)
+        qsort(at, n, sizeof(at[0]), by_offset);
+    for (size_t i = 1; i < n; i++)
+        if (at[i].offset < at[i - 1].offset + at[i - 1].length)
+            return rsi_fail(err, RSD_E_FORMAT,
+                            "file \"%s\": the item at byte %" PRId64
+                            " begins before the one at byte %" PRId64 " ends",
+                            file->name, at[i].offset, at[i - 1].offset);
+    return RSD_OK;
+}
+
+static const rsi_dcp_row *row_of(const rsi_dcp_meta *meta, size_t i)
+{
+    return i < meta->nchunks ? &meta->row[i] : &meta->item[i - meta->nchunks].row;
+}
+
+/* Sorts the items by file in one pass; within a file they nearly always stand in order. */
+static rsd_err check_places(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
+{
+    const rsi_dcp_meta *meta = dcp->meta;
+    size_t              n = meta->nchunks + meta->nitems;
+    size_t             *first = rsi_calloc(meta->nfiles + 2, sizeof(first[0]));
+    place              *at = rsi_calloc(n, sizeof(at[0]));
+    rsd_err             rc = RSD_OK;
+
+    if (!first || !at)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory to check %zu items", n);
+    for (size_t i = 0; !rc && i < n; i++)
+        first[row_of(meta, i)->file + 2]++;
+    for (size_t f = 2; !rc && f < meta->nfiles + 2; f++)
+        first[f] += first[f - 1];
+    for (size_t i = 0; !rc && i < n; i++) {
+        const rsi_dcp_row *row = row_of(meta, i);
+
+        at[first[row->file + 1]++] = (place){ .offset = row->offset, .length = row->length };
+    }
+    for (size_t f = 0; !rc && f < meta->nfiles; f++)
+        rc =
+            check_file(ckpt->files.file[dcp->file[f]], at + first[f], first[f + 1] - first[f], err);
+    rsi_free(first);
+    rsi_free(at);
+    return rc;
+}
+
+/* ---- chunks must tile their tensors ---- */
+
+typedef struct chunks {
+    const rsi_dcp_meta   *meta;
+    const rsi_dcp_tensor *tensor;
+} chunks;
+
+static void get_chunk(const void *arg, size_t i, rsd_box *out)
+{
+    const chunks  *c = arg;
+    const int64_t *off = rsi_dcp_chunk_offset(c->meta, c->tensor, i);
+
+    out->ndim = c->tensor->ndim;
+    memcpy(out->off, off, (size_t)c->tensor->ndim * sizeof(off[0]));
+    memcpy(out->len, off + c->tensor->ndim, (size_t)c->tensor->ndim * sizeof(off[0]));
+}
+
+static rsd_err check_tensors(const rsi_dcp_meta *meta, rsd_error *err)
+{
+    for (size_t t = 0; t < meta->ntensors; t++) {
+        const rsi_dcp_tensor *tensor = &meta->tensor[t];
+        chunks                c = { .meta = meta, .tensor = tensor };
+        int64_t               elems;
+        rsd_err rc = rsi_shape_check(tensor->dtype, tensor->ndim, tensor->shape, &elems, err);
+
+        if (!rc && elems > 0)
+            rc = rsi_refuse_bad_tiles(tensor->ndim, tensor->shape, tensor->nchunks, get_chunk, &c,
+                                      err);
+        if (rc)
+            return rsi_while(err, rc == RSD_E_INVALID ? RSD_E_FORMAT : rc, "tensor \"%s\"",
+                             tensor->name);
+    }
+    return RSD_OK;
+}
+
+/* ---- answers ---- */
+
+static void dcp_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out)
+{
+    const rsi_dcp        *dcp = ckpt->self;
+    const rsi_dcp_tensor *tensor = &dcp->meta->tensor[t];
+
+    *out = (rsd_tensor_info){ .name = tensor->name,
+                              .dtype = tensor->dtype,
+                              .ndim = tensor->ndim,
+                              .chunks = tensor->nchunks };
+    memcpy(out->shape, tensor->shape, (size_t)tensor->ndim * sizeof(out->shape[0]));
+    rsi_product(tensor->ndim, tensor->shape, (int64_t)rsd_dtype_size(tensor->dtype), &out->bytes);
+}
+
+static void dcp_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, uint32_t *file)
+{
+    const rsi_dcp        *dcp = ckpt->self;
+    const rsi_dcp_tensor *tensor = &dcp->meta->tensor[t];
+    const rsi_dcp_row    *row = &dcp->meta->row[tensor->first + i];
+    chunks                c = { .meta = dcp->meta, .tensor = tensor };
+
+    *out = (rsd_chunk){ .file = dcp->meta->file[row->file],
+                        .offset = (uint64_t)row->offset,
+                        .length = (uint64_t)row->length };
+    get_chunk(&c, i, &out->box);
+    if (row->transforms != RSI_DCP_NO_TRANSFORMS) {
+        out->ntransforms = dcp->meta->transforms[row->transforms].n;
+        out->transforms = dcp->meta->transforms[row->transforms].name;
+    }
+    *file = dcp->file[row->file];
+}
+
+static bool dcp_find(const rsd_ckpt *ckpt, const char *name, size_t *out)
+{
+    const rsi_dcp *dcp = ckpt->self;
+    uint64_t       t;
+
+    if (!rsi_map_get(&dcp->names, name, strlen(name), &t))
+        return false;
+    *out = (size_t)t;
+    return true;
+}
+
+static size_t dcp_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap)
+{
+    const rsi_dcp      *dcp = ckpt->self;
+    const rsi_dcp_path *path;
+    uint64_t            p;
+
+    if (!rsi_map_get(&dcp->paths, name, strlen(name), &p))
+        return 0;
+    path = &dcp->meta->path[p];
+    for (size_t i = 0; i < path->nparts && i < cap; i++)
+        out[i] = (rsd_path_part){ .key = path->part[i].key, .index = path->part[i].index };
+    return path->nparts;
+}
+
+static void dcp_close(rsd_ckpt *ckpt)
+{
+    rsi_dcp *dcp = ckpt->self;
+
+    if (!dcp)
+        return;
+    rsi_map_release(&dcp->names);
+    rsi_map_release(&dcp->paths);
+    rsi_dcp_meta_free(dcp->meta);
+}
+
+static const rsi_ckpt_ops dcp_ops = {
+    .tensor = dcp_tensor,
+    .chunk = dcp_chunk,
+    .locate = rsi_dcp_locate,
+    .find = dcp_find,
+    .object = rsi_dcp_object,
+    .path = dcp_path,
+    .close = dcp_close,
+};
+
+static rsd_err index_names(rsi_dcp *dcp, rsd_error *err)
+{
+    const rsi_dcp_meta *meta = dcp->meta;
+    bool                ok = true;
+
+    for (size_t t = 0; ok && t < meta->ntensors; t++) {
+        uint64_t value = t;
+
+        ok = rsi_map_add(&dcp->names, meta->tensor[t].name, strlen(meta->tensor[t].name), &value,
+                         NULL);
+    }
+    for (size_t p = 0; ok && p < meta->npaths; p++) {
+        uint64_t value = p;
+
+        ok = rsi_map_add(&dcp->paths, meta->path[p].name, strlen(meta->path[p].name), &value, NULL);
+    }
+    return ok ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu names", meta->ntensors);
+}
+
+rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err)
+{
+    rsi_dcp *dcp = rsi_arena_array(&ckpt->mem, 1, sizeof(*dcp));
+    rsd_err  rc;
+
+    if (!dcp)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a checkpoint");
+    ckpt->self = dcp;
+    ckpt->ops = &dcp_ops;
+    rc = find_meta(ckpt, &dcp->meta, err);
+    if (!rc)
+        rc = open_files(ckpt, dcp, err);
+    if (!rc)
+        rc = check_places(ckpt, dcp, err);
+    if (!rc)
+        rc = check_tensors(dcp->meta, err);
+    if (!rc)
+        rc = index_names(dcp, err);
+    if (rc)
+        return rc;
+    ckpt->ntensors = dcp->meta->ntensors;
+    ckpt->nobjects = dcp->meta->nitems;
+    return RSD_OK;
+}

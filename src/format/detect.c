@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the format of a checkpoint. */
+#include "format/detect.h"
+#include "format/dcp.h"
+#include "format/st_index.h"
+
+#include <string.h>
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+
+    return n > k && strcmp(name + n - k, end) == 0;
+}
+
+static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
+{
+    rsi_arena mem = { 0 };
+    char    **names;
+    size_t    n;
+    bool      dcp = false, st = false, temp = false;
+    rsd_err   rc = rsi_files_list(files, &mem, &names, &n, err);
+
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < n; i++) {
+        dcp = dcp || strcmp(names[i], ".metadata") == 0 || rsi_dcp_is_rank_metadata(names[i]);
+        st = st || ends_in(names[i], ".safetensors") || strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
+        temp = temp || strcmp(names[i], ".metadata.tmp") == 0;
+    }
+    rsi_arena_release(&mem);
+    if (dcp || st) {
+        *out = dcp ? RSD_FORMAT_DCP : RSD_FORMAT_SAFETENSORS;
+        return RSD_OK;
+    }
+    if (temp)
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "it has a \".metadata.tmp\" but no \".metadata\": a save that did not end");
+    return rsi_fail(err, RSD_E_FORMAT,
+                    "no checkpoint is in it: neither \".metadata\" nor a \".safetensors\" file");
+}
+
+static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
+{
+    unsigned char  head[9] = { 0 };
+    const uint64_t size = files->file[0]->size;
+    const size_t   len = size < sizeof(head) ? (size_t)size : sizeof(head);
+    rsd_err        rc = rsi_files_read(files, 0, 0, head, len, err);
+
+    if (rc)
+        return rc;
+    if (len >= 4 && memcmp(head, "PK\3\4", 4) == 0)
+        *out = RSD_FORMAT_TORCH;
+    else if (len == 9 && head[8] == '{')
+        *out = RSD_FORMAT_SAFETENSORS;
+    else if (len >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "it is a bare pickle, as torch.save wrote before version 1.6; not "
+                        "supported, load it in PyTorch and save it again");
+    else
+        return rsi_fail(
+            err, RSD_E_FORMAT,
+            "it is no checkpoint: it starts like neither torch.save's nor safetensors'");
+    return RSD_OK;
+}
+
+rsd_err rsi_detect(rsi_files *files, rsd_format *out, rsd_error *err)
+{
+    return files->single ? detect_file(files, out, err) : detect_folder(files, out, err);
+}

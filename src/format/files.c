@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps the open files of a checkpoint. */
+#include "format/files.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static rsd_err keep_file(rsi_files *files, rsi_file *file, uint32_t *out, rsd_error *err)
+{
+    if (files->n == files->cap) {
+        size_t     cap = files->cap ? 2 * files->cap : 8;
+        rsi_file **more = rsi_realloc(files->file, cap, sizeof(more[0]));
+
+        if (!more)
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", cap);
+        files->file = more;
+        files->cap = cap;
+    }
+    *out = (uint32_t)files->n;
+    files->file[files->n++] = file;
+    return RSD_OK;
+}
+
+/* The local path becomes a store at the folder that it is in, and a name there. */
+static rsd_err find_local(rsi_files *files, const char *path, rsd_error *err)
+{
+    char    real[PATH_MAX];
+    char   *name;
+    rsd_err rc;
+
+    if (!realpath(path, real))
+        return rsi_fail_errno(err, errno == ENOENT ? RSD_E_NOTFOUND : RSD_E_IO, errno,
+                              "could not find \"%s\"", path);
+    rc = rsi_store_open_beside(real, false, &files->store, &name, err);
+    if (rc)
+        return rc;
+    files->own_store = true;
+    files->top = rsi_arena_text(&files->mem, name, strlen(name));
+    rsi_free(name);
+    return files->top ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+}
+
+rsd_err rsi_files_open(rsi_files *files, rsd_store *store, const char *path, rsd_error *err)
+{
+    rsd_entry entry = { .kind = RSD_ENTRY_FOLDER };
+    rsi_file *file;
+    uint32_t  number;
+    rsd_err   rc = RSD_OK;
+
+    *files = (rsi_files){ .store = store };
+    if (store) {
+        files->top = rsi_arena_text(&files->mem, path, strlen(path));
+        if (!files->top)
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+    } else {
+        rc = find_local(files, path, err);
+    }
+    if (!rc && *files->top)
+        rc = rsi_store_stat(files->store, files->top, &entry, err);
+    if (rc || entry.kind == RSD_ENTRY_FOLDER)
+        return rc;
+    if (entry.kind == RSD_ENTRY_OTHER)
+        return rsi_fail(err, RSD_E_FORMAT, "\"%s\" is neither a file nor a folder", path);
+    files->single = true;
+    rc = rsi_file_open(files->store, files->top, RSD_OPEN_READ, 0, &file, err);
+    if (rc)
+        return rc;
+    rc = keep_file(files, file, &number, err);
+    if (rc)
+        rsi_file_close(file, NULL);
+    return rc;
+}
+
+void rsi_files_close(rsi_files *files)
+{
+    for (size_t i = 0; i < files->n; i++)
+        rsi_file_close(files->file[i], NULL);
+    rsi_free(files->file);
+    rsi_map_release(&files->by_name);
+    if (files->own_store)
+        rsd_store_free(files->store);
+    rsi_arena_release(&files->mem);
+    *files = (rsi_files){ 0 };
+}
+
+/* "<top>/<name>" in the arena. */
+static char *full_name(rsi_files *files, const char *name)
+{
+    size_t top = strlen(files->top), len = strlen(name), slash = top ? 1 : 0;
+    char  *full = rsi_arena_array(&files->mem, top + len + 2, 1);
+
+    if (!full)
+        return NULL;
+    memcpy(full, files->top, top);
+    full[top] = '/';
+    memcpy(full + top + slash, name, len + 1);
+    return full;
+}
+
+rsd_err rsi_files_add(rsi_files *files, const char *name, bool follow, uint32_t *out,
+                      rsd_error *err)
+{
+    char     *full;
+    rsi_file *file;
+    uint64_t  number = files->n;
+    uint32_t  flags = RSD_OPEN_READ | (follow ? RSD_OPEN_FOLLOW : 0);
+    rsd_err   rc;
+
+    if (rsi_map_get(&files->by_name, name, strlen(name), &number)) {
+        *out = (uint32_t)number;
+        return RSD_OK;
+    }
+    full = full_name(files, name);
+    if (!full)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
+    rc = rsi_file_open(files->store, full, flags, 0, &file, err);
+    if (rc)
+        return rc;
+    rc = keep_file(files, file, out, err);
+    if (rc) {
+        rsi_file_close(file, NULL);
+        return rc;
+    }
+    full += *files->top ? strlen(files->top) + 1 : 0;
+    if (!rsi_map_add(&files->by_name, full, strlen(full), &number, NULL))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
+    return RSD_OK;
+}
+
+typedef struct listing {
+    rsi_arena *mem;
+    char     **name;
+    size_t     n, cap;
+} listing;
+
+static rsd_err add_name(void *arg, const rsd_entry *entry, rsd_error *err)
+{
+    listing *l = arg;
+
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? 2 * l->cap : 64;
+        char **more = rsi_realloc(l->name, cap, sizeof(more[0]));
+
+        if (!more)
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", cap);
+        l->name = more;
+        l->cap = cap;
+    }
+    l->name[l->n] = rsi_arena_text(l->mem, entry->name, strlen(entry->name));
+    if (!l->name[l->n])
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l->n);
+    l->n++;
+    return RSD_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+rsd_err rsi_files_list(rsi_files *files, rsi_arena *mem, char ***names, size_t *n, rsd_error *err)
+{
+    listing l = { .mem = mem };
+    char  **kept;
+    rsd_err rc = rsi_store_list(files->store, files->top, add_name, &l, err);
+
+    if (!rc) {
+        kept = rsi_arena_array(mem, l.n, sizeof(kept[0]));
+        if (!kept) {
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l.n);
+        } else {
+            if (l.n)
+                memcpy(kept, l.name, l.n * sizeof(kept[0]));
+            qsort(kept, l.n, sizeof(kept[0]), by_name);
+            *names = kept;
+            *n = l.n;
+        }
+    }
+    rsi_free(l.name);
+    return rc;
+}
+
+rsd_err rsi_files_read(const rsi_files *files, uint32_t file, uint64_t off, void *buf, size_t len,
+                       rsd_error *err)
+{
+    return rsi_file_read(files->file[file], off, buf, len, err);
+}
+
+static rsd_err source_read(void *arg, uint64_t off, void *buf, size_t len, rsd_error *err)
+{
+    return rsi_file_read(arg, off, buf, len, err);
+}
+
+rsi_source rsi_files_source(const rsi_files *files, uint32_t file, uint64_t start, uint64_t size)
+{
+    return (rsi_source){ .read = source_read,
+                         .arg = files->file[file],
+                         .start = start,
+                         .size = size,
+                         .name = rsi_files_name(files, file) };
+}
+
+const char *rsi_files_name(const rsi_files *files, uint32_t file)
+{
+    const char *name = files->file[file]->name;
+    size_t      top = strlen(files->top);
+
+    if (files->single || top == 0)
+        return files->single ? rsi_last_part(name) : name;
+    return name + top + 1;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of one checkpoint: opened once, found by number. Formats name files, readers read from
+ * them; any thread. */
+#ifndef RSI_FILES_H
+#define RSI_FILES_H
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "format/source.h"
+#include "store/store.h"
+
+typedef struct rsi_files {
+    rsd_store  *store;
+    bool        own_store; /* opened here */
+    const char *top;       /* the checkpoint's name in the store; "" if it is the store itself */
+    bool        single;    /* that is a file, not a folder */
+    rsi_file  **file;      /* [n] */
+    size_t      n, cap;
+    rsi_map     by_name;
+    rsi_arena   mem;
+} rsi_files;
+
+/* `store` NULL: `path` is that of a local file or folder, symbolic links in it are followed.
+ * Otherwise it is a name in the store. RSD_E_NOTFOUND if nothing is there. A single file is opened
+ * as file 0. */
+rsd_err rsi_files_open(rsi_files *files, rsd_store *store, const char *path, rsd_error *err);
+void    rsi_files_close(rsi_files *files);
+
+/* Opens the file `name` of the folder, or finds it if it is open. `name` is one component.
+ * `follow`: it may be a symbolic link, as in Hugging Face's cache. */
+rsd_err rsi_files_add(rsi_files *files, const char *name, bool follow, uint32_t *out,
+                      rsd_error *err);
+/* Names of what is in the folder, sorted, in `mem`. */
+rsd_err rsi_files_list(rsi_files *files, rsi_arena *mem, char ***names, size_t *n, rsd_error *err);
+/* Exactly `len` bytes. */
+rsd_err rsi_files_read(const rsi_files *files, uint32_t file, uint64_t off, void *buf, size_t len,
+                       rsd_error *err);
+/* Bytes [start, start + size) of a file, which it has. Lives as long as the files. */
+rsi_source rsi_files_source(const rsi_files *files, uint32_t file, uint64_t start, uint64_t size);
+/* The name of a file below the checkpoint. */
+const char *rsi_files_name(const rsi_files *files, uint32_t file);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Classes and calls of a pickle, none of which happens: a call becomes an object that names what
+ * would have been called. Objects of classes that the caller folds are replaced as soon as they are
+ * complete and their cells are used again. */
+#include "format/pickle_core.h"
+
+class_ref rsi_pickle_class_ref(const rsi_pickle *p, rsi_pv class)
+{
+    class_ref ref = { .module = PV_GONE, .name = PV_GONE, .place = NO_CLASS };
+
+    if (pv_tag(class) == TAG_CLASS)
+        memcpy(&ref, p->shared.text + p->shared.entry[pv_payload(class)].off, sizeof(ref));
+    return ref;
+}
+
+/* In the intern table and not in cells: a class is first named inside an object that folds, and
+ * used ever after. */
+rsd_err rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv *out)
+{
+    class_ref ref = { .module = module, .name = name, .place = NO_CLASS };
+    uint32_t  entry;
+    rsd_err   rc;
+
+    for (uint32_t i = 0; i < p->options.nclasses && ref.place == NO_CLASS; i++)
+        if (p->class_name[2 * i] == module && p->class_name[2 * i + 1] == name)
+            ref.place = i;
+    rc = rsi_pickle_share(p, SHARED_CLASS, &ref, sizeof(ref), &entry);
+    if (rc)
+        return rc;
+    *out = pv(TAG_CLASS, entry);
+    if (ref.place == NO_CLASS && !p->named.seen) {
+        p->named.class = *out;
+        p->named.at = p->op_at;
+        p->named.seen = true;
+    }
+    return RSD_OK;
+}
+
+/* The class of an object, as the caller listed it; NULL if it is not in the list. */
+static const rsi_pickle_class *listed(const rsi_pickle *p, rsi_pv callee)
+{
+    uint32_t place = rsi_pickle_class_ref(p, callee).place;
+
+    return place == NO_CLASS ? NULL : &p->options.classes[place];
+}
+
+rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, bool *opens)
+{
+    const rsi_pickle_class *class = listed(p, callee);
+    bool     is_class = pv_tag(callee) == TAG_CLASS;
+    uint32_t at;
+    rsd_err  rc;
+
+    *opens = false;
+    if (!is_class && pv_tag(callee) != TAG_OBJECT)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": a call of something that is no class",
+                        rsi_pickle_place(p));
+    if (pv_tag(args) != TAG_TUPLE && pv_tag(args) != TAG_INTS)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": a call whose arguments are no tuple",
+                        rsi_pickle_place(p));
+    if (is_class && !class && !p->called.seen) {
+        p->called.class = callee;
+        p->called.at = p->op_at;
+        p->called.seen = true;
+    }
+    if (class && class->fold & RSI_PICKLE_FOLD_CALL) {
+        rsi_pickle_object object = { .callee = callee,
+                                     .args = args,
+                                     .state = PV_GONE,
+                                     .items = PV_GONE,
+                                     .at = p->op_at,
+                                     .id = class->id };
+
+        rc = p->options.fold(p->options.arg, p, &object, out, p->err);
+        return rc ? rsi_while(p->err, rc, "byte %" PRIu64, rsi_pickle_place(p)) : RSD_OK;
+    }
+    rc = rsi_pickle_cells(p, OBJECT_CELLS, &at);
+    if (rc)
+        return rc;
+    p->cell.at[at + OBJECT_CALLEE] = callee;
+    p->cell.at[at + OBJECT_ARGS] = args;
+    p->cell.at[at + OBJECT_STATE] = PV_GONE;
+    p->cell.at[at + OBJECT_ITEMS] = PV_GONE;
+    p->cell.at[at + OBJECT_AT] = (uint32_t)p->op_at;
+    *out = pv(TAG_OBJECT, at);
+    *opens = class && class->fold & RSI_PICKLE_FOLD_BUILD;
+    return RSD_OK;
+}
+
+rsd_err rsi_pickle_open(rsi_pickle *p, rsi_pv object)
+{
+    if (p->nopen == MAX_OPEN)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": more than %d objects in each other", rsi_pickle_place(p),
+                        MAX_OPEN);
+    p->open[p->nopen++] = (open_object){
+        .cell = pv_payload(object), .oldest = UINT32_MAX, .depth = p->stack.n, .nmemo = p->memo.n
+    };
+    p->open_depth = p->stack.n;
+    return RSD_OK;
+}
+
+void rsi_pickle_close(rsi_pickle *p)
+{
+    while (p->nopen && p->stack.n < p->open[p->nopen - 1].depth) {
+        uint32_t oldest = p->open[--p->nopen].oldest;
+
+        note_change(p, oldest);
+    }
+    p->open_depth = p->nopen ? p->open[p->nopen - 1].depth : 0;
+}
+
+/* Puts `with` in the place of an object, and everything made since it began is gone if it is not to
+ * be kept. */
+static rsd_err replace(rsi_pickle *p, rsi_pv object, rsi_pv with, bool keep)
+{
+    open_object *open = &p->open[p->nopen - 1];
+
+    if (pv_tag(with) >= TAG_TUPLE && pv_payload(with) >= open->cell)
+        return rsi_fail(p->err, RSD_E_BUG, "byte %" PRIu64 ": an object folds to a part of itself",
+                        rsi_pickle_place(p));
+    for (size_t i = open->nmemo; i < p->memo.n; i++) {
+        rsi_pv v = p->memo.at[i];
+
+        if (v == object)
+            p->memo.at[i] = with;
+        else if (!keep && pv_tag(v) >= TAG_TUPLE && pv_payload(v) >= open->cell)
+            p->memo.at[i] = PV_GONE;
+    }
+    if (!keep)
+        p->cell.n = open->cell;
+    p->nopen--;
+    p->open_depth = p->nopen ? p->open[p->nopen - 1].depth : 0;
+    return RSD_OK;
+}
+
+rsd_err rsi_pickle_build(rsi_pickle *p, size_t place, rsi_pv state, rsi_pv *out)
+{
+    rsi_pv             v = p->stack.at[place];
+    const open_object *open = p->nopen ? &p->open[p->nopen - 1] : NULL;
+    const rsi_pickle_class *class;
+    rsi_pickle_object object;
+    rsd_err           rc;
+
+    if (pv_tag(v) != TAG_OBJECT || p->cell.at[pv_payload(v) + OBJECT_STATE] != PV_GONE)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64
+                        ": a state for something that is no object or has one already",
+                        rsi_pickle_place(p));
+    p->cell.at[pv_payload(v) + OBJECT_STATE] = state;
+    object = rsi_pickle_object_of(p, v);
+    class = listed(p, object.callee);
+    *out = v;
+    if (!class || !(class->fold & RSI_PICKLE_FOLD_BUILD)) {
+        note_change(p, pv_payload(v));
+        return RSD_OK;
+    }
+    /* Python writes an object and its state in one go. Only then nothing else can refer to what
+     * goes. */
+    if (!open || open->cell != pv_payload(v) || open->depth != place + 1 ||
+        open->oldest < open->cell)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": an object of \"%s\" is used before it is complete",
+                        rsi_pickle_place(p), class->name);
+    rc = p->options.fold(p->options.arg, p, &object, out, p->err);
+    if (rc)
+        return rsi_while(p->err, rc, "byte %" PRIu64, rsi_pickle_place(p));
+    return replace(p, v, *out, object.keep);
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the pickle reader: how values are kept. Only pickle*.c include this.
+ *
+ * A value is 28 bits of payload and 4 of tag. Constants and small integers are in the payload.
+ * Text, integer tuples and classes are numbers of the intern table, where equal ones are kept once.
+ * All else starts at a cell:
+ *
+ *     tuple            n, value * n
+ *     list, dict, set  last segment (0: empty); a segment is n, next, value * n;
+ *                      the last one's next is the first
+ *     object           callee, args, state, items, byte of the opcode
+ *     box              INT64 lo hi | FLOAT lo hi | BIGINT text | PERSID value
+ *
+ * Cells are only added at the end, except when an object folds: then the end goes back to where the
+ * object began. */
+#ifndef RSI_PICKLE_CORE_H
+#define RSI_PICKLE_CORE_H
+
+#include "base/mem.h"
+#include "format/pickle.h"
+
+enum tag {
+    TAG_CONST,
+    TAG_INT, /* payload - INT_BIAS */
+    TAG_STR,
+    TAG_BYTES,
+    TAG_INTS,
+    TAG_CLASS, /* the text is a class_ref */
+    TAG_USER,
+    TAG_TUPLE, /* from here on: a cell */
+    TAG_LIST,
+    TAG_DICT,
+    TAG_SET,
+    TAG_OBJECT,
+    TAG_BOX
+};
+
+enum { CONST_NONE, CONST_FALSE, CONST_TRUE, CONST_GONE };
+enum { BOX_INT64, BOX_FLOAT, BOX_BIGINT, BOX_PERSID };
+enum { OBJECT_CALLEE, OBJECT_ARGS, OBJECT_STATE, OBJECT_ITEMS, OBJECT_AT, OBJECT_CELLS };
+
+#define PAYLOAD_MAX UINT32_C(0x0fffffff)
+#define INT_BIAS    ((int64_t)1 << 27)
+#define NO_CLASS    UINT32_MAX
+#define MAX_INTS    32
+
+static inline rsi_pv pv(enum tag tag, uint32_t payload)
+{
+    return payload << 4 | (uint32_t)tag;
+}
+
+static inline enum tag pv_tag(rsi_pv v)
+{
+    return (enum tag)(v & 15);
+}
+
+static inline uint32_t pv_payload(rsi_pv v)
+{
+    return v >> 4;
+}
+
+#define PV_NONE  ((rsi_pv)(CONST_NONE << 4))
+#define PV_FALSE ((rsi_pv)(CONST_FALSE << 4))
+#define PV_TRUE  ((rsi_pv)(CONST_TRUE << 4))
+#define PV_GONE  ((rsi_pv)(CONST_GONE << 4))
+
+/* A growing array of 32-bit words. */
+typedef struct words {
+    uint32_t *at;
+    size_t    n, cap;
+} words;
+
+/* Bytes kept once. The kind keeps text, bytes and integers apart. */
+typedef struct shared {
+    uint32_t off;      /* in `text` */
+    uint32_t len_kind; /* length << 2 | kind */
+    uint32_t hash;
+} shared;
+enum { SHARED_STR, SHARED_BYTES, SHARED_INTS, SHARED_CLASS };
+
+typedef struct class_ref {
+    rsi_pv   module, name;
+    uint32_t place; /* in the caller's list, or NO_CLASS */
+} class_ref;
+
+typedef struct intern {
+    shared   *entry;
+    size_t    n, cap;
+    uint32_t *slot; /* [nslots] entry + 1; 0: free */
+    size_t    nslots;
+    char     *text;
+    size_t    text_n, text_cap;
+} intern;
+
+/* An object of a class that folds, which has not got its state yet and is still on the stack. */
+typedef struct open_object {
+    uint32_t cell;   /* of the object: everything from here on goes when it folds */
+    uint32_t oldest; /* the first cell that was changed since; below `cell`: something older may
+                        refer to what goes */
+    size_t depth;    /* its place on the stack */
+    size_t nmemo;
+} open_object;
+
+/* DCP needs 2. A limit, because a fold looks through the memo since the object began. */
+enum { MAX_OPEN = 16 };
+
+struct rsi_pickle {
+    rsi_pickle_options options;
+    rsi_pv            *class_name; /* [2 * nclasses] module, name */
+
+    words  cell, stack, memo, mark;
+    size_t fence; /* stack entries below the last mark are out of reach */
+    size_t nput;
+    intern shared;
+    size_t shared_base, text_base; /* what rsi_pickle_intern put there */
+    rsi_pv empty_tuple;
+
+    open_object open[MAX_OPEN];
+    size_t      nopen;
+    size_t
+        open_depth; /* stack depth below which the innermost open object is gone; 0: none is open */
+
+    size_t memory, limit; /* bytes */
+
+    /* Input: [at, end) are the bytes at hand, `at` is byte `base + (at - begin)` of the source. */
+    const rsi_source    *source;
+    const unsigned char *begin, *at, *end;
+    uint64_t             base;
+    uint64_t             op_at; /* byte of the current opcode */
+    unsigned char       *window;
+    size_t               window_cap;
+
+    uint64_t size; /* of the source */
+    bool     done; /* STOP was read */
+    struct {
+        rsi_pv class;
+        uint64_t at;
+        bool     seen;
+    } named, called; /* the first that is not in the list */
+
+    rsd_error *err;
+};
+
+/* Byte of the current opcode in the file. */
+static inline uint64_t rsi_pickle_place(const rsi_pickle *p)
+{
+    return p->source ? p->source->start + p->op_at : 0;
+}
+
+/* ---- pickle_heap.c ---- */
+
+/* Makes an array at least `need` long within the limit; *array is the old one and then the new one.
+ */
+rsd_err rsi_pickle_reserve(rsi_pickle *p, void **array, size_t *cap, size_t need, size_t size);
+rsd_err rsi_pickle_more_words(rsi_pickle *p, words *w, size_t need);
+rsd_err rsi_pickle_share(rsi_pickle *p, int kind, const void *bytes, size_t len, uint32_t *out);
+/* Forgets everything but what rsi_pickle_intern put there. */
+void rsi_pickle_share_reset(rsi_pickle *p);
+/* Room for n cells at the end, whose first is *out. */
+rsd_err rsi_pickle_cells(rsi_pickle *p, size_t n, uint32_t *out);
+/* Adds values to a list, set or dict. */
+rsd_err rsi_pickle_extend(rsi_pickle *p, rsi_pv container, const rsi_pv *v, size_t n);
+/* Bytes at hand become at least n, or an error if the input has not so many. */
+rsd_err rsi_pickle_refill(rsi_pickle *p, size_t n);
+
+static inline rsd_err push_word(rsi_pickle *p, words *w, uint32_t word)
+{
+    if (w->n == w->cap) {
+        rsd_err rc = rsi_pickle_more_words(p, w, w->n + 1);
+
+        if (rc)
+            return rc;
+    }
+    w->at[w->n++] = word;
+    return RSD_OK;
+}
+
+/* ---- pickle_op.c ---- */
+
+/* Runs the opcodes up to STOP; the result is the one value on the stack. */
+rsd_err rsi_pickle_run(rsi_pickle *p);
+
+/* ---- pickle_call.c ---- */
+
+class_ref rsi_pickle_class_ref(const rsi_pickle *p, rsi_pv class);
+rsd_err   rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv *out);
+/* The object that a call gives. *opens: it waits for its state, to be folded. */
+rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, bool *opens);
+/* The object on top of the stack waits from now on. */
+rsd_err rsi_pickle_open(rsi_pickle *p, rsi_pv object);
+/* The object at `place` of the stack gets its state; *out is the object or what it folds to. */
+rsd_err rsi_pickle_build(rsi_pickle *p, size_t place, rsi_pv state, rsi_pv *out);
+void    rsi_pickle_close(rsi_pickle *p); /* objects that left the stack are no longer open */
+
+/* A container or object that starts at `cell` has been changed. */
+static inline void note_change(rsi_pickle *p, uint32_t cell)
+{
+    if (p->nopen && cell < p->open[p->nopen - 1].oldest)
+        p->open[p->nopen - 1].oldest = cell;
+}
+
+/* ---- pickle_push.c ---- */
+
+/* The argument is the number of bytes of the value, or of its length; op_const: the constant. */
+rsd_err rsi_pickle_op_const(rsi_pickle *p, int constant);
+rsd_err rsi_pickle_op_uint(rsi_pickle *p, int bytes);
+rsd_err rsi_pickle_op_int(rsi_pickle *p, int bytes);
+rsd_err rsi_pickle_op_long(rsi_pickle *p, int len_bytes);
+rsd_err rsi_pickle_op_float(rsi_pickle *p, int bytes);
+rsd_err rsi_pickle_op_text(rsi_pickle *p, int len_bytes);
+rsd_err rsi_pickle_op_bytes(rsi_pickle *p, int len_bytes);
+
+/* ---- Stack and input ---- */
+
+static inline rsd_err need_bytes(rsi_pickle *p, size_t n)
+{
+    return (size_t)(p->end - p->at) >= n ? RSD_OK : rsi_pickle_refill(p, n);
+}
+
+/* 1, 2, 4 or 8 bytes, or as many as an integer has; the usual ones without a loop. */
+static inline uint64_t take_le(rsi_pickle *p, int n)
+{
+    const unsigned char *b = p->at;
+    uint64_t             v = b[0];
+
+    p->at += n;
+    if (n == 1)
+        return v;
+    if (n == 2)
+        return v | (uint64_t)b[1] << 8;
+    if (n == 4)
+        return v | (uint64_t)b[1] << 8 | (uint64_t)b[2] << 16 | (uint64_t)b[3] << 24;
+    for (int i = 1; i < n; i++)
+        v |= (uint64_t)b[i] << 8 * i;
+    return v;
+}
+
+static inline rsd_err push(rsi_pickle *p, rsi_pv v)
+{
+    if (p->stack.n >= p->options.max_stack)
+        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": more than %zu values on the stack",
+                        rsi_pickle_place(p), p->options.max_stack);
+    return push_word(p, &p->stack, v);
+}
+
+/* The top n values, above the last mark. */
+static inline rsd_err need_values(rsi_pickle *p, size_t n)
+{
+    if (p->stack.n - p->fence < n)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": the opcode takes %zu values, the stack has %zu",
+                        rsi_pickle_place(p), n, p->stack.n - p->fence);
+    return RSD_OK;
+}
+
+static inline rsi_pv *top(rsi_pickle *p, size_t n)
+{
+    return p->stack.at + p->stack.n - n;
+}
+
+static inline void drop(rsi_pickle *p, size_t n)
+{
+    p->stack.n -= n;
+    if (p->stack.n < p->open_depth)
+        rsi_pickle_close(p);
+}
+
+/* Takes the last mark away; *n values are above it. */
+static inline rsd_err take_mark(rsi_pickle *p, size_t *n)
+{
+    if (p->mark.n == 0)
+        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the opcode needs a MARK before it",
+                        rsi_pickle_place(p));
+    *n = p->stack.n - p->fence;
+    p->mark.n--;
+    p->fence = p->mark.at[p->mark.n]; /* each mark keeps the fence before it */
+    return RSD_OK;
+}
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of the pickle reader: growing arrays under one limit, the table of text that is kept once,
+ * cells, and the window on the input. By hand: bytes of a hostile pickle must not cost more than 16
+ * bytes each. The opcodes are in pickle_op.c. */
+#include "base/map.h"
+#include "format/pickle_core.h"
+
+enum { FIRST_CAP = 64 };
+
+rsd_err rsi_pickle_reserve(rsi_pickle *p, void **array, size_t *cap, size_t need, size_t size)
+{
+    size_t want = *cap + *cap / 2 + FIRST_CAP, room;
+    void  *more;
+
+    if (want < need)
+        want = need;
+    room = p->memory < p->limit ? (p->limit - p->memory) / size : 0;
+    if (want - *cap > room)
+        want = *cap + room;
+    if (want < need)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": the values of this pickle take more than %zu bytes of "
+                        "memory, which is the limit for %" PRIu64 " bytes",
+                        rsi_pickle_place(p), p->limit, p->source ? p->source->size : 0);
+    more = rsi_realloc(*array, want, size);
+    if (!more)
+        return rsi_fail(p->err, RSD_E_NOMEM, "no memory for the values of a pickle");
+    p->memory += (want - *cap) * size;
+    *array = more;
+    *cap = want;
+    return RSD_OK;
+}
+
+rsd_err rsi_pickle_more_words(rsi_pickle *p, words *w, size_t need)
+{
+    void   *array = w->at;
+    rsd_err rc = rsi_pickle_reserve(p, &array, &w->cap, need, sizeof(w->at[0]));
+
+    w->at = array;
+    return rc;
+}
+
+/* ---- Text that is kept once ---- */
+
+static rsd_err more_slots(rsi_pickle *p, intern *t)
+{
+    size_t    n = t->nslots ? 2 * t->nslots : 256;
+    uint32_t *slot;
+
+    if (p->memory > p->limit || (n - t->nslots) * sizeof(slot[0]) > p->limit - p->memory)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": the names of this pickle take more than the %zu bytes "
+                        "of memory that are the limit",
+                        rsi_pickle_place(p), p->limit);
+    slot = rsi_calloc(n, sizeof(slot[0]));
+    if (!slot)
+        return rsi_fail(p->err, RSD_E_NOMEM, "no memory for the names of a pickle");
+    rsi_free(t->slot);
+    p->memory += (n - t->nslots) * sizeof(slot[0]);
+    t->slot = slot;
+    t->nslots = n;
+    for (uint32_t e = 0; e < t->n; e++) {
+        size_t i = t->entry[e].hash & (n - 1);
+
+        while (slot[i])
+            i = (i + 1) & (n - 1);
+        slot[i] = e + 1;
+    }
+    return RSD_OK;
+}
+
+/* How many bytes follow this first byte of a character; -1: it can't be one. */
+static int more_of_utf8(unsigned char first)
+{
+    if (first < 0x80)
+        return 0;
+    if (first < 0xc2 || first > 0xf4)
+        return -1;
+    return first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+}
+
+/* Surrogates pass, as they do in Python's pickles. */
+static bool is_utf8(const unsigned char *s, size_t len)
+{
+    static const uint32_t least[] = { 0, 0x80, 0x800, 0x10000 };
+
+    while (len) {
+        int      more = more_of_utf8(s[0]);
+        uint32_t code;
+
+        if (more < 0 || (size_t)more >= len)
+            return false;
+        code = more ? s[0] & (0x3fu >> more) : s[0];
+        for (int k = 1; k <= more; k++) {
+            if ((s[k] & 0xc0) != 0x80)
+                return false;
+            code = code << 6 | (s[k] & 0x3fu);
+        }
+        if (code < least[more] || code > 0x10ffff)
+            return false;
+        s += more + 1;
+        len -= (size_t)more + 1;
+    }
+    return true;
+}
+
+static rsd_err add_shared(rsi_pickle *p, uint32_t len_kind, uint32_t hash, const void *bytes,
+                          size_t len)
+{
+    intern *t = &p->shared;
+    void   *array = t->entry;
+    rsd_err rc = RSD_OK;
+
+    if ((len_kind & 3) == SHARED_STR && !is_utf8(bytes, len))
+        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": a str of %zu bytes is not UTF-8",
+                        rsi_pickle_place(p), len);
+    if (t->n == PAYLOAD_MAX || len + 1 > UINT32_MAX - t->text_n)
+        return rsi_fail(p->err, RSD_E_UNSUPPORTED, "byte %" PRIu64 ": too much text in a pickle",
+                        rsi_pickle_place(p));
+    if (t->n == t->cap)
+        rc = rsi_pickle_reserve(p, &array, &t->cap, t->n + 1, sizeof(t->entry[0]));
+    t->entry = array;
+    array = t->text;
+    if (!rc && t->text_cap - t->text_n < len + 1)
+        rc = rsi_pickle_reserve(p, &array, &t->text_cap, t->text_n + len + 1, 1);
+    t->text = array;
+    if (rc)
+        return rc;
+    t->entry[t->n++] = (shared){ .off = (uint32_t)t->text_n, .len_kind = len_kind, .hash = hash };
+    memcpy(t->text + t->text_n, bytes, len);
+    t->text[t->text_n + len] = '\0';
+    t->text_n += len + 1;
+    return RSD_OK;
+}
+
+rsd_err rsi_pickle_share(rsi_pickle *p, int kind, const void *bytes, size_t len, uint32_t *out)
+{
+    intern  *t = &p->shared;
+    uint32_t len_kind = (uint32_t)len << 2 | (uint32_t)kind;
+    uint32_t hash = (uint32_t)rsi_hash(bytes, len) + (uint32_t)kind;
+    size_t   i;
+    rsd_err  rc = RSD_OK;
+
+    if (len > UINT32_MAX >> 2)
+        return rsi_fail(p->err, RSD_E_UNSUPPORTED,
+                        "byte %" PRIu64 ": a text of %zu bytes is too long", rsi_pickle_place(p),
+                        len);
+    if (t->n >= t->nslots / 3 * 2)
+        rc = more_slots(p, t);
+    if (rc)
+        return rc;
+    for (i = hash & (t->nslots - 1); t->slot[i]; i = (i + 1) & (t->nslots - 1)) {
+        const shared *e = &t->entry[t->slot[i] - 1];
+
+        if (e->hash == hash && e->len_kind == len_kind &&
+            memcmp(t->text + e->off, bytes, len) == 0) {
+            *out = t->slot[i] - 1;
+            return RSD_OK;
+        }
+    }
+    rc = add_shared(p, len_kind, hash, bytes, len);
+    if (rc)
+        return rc;
+    t->slot[i] = (uint32_t)t->n;
+    *out = (uint32_t)t->n - 1;
+    return RSD_OK;
+}
+
+void rsi_pickle_share_reset(rsi_pickle *p)
+{
+    intern *t = &p->shared;
+
+    if (t->n == p->shared_base)
+        return;
+    t->n = p->shared_base;
+    t->text_n = p->text_base;
+    memset(t->slot, 0, t->nslots * sizeof(t->slot[0]));
+    for (uint32_t e = 0; e < t->n; e++) {
+        size_t i = t->entry[e].hash & (t->nslots - 1);
+
+        while (t->slot[i])
+            i = (i + 1) & (t->nslots - 1);
+        t->slot[i] = e + 1;
+    }
+}
+
+/* ---- Cells ---- */
+
+rsd_err rsi_pickle_cells(rsi_pickle *p, size_t n, uint32_t *out)
+{
+    words  *w = &p->cell;
+    rsd_err rc = RSD_OK;
+
+    if (n > PAYLOAD_MAX - w->n)
+        return rsi_fail(p->err, RSD_E_UNSUPPORTED, "byte %" PRIu64 ": too many values in a pickle",
+                        rsi_pickle_place(p));
+    if (w->cap - w->n < n)
+        rc = rsi_pickle_more_words(p, w, w->n + n);
+    if (rc)
+        return rc;
+    *out = (uint32_t)w->n;
+    w->n += n;
+    return RSD_OK;
+}
+
+rsd_err rsi_pickle_extend(rsi_pickle *p, rsi_pv container, const rsi_pv *v, size_t n)
+{
+    uint32_t head = pv_payload(container), last = p->cell.at[head], at;
+    bool     grows = last && last + 2 + p->cell.at[last] == p->cell.n;
+    rsd_err  rc;
+
+    if (n == 0)
+        return RSD_OK;
+    rc = rsi_pickle_cells(p, grows ? n : n + 2, &at);
+    if (rc)
+        return rc;
+    note_change(p, head);
+    if (grows) {
+        p->cell.at[last] += (uint32_t)n;
+    } else {
+        p->cell.at[at] = (uint32_t)n;
+        p->cell.at[at + 1] = last ? p->cell.at[last + 1] : at;
+        if (last)
+            p->cell.at[last + 1] = at;
+        p->cell.at[head] = at;
+        at += 2;
+    }
+    memcpy(p->cell.at + at, v, n * sizeof(v[0]));
+    return RSD_OK;
+}
+
+/* ---- Input ---- */
+
+rsd_err rsi_pickle_refill(rsi_pickle *p, size_t n)
+{
+    size_t   shift = (size_t)(p->at - p->begin), kept = (size_t)(p->end - p->at);
+    uint64_t pos = p->base + shift, behind = p->source->size - pos;
+    size_t   want = n > p->options.window ? n : p->options.window;
+    void    *array = p->window;
+    rsd_err  rc = RSD_OK;
+
+    if (behind < n)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64
+                        ": the opcode needs %zu more bytes, the pickle has %" PRIu64,
+                        rsi_pickle_place(p), n, behind);
+    if (want > behind)
+        want = (size_t)behind;
+    if (want > p->window_cap)
+        rc = rsi_pickle_reserve(p, &array, &p->window_cap, want, 1);
+    if (rc)
+        return rc;
+    p->window = array;
+    memmove(p->window, p->window + shift, kept);
+    p->base = pos;
+    p->begin = p->at = p->window;
+    p->end = p->window + want;
+    return rsi_source_read(p->source, pos + kept, p->window + kept, want - kept, p->err);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model.safetensors.index.json, the list that tells in which of several files each tensor is:
+ * {"metadata": {"total_size": N}, "weight_map": {tensor: file}}. */
+#ifndef RSI_ST_INDEX_H
+#define RSI_ST_INDEX_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "format/json_write.h"
+#include "format/names.h"
+
+#define RSI_ST_INDEX_NAME "model.safetensors.index.json"
+
+typedef struct rsi_st_weight {
+    rsi_name name; /* first, for rsi_names */
+    uint32_t file; /* its place in `file` */
+} rsi_st_weight;
+
+typedef struct rsi_st_index {
+    rsi_st_weight *weight; /* [nweights] as they stand */
+    size_t         nweights;
+    const char   *
+        *file; /* [nfiles] in the order in which they are first named; one path component each */
+    size_t nfiles;
+    bool   has_total;
+    uint64_t  total_size; /* bytes of all tensors, if metadata tells it as an integer */
+    rsi_names names;
+    rsi_arena mem; /* texts that had escapes */
+} rsi_st_index;
+
+/* The texts of *out point into `text`, which gets a NUL behind each of them: it must live as long
+ * as *out. */
+rsd_err rsi_st_index_read(char *text, size_t len, rsi_st_index *out, rsd_error *err);
+void    rsi_st_index_release(rsi_st_index *index);
+/* NULL if the tensor is not listed. */
+const char *rsi_st_index_file(const rsi_st_index *index, const char *name, size_t len);
+
+/* Tensor i, name[i], is in file[of[i]]. Sorted by name and indented by two, as Hugging Face's tools
+ * write it; `out` may have a callback, its style is set here. A name that is there twice is
+ * RSD_E_INVALID, before anything is put. */
+rsd_err rsi_st_index_write(size_t n, const char *const *name, const uint32_t *of,
+                           const char *const *file, uint64_t total_size, rsi_json_out *out,
+                           rsd_error *err);
+
+/* True for a name that can only be a file in the directory itself: not empty, no '/', no NUL, not
+ * "." or "..". */
+bool rsi_one_component(const char *name, size_t len);
+
+#endif

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opens safetensors: one file; a Hugging Face folder with its index; or the files of many ranks,
+ * where a tensor is made of parts (DCP_SHARDING_INFO). Whole tensors are answered from the headers
+ * as they are, so a million of them need no second table. */
+#include "base/checked.h"
+#include "base/mem.h"
+#include "format/ckpt.h"
+#include "format/st_dcp.h"
+#include "format/st_header.h"
+#include "format/st_index.h"
+#include "shape/box.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct st_file {
+    uint32_t      number; /* of ckpt->files */
+    char         *json;
+    rsi_st_header header;
+    rsi_st_dcp    dcp;
+} st_file;
+
+typedef struct st {
+    st_file      *file; /* [n] */
+    size_t        n;
+    size_t       *first;  /* [n + 1] whole tensors: number of the first one of each file */
+    bool          joined; /* tensors are those of `all` */
+    rsi_st_joined all;
+    rsi_map       names; /* of `all` */
+} st;
+
+static rsd_err read_header(rsd_ckpt *ckpt, st_file *file, rsd_error *err)
+{
+    unsigned char prefix[RSI_ST_PREFIX];
+    uint64_t      size = ckpt->files.file[file->number]->size;
+    size_t        len;
+    rsd_err       rc;
+
+    if (size < sizeof(prefix))
+        return rsi_fail(err, RSD_E_FORMAT, "it has %" PRIu64 " bytes, a header needs 8", size);
+    rc = rsi_files_read(&ckpt->files, file->number, 0, prefix, sizeof(prefix), err);
+    if (!rc)
+        rc = rsi_st_length(prefix, size, &len, err);
+    if (rc)
+        return rc;
+    file->json = rsi_calloc(len + 1, 1);
+    if (!file->json)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a header of %zu bytes", len);
+    rc = rsi_files_read(&ckpt->files, file->number, sizeof(prefix), file->json, len, err);
+    if (!rc)
+        rc = rsi_st_parse(file->json, len, size, &file->header, err);
+    return rc ? rc : rsi_st_dcp_read(&file->header, &file->dcp, err);
+}
+
+static rsd_err add_file(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *err)
+{
+    st_file *file = &s->file[s->n];
+    rsd_err  rc = RSD_OK;
+
+    if (name)
+        rc = rsi_files_add(&ckpt->files, name, true, &file->number, err);
+    if (rc)
+        return rc;
+    s->n++;
+    rc = read_header(ckpt, file, err);
+    return rc ? rsi_while(err, rc, "file \"%s\"", rsi_files_name(&ckpt->files, file->number))
+              : RSD_OK;
+}
+
+static bool is_safetensors(const char *name)
+{
+    size_t len = strlen(name), end = strlen(".safetensors");
+
+    return len > end && strcmp(name + len - end, ".safetensors") == 0;
+}
+
+/* ---- the index and the files must tell the same ---- */
+
+static rsd_err check_index(const st *s, const rsi_st_index *index, rsd_error *err)
+{
+    size_t held = 0;
+
+    for (size_t f = 0; f < s->n; f++) {
+        const rsi_st_header *header = &s->file[f].header;
+
+        for (size_t i = 0; i < header->ntensors; i++) {
+            const rsi_name *name = &header->tensor[i].name;
+            const char     *where = rsi_st_index_file(index, name->text, name->len);
+
+            if (!where || strcmp(where, index->file[f]) != 0)
+                return rsi_fail(err, RSD_E_FORMAT,
+                                "tensor \"%s\" is in file \"%s\", the index says %s%s%s",
+                                name->text, index->file[f], where ? "\"" : "nothing of it",
+                                where ? where : "", where ? "\"" : "");
+        }
+        held += header->ntensors;
+    }
+    if (held == index->nweights)
+        return RSD_OK;
+    for (size_t i = 0; i < index->nweights; i++) {
+        const rsi_st_weight *w = &index->weight[i];
+
+        if (!rsi_st_find(&s->file[w->file].header, w->name.text, w->name.len))
+            return rsi_fail(err, RSD_E_FORMAT,
+                            "the index says that tensor \"%s\" is in file \"%s\", it is not",
+                            w->name.text, index->file[w->file]);
+    }
+    return RSD_OK;
+}
+
+static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, rsd_error *err)
+{
+    rsi_st_index index = { 0 };
+    char        *text = NULL;
+    uint32_t     number;
+    uint64_t     size;
+    rsd_err      rc = rsi_files_add(&ckpt->files, RSI_ST_INDEX_NAME, true, &number, err);
+
+    if (rc)
+        return rc;
+    size = ckpt->files.file[number]->size;
+    if (size > RSI_ST_HEADER_MAX)
+        return rsi_fail(err, RSD_E_FORMAT, "file \"%s\" has %" PRIu64 " bytes, %d are the most",
+                        RSI_ST_INDEX_NAME, size, RSI_ST_HEADER_MAX);
+    text = rsi_calloc((size_t)size + 1, 1);
+    if (!text)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for an index of %" PRIu64 " bytes", size);
+    rc = rsi_files_read(&ckpt->files, number, 0, text, (size_t)size, err);
+    if (!rc) {
+        rc = rsi_st_index_read(text, (size_t)size, &index, err);
+        rc = rc ? rsi_while(err, rc, "file \"%s\"", RSI_ST_INDEX_NAME) : RSD_OK;
+    }
+    if (!rc) {
+        s->file = rsi_arena_array(&ckpt->mem, index.nfiles, sizeof(s->file[0]));
+        rc = s->file ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", index.nfiles);
+    }
+    for (size_t i = 0; i < index.nfiles && !rc; i++)
+        rc = add_file(ckpt, s, index.file[i], err);
+    if (!rc)
+        rc = check_index(s, &index, err);
+    rsi_st_index_release(&index);
+    rsi_free(text);
+    return rc;
+}
+
+static rsd_err open_all(rsd_ckpt *ckpt, st *s, char **names, size_t n, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    s->file = rsi_arena_array(&ckpt->mem, n, sizeof(s->file[0]));
+    if (!s->file)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", n);
+    for (size_t i = 0; i < n && !rc; i++)
+        if (is_safetensors(names[i]))
+            rc = add_file(ckpt, s, names[i], err);
+    s->joined = s->n > 1;
+    return rc;
+}
+
+static rsd_err open_folder(rsd_ckpt *ckpt, st *s, rsd_error *err)
+{
+    rsi_arena mem = { 0 };
+    char    **names;
+    size_t    n;
+    bool      indexed = false;
+    rsd_err   rc = rsi_files_list(&ckpt->files, &mem, &names, &n, err);
+
+    for (size_t i = 0; !rc && i < n; i++)
+        indexed = indexed || strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
+    if (!rc)
+        rc = indexed ? open_indexed(ckpt, s, err) : open_all(ckpt, s, names, n, err);
+    rsi_arena_release(&mem);
+    return rc;
+}
+
+/* ---- tensors made of parts ---- */
+
+static const rsi_st_tensor *part_of(const st *s, const rsi_st_whole *whole, size_t i,
+                                    const st_file **file)
+{
+    const rsi_st_part *part = &s->all.part[whole->first + i];
+
+    *file = &s->file[part->file];
+    return &(*file)->header.tensor[part->tensor];
+}
+
+typedef struct parts {
+    const st           *s;
+    const rsi_st_whole *whole;
+} parts;
+
+static void get_part(const void *arg, size_t i, rsd_box *out)
+{
+    const parts         *p = arg;
+    const st_file       *file;
+    const rsi_st_tensor *tensor = part_of(p->s, p->whole, i, &file);
+    size_t               bytes = tensor->ndim * sizeof(int64_t);
+
+    *out = (rsd_box){ .ndim = tensor->ndim };
+    memcpy(out->off, file->dcp.off + tensor->shape, bytes);
+    memcpy(out->len, rsi_st_shape(&file->header, tensor), bytes);
+}
+
+static rsd_err join_files(rsd_ckpt *ckpt, st *s, rsd_error *err)
+{
+    rsi_st_file *file = rsi_calloc(s->n, sizeof(file[0]));
+    rsd_err      rc;
+
+    if (!file)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", s->n);
+    for (size_t i = 0; i < s->n; i++)
+        file[i] = (rsi_st_file){ .path = rsi_files_name(&ckpt->files, s->file[i].number),
+                                 .header = &s->file[i].header,
+                                 .dcp = &s->file[i].dcp };
+    rc = rsi_st_join(s->n, file, &s->all, err);
+    rsi_free(file);
+    for (size_t t = 0; t < s->all.nwholes && !rc; t++) {
+        const rsi_st_whole *whole = &s->all.whole[t];
+        parts               p = { .s = s, .whole = whole };
+        int64_t             elems;
+        uint64_t            value = t;
+
+        rc = rsi_product(whole->ndim, whole->shape, (int64_t)rsd_dtype_size(whole->dtype), &elems)
+                 ? RSD_OK
+                 : rsi_fail(err, RSD_E_FORMAT, "the bytes of the tensor don't fit into 64 bits");
+        if (!rc && elems > 0)
+            rc = rsi_refuse_bad_tiles(whole->ndim, whole->shape, whole->parts, get_part, &p, err);
+        if (rc)
+            return rsi_while(err, rc, "tensor \"%s\"", whole->name->text);
+        if (!rsi_map_add(&s->names, whole->name->text, whole->name->len, &value, NULL))
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu names", s->all.nwholes);
+    }
+    ckpt->ntensors = s->all.nwholes;
+    return rc;
+}
+
+/* ---- answers ---- */
+
+/* The file and place of whole tensor t. */
+static const rsi_st_tensor *whole_tensor(const st *s, size_t t, const st_file **file)
+{
+    size_t lo = 0, hi = s->n;
+
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (s->first[mid] <= t)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    *file = &s->file[lo];
+    return &(*file)->header.tensor[t - s->first[lo]];
+}
+
+static const rsi_st_tensor *tensor_at(const st *s, size_t t, size_t i, const st_file **file)
+{
+    return s->joined ? part_of(s, &s->all.whole[t], i, file) : whole_tensor(s, t, file);
+}
+
+static void st_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out)
+{
+    const st            *s = ckpt->self;
+    const st_file       *file;
+    const rsi_st_tensor *tensor;
+
+    *out = (rsd_tensor_info){ .chunks = 1 };
+    if (s->joined) {
+        const rsi_st_whole *whole = &s->all.whole[t];
+
+        out->name = whole->name->text;
+        out->dtype = whole->dtype;
+        out->ndim = whole->ndim;
+        out->chunks = whole->parts;
+        memcpy(out->shape, whole->shape, sizeof(out->shape));
+    } else {
+        tensor = whole_tensor(s, t, &file);
+        out->name = tensor->name.text;
+        out->dtype = (rsd_dtype)tensor->dtype;
+        out->ndim = tensor->ndim;
+        memcpy(out->shape, rsi_st_shape(&file->header, tensor), tensor->ndim * sizeof(int64_t));
+    }
+    rsi_product(out->ndim, out->shape, (int64_t)rsd_dtype_size(out->dtype), &out->bytes);
+}
+
+static void st_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, uint32_t *number)
+{
+    const st            *s = ckpt->self;
+    const st_file       *file;
+    const rsi_st_tensor *tensor = tensor_at(s, t, i, &file);
+    size_t               bytes = tensor->ndim * sizeof(int64_t);
+
+    *out = (rsd_chunk){ .box.ndim = tensor->ndim,
+                        .file = rsi_files_name(&ckpt->files, file->number),
+                        .offset = file->header.data_start + tensor->begin,
+                        .length = tensor->end - tensor->begin };
+    memcpy(out->box.len, rsi_st_shape(&file->header, tensor), bytes);
+    if (s->joined)
+        memcpy(out->box.off, file->dcp.off + tensor->shape, bytes);
+    *number = file->number;
+}
+
+static rsd_err st_locate(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_error *err)
+{
+    rsd_chunk       chunk;
+    rsd_tensor_info info;
+    uint32_t        number;
+
+    (void)err;
+    st_tensor(ckpt, t, &info);
+    st_chunk(ckpt, t, i, &chunk, &number);
+    *out = (rsi_extent){ .offset = chunk.offset,
+                         .record = chunk.offset,
+                         .record_bytes = chunk.length };
+    rsi_strides(info.ndim, chunk.box.len, (int64_t)rsd_dtype_size(info.dtype), out->stride);
+    return RSD_OK;
+}
+
+static bool st_find(const rsd_ckpt *ckpt, const char *name, size_t *out)
+{
+    const st *s = ckpt->self;
+    uint64_t  t;
+
+    if (s->joined) {
+        if (!rsi_map_get(&s->names, name, strlen(name), &t))
+            return false;
+        *out = (size_t)t;
+        return true;
+    }
+    for (size_t f = 0; f < s->n; f++) {
+        const rsi_st_header *header = &s->file[f].header;
+        const rsi_st_tensor *tensor = rsi_st_find(header, name, strlen(name));
+
+        if (tensor) {
+            *out = s->first[f] + (size_t)(tensor - header->tensor);
+            return true;
+        }
+    }
+    return false;
+}
+
+static rsd_err st_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
+                         const rsd_value **out, rsd_error *err)
+{
+    (void)ckpt, (void)name, (void)owner, (void)out;
+    return rsi_fail(err, RSD_E_BUG, "safetensors have no object %zu", i);
+}
+
+static size_t st_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap)
+{
+    (void)ckpt, (void)name, (void)out, (void)cap;
+    return 0;
+}
+
+static void st_close(rsd_ckpt *ckpt)
+{
+    st *s = ckpt->self;
+
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n; i++) {
+        rsi_st_dcp_release(&s->file[i].dcp);
+        rsi_st_release(&s->file[i].header);
+        rsi_free(s->file[i].json);
+    }
+    rsi_st_joined_release(&s->all);
+    rsi_map_release(&s->names);
+}
+
+static const rsi_ckpt_ops st_ops = {
+    .tensor = st_tensor,
+    .chunk = st_chunk,
+    .locate = st_locate,
+    .find = st_find,
+    .object = st_object,
+    .path = st_path,
+    .close = st_close,
+};
+
+rsd_err rsi_st_open(rsd_ckpt *ckpt, rsd_error *err)
+{
+    st     *s = rsi_arena_array(&ckpt->mem, 1, sizeof(*s));
+    rsd_err rc;
+
+    if (!s)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a checkpoint");
+    ckpt->self = s;
+    ckpt->ops = &st_ops;
+    if (ckpt->files.single) {
+        s->file = rsi_arena_array(&ckpt->mem, 1, sizeof(s->file[0]));
+        rc = s->file ? add_file(ckpt, s, NULL, err)
+                     : rsi_fail(err, RSD_E_NOMEM, "no memory for a file");
+    } else {
+        rc = open_folder(ckpt, s, err);
+    }
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < s->n; i++)
+        s->joined = s->joined || s->file[i].dcp.sharded;
+    if (s->joined)
+        return join_files(ckpt, s, err);
+    s->first = rsi_arena_array(&ckpt->mem, s->n + 1, sizeof(s->first[0]));
+    if (!s->first)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a checkpoint");
+    for (size_t i = 0; i < s->n; i++)
+        s->first[i + 1] = s->first[i] + s->file[i].header.ntensors;
+    ckpt->ntensors = s->first[s->n];
+    return RSD_OK;
+}

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parses the header of a safetensors file and refuses whatever the format does not allow, also
+ * where the reference library is lenient: keys that are there twice, fields nobody knows, null as
+ * metadata, NULs in names. That the data are tiled exactly is st_tiling's part below. Next:
+ * st_dcp.c, which parts of tensors these are. */
+#include "format/st_header.h"
+#include "base/checked.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "format/json.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4, ALL = 7 };
+
+typedef struct parser {
+    rsi_json       json;
+    char          *text; /* the same bytes as json.text, to put NULs behind names */
+    rsi_st_header *head;
+    size_t         tensor_cap, dim_cap, meta_cap;
+    rsd_error     *err;
+    struct {
+        const char *name;
+        size_t      len;
+    } dtype[RSI_ST_DTYPES];
+} parser;
+
+const rsd_dtype rsi_st_dtypes[RSI_ST_DTYPES] = {
+    RSD_U64,       RSD_I64,     RSD_F64, RSD_C64, RSD_F32,          RSD_U32,         RSD_I32,
+    RSD_BF16,      RSD_F16,     RSD_U16, RSD_I16, RSD_F8_E5M2FNUZ,  RSD_F8_E4M3FNUZ, RSD_F8_E8M0FNU,
+    RSD_F8_E4M3FN, RSD_F8_E5M2, RSD_I8,  RSD_U8,  RSD_F4_E2M1FN_X2, RSD_BOOL,
+};
+
+static rsd_err no_memory(const parser *p)
+{
+    return rsi_fail(p->err, RSD_E_NOMEM, "no memory for a header of %zu bytes", p->json.len);
+}
+
+/* What stands at the token is well formed, but not what the format allows there. */
+static rsd_err refuse(const parser *p, const rsi_json_token *token, const char *why)
+{
+    return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": %s", p->json.base + token->at, why);
+}
+
+/* A NUL goes over the closing quote, which the reader has passed. */
+static char *keep(parser *p, const rsi_json_token *token)
+{
+    char *text;
+
+    if (token->escaped)
+        return (char *)(uintptr_t)token->text; /* the arena's, and it ends in NUL */
+    text = p->text + (token->text - p->json.text);
+    text[token->len] = '\0';
+    return text;
+}
+
+static rsd_err keep_name(parser *p, const rsi_json_token *token, rsi_name *out)
+{
+    if (memchr(token->text, '\0', token->len))
+        return refuse(p, token, "a name has a NUL in it");
+    out->text = keep(p, token);
+    out->len = (uint32_t)token->len;
+    out->at = (uint32_t)(p->json.base + token->at);
+    return RSD_OK;
+}
+
+/* ---- one tensor ---------------------------------------------------------------------------------
+ */
+
+static rsd_err take_dtype(parser *p, rsi_st_tensor *tensor)
+{
+    rsi_json_token token;
+    rsd_err rc = rsi_json_want(&p->json, RSI_JSON_STRING, "a dtype as a string", &token, p->err);
+
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < RSI_ST_DTYPES; i++)
+        if (p->dtype[i].len == token.len && memcmp(p->dtype[i].name, token.text, token.len) == 0) {
+            tensor->dtype = (uint8_t)rsi_st_dtypes[i];
+            return RSD_OK;
+        }
+    if (rsi_json_is(&token, "F6_E2M3") || rsi_json_is(&token, "F6_E3M2"))
+        return rsi_fail(p->err, RSD_E_UNSUPPORTED, "byte %" PRIu64 ": unsupported dtype \"%.*s\"",
+                        p->json.base + token.at, (int)token.len, token.text);
+    return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": unknown dtype \"%.*s\"",
+                    p->json.base + token.at, rsi_cut(token.text, token.len), token.text);
+}
+
+/* The next element of an array, a whole number that is not negative; *more is false at the array's
+ * end. */
+static rsd_err take_u64(parser *p, const char *what, uint64_t *out, bool *more)
+{
+    rsi_json_token token;
+    rsd_err        rc = rsi_json_next(&p->json, &token, p->err);
+
+    if (rc)
+        return rc;
+    *more = token.kind != RSI_JSON_ARRAY_END;
+    if (*more && (token.kind != RSI_JSON_INTEGER || token.negative))
+        return rsi_json_expected(&p->json, &token, what, p->err);
+    *out = token.number;
+    return RSD_OK;
+}
+
+static rsd_err take_shape(parser *p, rsi_st_tensor *tensor)
+{
+    static const char what[] = "a size as a whole number from 0 to 2^64-1";
+    rsi_st_header    *head = p->head;
+    rsi_json_token    token;
+    uint64_t          size = 0;
+    size_t            n = 0;
+    bool              more;
+    rsd_err rc = rsi_json_want(&p->json, RSI_JSON_ARRAY, "an array of sizes", &token, p->err);
+
+    for (; !rc; n++) {
+        rc = take_u64(p, what, &size, &more);
+        if (rc || !more)
+            break;
+        if (n == RSD_MAX_NDIM)
+            return rsi_fail(p->err, RSD_E_UNSUPPORTED,
+                            "byte %" PRIu64
+                            ": it has more than %d dimensions, which is not supported",
+                            p->json.base + token.at, RSD_MAX_NDIM);
+        if (size > INT64_MAX)
+            return refuse(p, &token, "a size in the shape is more than 2^63-1");
+        if (!rsi_grow(&head->dim, head->ndims + n, &p->dim_cap, sizeof(head->dim[0])))
+            return no_memory(p);
+        head->dim[head->ndims + n] = (int64_t)size;
+    }
+    if (rc)
+        return rc;
+    tensor->shape = (uint32_t)head->ndims;
+    tensor->ndim = (uint8_t)n;
+    head->ndims += n;
+    return RSD_OK;
+}
+
+static rsd_err take_offsets(parser *p, rsi_st_tensor *tensor)
+{
+    static const char what[] = "an offset as a whole number from 0 to 2^64-1";
+    rsi_json_token    token;
+    uint64_t          at[2] = { 0, 0 }, third;
+    bool              more = true;
+    rsd_err rc = rsi_json_want(&p->json, RSI_JSON_ARRAY, "an array of two offsets", &token, p->err);
+
+    for (int i = 0; i < 2 && !rc && more; i++)
+        rc = take_u64(p, what, &at[i], &more);
+    if (!rc && !more)
+        return refuse(p, &token, "data_offsets has fewer than two numbers");
+    if (!rc)
+        rc = take_u64(p, what, &third, &more);
+    if (!rc && more)
+        return refuse(p, &token, "data_offsets has more than two numbers");
+    tensor->begin = at[0];
+    tensor->end = at[1];
+    return rc;
+}
+
+static rsd_err take_field(parser *p, const rsi_json_token *key, rsi_st_tensor *tensor, int *seen)
+{
+    int field = rsi_json_is(key, "dtype")          ? DTYPE
+                : rsi_json_is(key, "shape")        ? SHAPE
+                : rsi_json_is(key, "data_offsets") ? OFFSETS
+                                                   : 0;
+
+    if (!field)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": unknown field \"%.*s\", only dtype, shape and "
+                        "data_offsets are allowed",
+                        p->json.base + key->at, rsi_cut(key->text, key->len), key->text);
+    if (*seen & field)
+        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the field \"%.*s\" is there twice",
+                        p->json.base + key->at, (int)key->len, key->text);
+    *seen |= field;
+    return field == DTYPE   ? take_dtype(p, tensor)
+           : field == SHAPE ? take_shape(p, tensor)
+                            : take_offsets(p, tensor);
+}
+
+/* "F32 [2, 3]", the shape as the header has it. */
+static void describe(const rsi_st_tensor *tensor, const int64_t *shape, char *buf, size_t cap)
+{
+    rsi_text text = rsi_text_begin(buf, cap);
+
+    rsi_text_add(&text, "%s [", rsd_dtype_safetensors_name((rsd_dtype)tensor->dtype));
+    for (int d = 0; d < tensor->ndim; d++)
+        rsi_text_add(&text, "%s%" PRId64, d ? ", " : "", shape[d]);
+    rsi_text_add(&text, "]");
+}
+
+/* F4 counts values and packs two into a byte; ours, like torch's, counts the bytes of the last
+ * dimension. */
+static rsd_err halve_last(const parser *p, const rsi_st_tensor *tensor, int64_t *shape,
+                          const char *what)
+{
+    int64_t values;
+
+    if (!rsi_product(tensor->ndim, shape, 1, &values))
+        return rsi_fail(p->err, RSD_E_FORMAT, "%s: the size does not fit into 64 bits", what);
+    if (values % 2 != 0)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "%s: %" PRId64 " values of 4 bits are no whole number of bytes", what,
+                        values);
+    if (tensor->ndim == 0 || shape[tensor->ndim - 1] % 2 != 0)
+        return rsi_fail(p->err, RSD_E_UNSUPPORTED,
+                        "%s: the last dimension is odd, which is not supported for 4 bits", what);
+    shape[tensor->ndim - 1] /= 2;
+    return RSD_OK;
+}
+
+/* Its fields among each other and against the data. */
+static rsd_err check_tensor(const parser *p, const rsi_st_tensor *tensor)
+{
+    int64_t *shape = p->head->dim + tensor->shape;
+    int64_t  unit = (int64_t)rsd_dtype_size((rsd_dtype)tensor->dtype), bytes;
+    char     what[RSD_MAX_NDIM * 22 + 32];
+    rsd_err  rc = RSD_OK;
+
+    if (tensor->begin > tensor->end)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "data_offsets [%" PRIu64 ", %" PRIu64 "] end before they begin",
+                        tensor->begin, tensor->end);
+    if (tensor->end > p->head->data_bytes)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "data_offsets [%" PRIu64 ", %" PRIu64 "] end behind the %" PRIu64
+                        " bytes of data that the file has",
+                        tensor->begin, tensor->end, p->head->data_bytes);
+    if (tensor->dtype == RSD_F4_E2M1FN_X2) {
+        describe(tensor, shape, what, sizeof(what));
+        rc = halve_last(p, tensor, shape, what);
+    }
+    if (rc)
+        return rc;
+    if (rsi_product(tensor->ndim, shape, unit, &bytes) &&
+        (uint64_t)bytes == tensor->end - tensor->begin)
+        return RSD_OK;
+    if (tensor->dtype != RSD_F4_E2M1FN_X2)
+        describe(tensor, shape, what, sizeof(what));
+    if (!rsi_product(tensor->ndim, shape, unit, &bytes))
+        return rsi_fail(p->err, RSD_E_FORMAT, "%s: the size does not fit into 64 bits", what);
+    return rsi_fail(p->err, RSD_E_FORMAT,
+                    "%s takes %" PRId64 " bytes, but data_offsets [%" PRIu64 ", %" PRIu64
+                    "] hold %" PRIu64,
+                    what, bytes, tensor->begin, tensor->end, tensor->end - tensor->begin);
+}
+
+static rsd_err take_fields(parser *p, rsi_st_tensor *tensor)
+{
+    rsi_json_token token;
+    int            seen = 0;
+    rsd_err        rc;
+
+    rc = rsi_json_want(&p->json, RSI_JSON_OBJECT, "an object with dtype, shape and data_offsets",
+                       &token, p->err);
+    while (!rc) {
+        rc = rsi_json_next(&p->json, &token, p->err);
+        if (rc || token.kind == RSI_JSON_OBJECT_END)
+            break;
+        rc = take_field(p, &token, tensor, &seen);
+    }
+    if (rc)
+        return rc;
+    if (seen != ALL)
+        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the field \"%s\" is missing",
+                        p->json.base + token.at,
+                        !(seen & DTYPE)   ? "dtype"
+                        : !(seen & SHAPE) ? "shape"
+                                          : "data_offsets");
+    return check_tensor(p, tensor);
+}
+
+static rsd_err take_tensor(parser *p, const rsi_json_token *key)
+{
+    rsi_st_header *head = p->head;
+    rsi_st_tensor  tensor = { 0 };
+    rsd_err        rc = keep_name(p, key, &tensor.name);
+
+    if (rc)
+        return rc;
+    if (!rsi_grow(&head->tensor, head->ntensors, &p->tensor_cap, sizeof(head->tensor[0])))
+        return no_memory(p);
+    rc = take_fields(p, &tensor);
+    if (rc)
+        return rsi_while(p->err, rc, "tensor \"%.*s\"", rsi_cut(tensor.name.text, tensor.name.len),
+                         tensor.name.text);
+    head->tensor[head->ntensors++] = tensor;
+    return RSD_OK;
+}
+
+/* ---- __metadata__ -------------------------------------------------------------------------------
+ */
+
+static rsd_err take_metadata(parser *p, const rsi_json_token *key)
+{
+    static const char what[] = "an object of strings as __metadata__";
+    rsi_st_header    *head = p->head;
+    rsi_json_token    token;
+    rsi_st_meta       meta;
+    rsd_err           rc;
+
+    if (head->has_meta)
+        return refuse(p, key, "\"__metadata__\" is there twice");
+    head->has_meta = true;
+    rc = rsi_json_want(&p->json, RSI_JSON_OBJECT, what, &token, p->err);
+    while (!rc) {
+        rc = rsi_json_next(&p->json, &token, p->err);
+        if (rc || token.kind == RSI_JSON_OBJECT_END)
+            break;
+        memset(&meta, 0, sizeof(meta));
+        rc = keep_name(p, &token, &meta.key);
+        if (!rc)
+            rc = rsi_json_want(&p->json, RSI_JSON_STRING, what, &token, p->err);
+        if (rc)
+            break;
+        if (!rsi_grow(&head->meta, head->nmeta, &p->meta_cap, sizeof(head->meta[0])))
+            return no_memory(p);
+        meta.value = keep(p, &token);
+        meta.value_len = (uint32_t)token.len;
+        head->meta[head->nmeta++] = meta;
+    }
+    return rc;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------
+ */
+
+static rsd_err check_twice(parser *p)
+{
+    rsi_st_header  *head = p->head;
+    const rsi_name *name;
+    size_t          tensor, key;
+
+    if (!rsi_names_build(&head->names, head->tensor, sizeof(head->tensor[0]), head->ntensors,
+                         &tensor) ||
+        !rsi_names_build(&head->keys, head->meta, sizeof(head->meta[0]), head->nmeta, &key))
+        return no_memory(p);
+    if (tensor == head->ntensors && key == head->nmeta)
+        return RSD_OK;
+    name = tensor < head->ntensors ? &head->tensor[tensor].name : &head->meta[key].key;
+    return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu32 ": %s \"%.*s\" is there twice", name->at,
+                    tensor < head->ntensors ? "tensor" : "the metadata key",
+                    rsi_cut(name->text, name->len), name->text);
+}
+
+typedef struct place {
+    uint64_t begin, end;
+    uint32_t tensor;
+} place;
+
+static int by_place(const void *left, const void *right)
+{
+    const place *a = left, *b = right;
+
+    if (a->begin != b->begin)
+        return a->begin < b->begin ? -1 : 1;
+    if (a->end != b->end) /* the empty ones first */
+        return a->end < b->end ? -1 : 1;
+    return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
+}
+
+/* Sets head->order, unless the tensors stand in the order of their data, as they mostly do. */
+static rsd_err sort_by_place(parser *p)
+{
+    rsi_st_header *head = p->head;
+    place         *places;
+    size_t         i = 1;
+
+    while (i < head->ntensors && head->tensor[i].begin >= head->tensor[i - 1].end)
+        i++;
+    if (i >= head->ntensors)
+        return RSD_OK;
+    places = rsi_calloc(head->ntensors, sizeof(places[0]));
+    head->order = rsi_calloc(head->ntensors, sizeof(head->order[0]));
+    if (!places || !head->order) {
+        rsi_free(places);
+        return no_memory(p);
+    }
+    for (i = 0; i < head->ntensors; i++)
+        places[i] = (place){ head->tensor[i].begin, head->tensor[i].end, (uint32_t)i };
+    qsort(places, head->ntensors, sizeof(places[0]), by_place);
+    for (i = 0; i < head->ntensors; i++)
+        head->order[i] = places[i].tensor;
+    rsi_free(places);
+    return RSD_OK;
+}
+
+/* Every byte of the data belongs to exactly one tensor. */
+static rsd_err check_tiling(const parser *p)
+{
+    const rsi_st_header *head = p->head;
+    const rsi_st_tensor *last = NULL;
+    uint64_t             end = 0;
+
+    for (size_t i = 0; i < head->ntensors; i++) {
+        const rsi_st_tensor *tensor = rsi_st_nth(head, i);
+        const rsi_name      *name = &tensor->name;
+
+        if (tensor->begin > end)
+            return rsi_fail(p->err, RSD_E_FORMAT,
+                            "byte %" PRIu32 ": tensor \"%.*s\" begins at %" PRIu64
+                            " of the data, which leaves a hole behind %" PRIu64,
+                            name->at, rsi_cut(name->text, name->len), name->text, tensor->begin,
+                            end);
+        if (tensor->begin < end) /* so there is a last one */
+            return rsi_fail(p->err, RSD_E_FORMAT,
+                            "byte %" PRIu32 ": tensor \"%.*s\" begins at %" PRIu64
+                            " of the data and overlaps \"%.*s\", which ends at %" PRIu64,
+                            name->at, rsi_cut(name->text, name->len), name->text, tensor->begin,
+                            rsi_cut(last->name.text, last->name.len), last->name.text, end);
+        end = tensor->end;
+        last = tensor;
+    }
+    if (end != head->data_bytes)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "the tensors end at byte %" PRIu64 " of the file, which has %" PRIu64
+                        " bytes more",
+                        head->data_start + end, head->data_bytes - end);
+    return RSD_OK;
+}
+
+static rsd_err take_all(parser *p)
+{
+    rsi_json_token token;
+    size_t         end;
+    rsd_err        rc;
+
+    if (p->json.len == 0 || p->json.text[0] != '{')
+        return rsi_fail(p->err, RSD_E_FORMAT, "byte %d: the header does not start with \"{\"",
+                        RSI_ST_PREFIX);
+    rc = rsi_json_next(&p->json, &token, p->err);
+    while (!rc) {
+        rc = rsi_json_next(&p->json, &token, p->err);
+        if (rc || token.kind == RSI_JSON_OBJECT_END)
+            break;
+        rc = rsi_json_is(&token, RSI_ST_METADATA) ? take_metadata(p, &token)
+                                                  : take_tensor(p, &token);
+    }
+    if (rc)
+        return rc;
+    end = token.at + 1;
+    while (end < p->json.len && p->json.text[end] == ' ')
+        end++;
+    if (end < p->json.len)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "byte %" PRIu64 ": 0x%02x behind the JSON, only spaces are allowed",
+                        p->json.base + end, (unsigned char)p->json.text[end]);
+    rc = check_twice(p);
+    if (!rc)
+        rc = sort_by_place(p);
+    return rc ? rc : check_tiling(p);
+}
+
+rsd_err rsi_st_length(const unsigned char prefix[RSI_ST_PREFIX], uint64_t file_bytes, size_t *out,
+                      rsd_error *err)
+{
+    uint64_t len = 0;
+
+    if (file_bytes < RSI_ST_PREFIX || file_bytes > INT64_MAX)
+        return rsi_fail(err, RSD_E_FORMAT, "a file of %" PRIu64 " bytes is no safetensors file",
+                        file_bytes);
+    for (int i = RSI_ST_PREFIX - 1; i >= 0; i--)
+        len = len << 8 | prefix[i];
+    if (len > RSI_ST_HEADER_MAX)
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "byte 0: the header claims %" PRIu64 " bytes, %d are the most", len,
+                        RSI_ST_HEADER_MAX);
+    if (len > file_bytes - RSI_ST_PREFIX)
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "byte 0: the header claims %" PRIu64 " bytes, the file has %" PRIu64
+                        " behind the length",
+                        len, file_bytes - RSI_ST_PREFIX);
+    *out = (size_t)len;
+    return RSD_OK;
+}
+
+rsd_err rsi_st_parse(char *json, size_t len, uint64_t file_bytes, rsi_st_header *out,
+                     rsd_error *err)
+{
+    rsi_st_header head = { 0 };
+    parser        p = { .text = json, .head = &head, .err = err };
+    rsd_err       rc;
+
+    if (len > RSI_ST_HEADER_MAX || file_bytes > INT64_MAX || len + RSI_ST_PREFIX > file_bytes)
+        return rsi_fail(err, RSD_E_INVALID, "a header of %zu bytes does not fit into the file",
+                        len);
+    for (size_t i = 0; i < RSI_ST_DTYPES; i++) {
+        p.dtype[i].name = rsd_dtype_safetensors_name(rsi_st_dtypes[i]);
+        p.dtype[i].len = strlen(p.dtype[i].name);
+    }
+    rsi_json_begin(&p.json, json, len, RSI_ST_PREFIX, &head.mem);
+    head.data_start = len + RSI_ST_PREFIX;
+    head.data_bytes = file_bytes - head.data_start;
+    /* so that dim is a pointer also when no tensor has a dimension */
+    rc = rsi_grow(&head.dim, 0, &p.dim_cap, sizeof(head.dim[0])) ? take_all(&p) : no_memory(&p);
+    if (rc)
+        rsi_st_release(&head);
+    else
+        *out = head;
+    return rc;
+}
+
+void rsi_st_release(rsi_st_header *header)
+{
+    rsi_free(header->tensor);
+    rsi_free(header->dim);
+    rsi_free(header->order);
+    rsi_free(header->meta);
+    rsi_names_release(&header->names);
+    rsi_names_release(&header->keys);
+    rsi_arena_release(&header->mem);
+    *header = (rsi_st_header){ 0 };
+}
+
+const rsi_st_tensor *rsi_st_find(const rsi_st_header *header, const char *name, size_t len)
+{
+    size_t i = rsi_names_find(&header->names, name, len);
+
+    return i == SIZE_MAX ? NULL : &header->tensor[i];
+}
+
+const rsi_st_meta *rsi_st_meta_find(const rsi_st_header *header, const char *key)
+{
+    size_t i = rsi_names_find(&header->keys, key, strlen(key));
+
+    return i == SIZE_MAX ? NULL : &header->meta[i];
+}

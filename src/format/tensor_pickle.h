@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The data.pkl of one tensor, as torch.save writes it: nearly every item of a checkpoint is exactly
+ * this. Anything else, also the same tensor pickled another way, is for the general pickle reader.
+ */
+#ifndef RSI_TENSOR_PICKLE_H
+#define RSI_TENSOR_PICKLE_H
+
+#include "base/error.h"
+
+enum {
+    RSI_TENSOR_PICKLE_MAX = 640, /* bytes that are enough for any of them */
+    RSI_TENSOR_KEY_MAX = 20
+};
+
+/* A view of a storage. */
+typedef struct rsi_tensor_pickle {
+    rsd_dtype dtype;
+    int32_t   ndim;
+    int64_t   size[RSD_MAX_NDIM], stride[RSD_MAX_NDIM]; /* elements */
+    int64_t   offset;                                   /* elements into the storage */
+    int64_t   storage_bytes;                            /* of the record data/<key> */
+    char      key[RSI_TENSOR_KEY_MAX + 1];              /* "" stands for "0" */
+    bool      conj, neg; /* values are to be conjugated, negated; at most one when written */
+} rsi_tensor_pickle;
+
+/* Writes it to `buf`, which has RSI_TENSOR_PICKLE_MAX bytes; *len becomes its length. */
+rsd_err rsi_tensor_pickle_write(const rsi_tensor_pickle *tensor, unsigned char *buf, size_t *len,
+                                rsd_error *err);
+/* True and *out set if the bytes are exactly what rsi_tensor_pickle_write makes for some tensor. */
+bool rsi_tensor_pickle_read(const void *bytes, size_t len, rsi_tensor_pickle *out);
+/* Refuses a view that leaves its storage, and a storage that has not the `record_bytes` bytes of
+ * its record. */
+rsd_err rsi_tensor_pickle_check(const rsi_tensor_pickle *tensor, uint64_t record_bytes,
+                                rsd_error *err);
+/* True if the elements lie in row-major order without holes. Dimensions of one element may have any
+ * stride. */
+bool rsi_tensor_pickle_dense(const rsi_tensor_pickle *tensor);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one torch.save archive holds: a tensor, as in most items of a DCP checkpoint, or any object.
+ */
+#ifndef RSI_TORCH_ARCHIVE_H
+#define RSI_TORCH_ARCHIVE_H
+
+#include "format/ckpt.h"
+#include "format/tensor_pickle.h"
+#include "format/zip.h"
+
+/* An archive that is one tensor: where its elements are. Offsets in *extent count from the start of
+ * the file that the source is in; its `decoded` is NULL. */
+rsd_err rsi_torch_tensor_item(const rsi_source *source, rsi_tensor_pickle *tensor,
+                              rsi_extent *extent, rsd_error *err);
+/* An archive that is an object. Small tensors in it are read too; their bytes belong to `owner`. */
+rsd_err rsi_torch_object_item(const rsi_source *source, rsd_values *owner, const rsd_value **out,
+                              rsd_error *err);
+
+/* For archives of many tensors. The pickle of an archive as a value; tensors in it name their
+ * storage. *unlisted: see rsi_value_pickle. */
+rsd_err rsi_torch_value(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
+                        rsi_value_pickle *out, rsd_error *err);
+/* Where a tensor's elements are, checked against its storage's record. */
+rsd_err rsi_torch_extent(const rsi_source *source, const rsi_zip *zip,
+                         const rsi_tensor_pickle *tensor, rsi_extent *out, rsd_error *err);
+/* The same facts in the other struct. */
+void rsi_torch_tensor_of(const rsd_value_tensor *value, rsi_tensor_pickle *out);
+
+#endif

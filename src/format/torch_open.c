@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opens a torch.save file: one archive with nested dicts and lists of tensors and values. Names are
+ * the keys on the way to a tensor, joined by dots; what has no tensor inside is one object. Tensors
+ * may share storages. */
+#include "base/checked.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "format/torch_archive.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A tensor or an object, and the way to it. */
+typedef struct entry {
+    const char      *name;
+    rsd_path_part   *part;
+    size_t           nparts;
+    const rsd_value *value;
+} entry;
+
+typedef struct entries {
+    entry *at;
+    size_t n, cap;
+} entries;
+
+typedef struct torch {
+    rsi_source  source;
+    rsi_zip     zip;
+    rsd_values *values;
+    entries     tensors, objects;
+    rsi_map     names; /* to tensor number, or ~ object number */
+} torch;
+
+/* ---- from nesting to names ---- */
+
+/* A container on the way down. */
+struct frame {
+    const rsd_value *value;
+    size_t           next;
+};
+
+typedef struct walk {
+    rsd_ckpt     *ckpt;
+    torch        *t;
+    size_t        depth;
+    struct frame  stack[RSD_VALUE_MAX_DEPTH + 1];
+    struct frame  probe[RSD_VALUE_MAX_DEPTH + 1]; /* for looking ahead */
+    rsd_path_part part[RSD_VALUE_MAX_DEPTH + 1];
+} walk;
+
+/* True if there is a tensor somewhere in v. */
+static bool has_tensor(struct frame *stack, const rsd_value *v)
+{
+    size_t depth = 0;
+
+    while (v) {
+        if (rsd_value_kind(v) == RSD_VALUE_TENSOR)
+            return true;
+        if (rsd_value_count(v) > 0)
+            stack[depth++] = (struct frame){ .value = v };
+        for (v = NULL; depth > 0 && !v;) {
+            struct frame *top = &stack[depth - 1];
+
+            if (top->next < rsd_value_count(top->value))
+                v = rsd_value_item(top->value, top->next++);
+            else
+                depth--;
+        }
+    }
+    return false;
+}
+
+/* Lists and tuples are opened only for the tensors in them; dicts always, as torch's own flattening
+ * does. */
+static bool opens(walk *w, const rsd_value *v)
+{
+    switch (rsd_value_kind(v)) {
+    case RSD_VALUE_DICT:
+        for (size_t i = 0; i < rsd_value_count(v); i++) {
+            rsd_value_type key = rsd_value_kind(rsd_value_key(v, i));
+
+            if (key != RSD_VALUE_STR && key != RSD_VALUE_INT)
+                return false;
+        }
+        return rsd_value_count(v) > 0;
+    case RSD_VALUE_LIST:
+    case RSD_VALUE_TUPLE:
+        return has_tensor(w->probe, v);
+    default:
+        return false;
+    }
+}
+
+static rsd_err no_memory(rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of a checkpoint");
+}
+
+static size_t join(const rsd_path_part *part, size_t n, char *buf, size_t cap)
+{
+    rsi_text text = rsi_text_begin(buf, cap);
+
+    for (size_t i = 0; i < n; i++)
+        if (part[i].key)
+            rsi_text_add(&text, "%s%s", i ? "." : "", part[i].key);
+        else
+            rsi_text_add(&text, "%s%" PRId64, i ? "." : "", part[i].index);
+    return text.len;
+}
+
+static rsd_err add_entry(walk *w, const rsd_value *v, rsd_error *err)
+{
+    bool       tensor = rsd_value_kind(v) == RSD_VALUE_TENSOR, was;
+    entries   *list = tensor ? &w->t->tensors : &w->t->objects;
+    rsi_arena *mem = &w->ckpt->mem;
+    entry      e = { .nparts = w->depth, .value = v };
+    uint64_t   number = tensor ? list->n : ~(uint64_t)list->n;
+    size_t     len = join(w->part, w->depth, NULL, 0);
+    char      *name = rsi_arena_array(mem, len + 1, 1);
+
+    e.part = rsi_arena_array(mem, w->depth, sizeof(e.part[0]));
+    if (!name || !e.part)
+        return no_memory(err);
+    memcpy(e.part, w->part, w->depth * sizeof(e.part[0]));
+    join(w->part, w->depth, name, len + 1);
+    e.name = w->depth ? name : tensor ? "tensor" : "object";
+    if (!rsi_map_add(&w->t->names, e.name, strlen(e.name), &number, &was))
+        return no_memory(err);
+    if (was)
+        return rsi_fail(err, RSD_E_FORMAT, "two things in it have the name \"%s\"", e.name);
+    if (list->n == list->cap) {
+        size_t cap = list->cap ? 2 * list->cap : 64;
+        entry *more = rsi_realloc(list->at, cap, sizeof(more[0]));
+
+        if (!more)
+            return no_memory(err);
+        list->at = more;
+        list->cap = cap;
+    }
+    list->at[list->n++] = e;
+    return RSD_OK;
+}
+
+/* The next value below the containers on the stack, with its path in part[0 .. depth-1]; NULL at
+ * the end. */
+static const rsd_value *next_value(walk *w, rsd_error *err, rsd_err *rc)
+{
+    while (w->depth > 0) {
+        struct frame    *top = &w->stack[w->depth - 1];
+        size_t           i = top->next++;
+        rsd_path_part   *part = &w->part[w->depth - 1];
+        const rsd_value *key;
+
+        if (i >= rsd_value_count(top->value)) {
+            w->depth--;
+            continue;
+        }
+        *part = (rsd_path_part){ .index = (int64_t)i };
+        key = rsd_value_key(top->value, i);
+        if (key && rsd_value_kind(key) == RSD_VALUE_STR) {
+            size_t len;
+
+            part->key = rsd_value_bytes(key, &len);
+            if (strlen(part->key) != len)
+                *rc = rsi_fail(err, RSD_E_FORMAT, "a key has a NUL character in it");
+        } else if (key) {
+            char *text = rsi_arena_array(&w->ckpt->mem, 24, 1);
+
+            part->key = text;
+            if (text)
+                rsi_text_add(&(rsi_text){ .buf = text, .cap = 24 }, "%" PRId64, rsd_value_int(key));
+            else
+                *rc = no_memory(err);
+        }
+        return rsd_value_item(top->value, i);
+    }
+    return NULL;
+}
+
+static rsd_err flatten(walk *w, const rsd_value *root, rsd_error *err)
+{
+    const rsd_value *v = root;
+    rsd_err          rc = RSD_OK;
+
+    while (v && !rc) {
+        if (opens(w, v))
+            w->stack[w->depth++] = (struct frame){ .value = v };
+        else
+            rc = add_entry(w, v, err);
+        if (!rc)
+            v = next_value(w, err, &rc);
+    }
+    return rc;
+}
+
+/* ---- answers ---- */
+
+static const rsd_value_tensor *tensor_at(const rsd_ckpt *ckpt, size_t t)
+{
+    const torch *self = ckpt->self;
+
+    return rsd_value_tensor_of(self->tensors.at[t].value);
+}
+
+static void torch_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out)
+{
+    const torch            *self = ckpt->self;
+    const rsd_value_tensor *tensor = tensor_at(ckpt, t);
+
+    *out = (rsd_tensor_info){
+        .name = self->tensors.at[t].name, .dtype = tensor->dtype, .ndim = tensor->ndim, .chunks = 1
+    };
+    memcpy(out->shape, tensor->shape, sizeof(out->shape));
+    rsi_product(out->ndim, out->shape, (int64_t)rsd_dtype_size(out->dtype), &out->bytes);
+}
+
+static rsd_err torch_locate(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_error *err)
+{
+    const torch      *self = ckpt->self;
+    rsi_tensor_pickle facts;
+
+    (void)i;
+    rsi_torch_tensor_of(tensor_at(ckpt, t), &facts);
+    return rsi_torch_extent(&self->source, &self->zip, &facts, out, err);
+}
+
+static void torch_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, uint32_t *file)
+{
+    const torch            *self = ckpt->self;
+    const rsd_value_tensor *tensor = tensor_at(ckpt, t);
+    rsi_tensor_pickle       facts;
+    rsi_extent              extent = { 0 };
+
+    (void)i;
+    rsi_torch_tensor_of(tensor, &facts);
+    rsi_torch_extent(&self->source, &self->zip, &facts, &extent, NULL); /* was checked on opening */
+    *out = (rsd_chunk){ .box.ndim = tensor->ndim,
+                        .file = rsi_files_name(&ckpt->files, 0),
+                        .offset = extent.record,
+                        .length = extent.record_bytes };
+    memcpy(out->box.len, tensor->shape, sizeof(out->box.len));
+    *file = 0;
+}
+
+static bool torch_find(const rsd_ckpt *ckpt, const char *name, size_t *out)
+{
+    const torch *self = ckpt->self;
+    uint64_t     number;
+
+    if (!rsi_map_get(&self->names, name, strlen(name), &number) || number >= self->tensors.n)
+        return false;
+    *out = (size_t)number;
+    return true;
+}
+
+static size_t torch_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap)
+{
+    const torch *self = ckpt->self;
+    const entry *e;
+    uint64_t     number;
+
+    if (!rsi_map_get(&self->names, name, strlen(name), &number))
+        return 0;
+    e = number < self->tensors.n ? &self->tensors.at[number] : &self->objects.at[~number];
+    if (cap)
+        memcpy(out, e->part, (e->nparts < cap ? e->nparts : cap) * sizeof(out[0]));
+    return e->nparts;
+}
+
+static rsd_err torch_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
+                            const rsd_value **out, rsd_error *err)
+{
+    const torch *self = ckpt->self;
+
+    (void)err;
+    *name = self->objects.at[i].name;
+    if (owner)
+        *out = self->objects.at[i].value; /* lives as long as the checkpoint */
+    return RSD_OK;
+}
+
+static void torch_close(rsd_ckpt *ckpt)
+{
+    torch *self = ckpt->self;
+
+    if (!self)
+        return;
+    rsd_values_free(self->values);
+    rsi_free(self->tensors.at);
+    rsi_free(self->objects.at);
+    rsi_map_release(&self->names);
+}
+
+static const rsi_ckpt_ops torch_ops = {
+    .tensor = torch_tensor,
+    .chunk = torch_chunk,
+    .locate = torch_locate,
+    .find = torch_find,
+    .object = torch_object,
+    .path = torch_path,
+    .close = torch_close,
+};
+
+static rsd_err read_names(rsd_ckpt *ckpt, torch *self, rsd_error *err)
+{
+    rsi_value_pickle pickle;
+    walk            *w = rsi_calloc(1, sizeof(*w));
+    rsd_err          rc = w ? RSD_OK : no_memory(err);
+
+    if (w) {
+        w->ckpt = ckpt;
+        w->t = self;
+        rc = rsi_torch_value(&self->source, &self->zip, self->values, &pickle, err);
+        if (!rc)
+            rc = flatten(w, pickle.root, err);
+    }
+    rsi_free(w);
+    return rc;
+}
+
+rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
+{
+    torch  *self = rsi_arena_array(&ckpt->mem, 1, sizeof(*self));
+    rsd_err rc;
+
+    if (!self)
+        return no_memory(err);
+    ckpt->self = self;
+    ckpt->ops = &torch_ops;
+    self->source = rsi_files_source(&ckpt->files, 0, 0, ckpt->files.file[0]->size);
+    rc = rsi_zip_read(&self->source, &ckpt->mem, &self->zip, err);
+    if (!rc)
+        rc = rsd_values_create(&self->values, err);
+    if (!rc)
+        rc = read_names(ckpt, self, err);
+    for (size_t t = 0; t < self->tensors.n && !rc; t++) {
+        rsi_extent extent;
+
+        rc = torch_locate(ckpt, t, 0, &extent, err);
+        if (rc)
+            rsi_while(err, rc, "tensor \"%s\"", self->tensors.at[t].name);
+    }
+    ckpt->ntensors = self->tensors.n;
+    ckpt->nobjects = self->objects.n;
+    return rc;
+}

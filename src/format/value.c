@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes values and looks at them. Printing is in value_text.c, pickles are in value_decode.c. */
+#include "base/mem.h"
+#include "format/value_core.h"
+
+static const rsd_value the_none = { .kind = RSD_VALUE_NONE };
+static const rsd_value the_bool[2] = { { .kind = RSD_VALUE_BOOL, .as.i = 0 },
+                                       { .kind = RSD_VALUE_BOOL, .as.i = 1 } };
+/* By kind: empty containers are made once. */
+static const rsd_value the_empty[] = {
+    [RSD_VALUE_LIST] = { .kind = RSD_VALUE_LIST },
+    [RSD_VALUE_TUPLE] = { .kind = RSD_VALUE_TUPLE },
+    [RSD_VALUE_SET] = { .kind = RSD_VALUE_SET },
+    [RSD_VALUE_DICT] = { .kind = RSD_VALUE_DICT },
+};
+
+static rsd_err no_memory(rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_NOMEM, "no memory for a value, or its limit is reached");
+}
+
+rsd_err rsd_values_create(rsd_values **out, rsd_error *err)
+{
+    rsd_values *owner;
+
+    if (!out)
+        return rsi_fail(err, RSD_E_INVALID, "a place for the values is needed");
+    owner = rsi_calloc(1, sizeof(*owner));
+    if (!owner)
+        return no_memory(err);
+    for (int i = 0; i < 262; i++)
+        owner->small[i] = (rsd_value){ .kind = RSD_VALUE_INT, .as.i = i - 5 };
+    *out = owner;
+    return RSD_OK;
+}
+
+void rsd_values_free(rsd_values *owner)
+{
+    if (!owner)
+        return;
+    rsi_arena_release(&owner->mem);
+    rsi_free(owner);
+}
+
+/* ---- Making ---- */
+
+static rsd_err add(rsd_values *owner, rsd_value from, const rsd_value **out, rsd_error *err)
+{
+    rsd_value *v = rsi_arena_array(&owner->mem, 1, sizeof(*v));
+
+    if (!v)
+        return no_memory(err);
+    *v = from;
+    *out = v;
+    return RSD_OK;
+}
+
+static rsd_err check(const rsd_values *owner, const rsd_value **out, rsd_error *err)
+{
+    if (!owner || !out)
+        return rsi_fail(err, RSD_E_INVALID, "an owner and a place for the value are needed");
+    return RSD_OK;
+}
+
+rsd_err rsd_value_create_none(rsd_values *owner, const rsd_value **out, rsd_error *err)
+{
+    rsd_err rc = check(owner, out, err);
+
+    if (!rc)
+        *out = &the_none;
+    return rc;
+}
+
+rsd_err rsd_value_create_bool(rsd_values *owner, bool x, const rsd_value **out, rsd_error *err)
+{
+    rsd_err rc = check(owner, out, err);
+
+    if (!rc)
+        *out = &the_bool[x];
+    return rc;
+}
+
+rsd_err rsd_value_create_int(rsd_values *owner, int64_t x, const rsd_value **out, rsd_error *err)
+{
+    rsd_err rc = check(owner, out, err);
+
+    if (rc)
+        return rc;
+    if (x < -5 || x > 256)
+        return add(owner, (rsd_value){ .kind = RSD_VALUE_INT, .as.i = x }, out, err);
+    *out = &owner->small[x + 5];
+    return RSD_OK;
+}
+
+rsd_err rsd_value_create_float(rsd_values *owner, double x, const rsd_value **out, rsd_error *err)
+{
+    rsd_err rc = check(owner, out, err);
+
+    return rc ? rc : add(owner, (rsd_value){ .kind = RSD_VALUE_FLOAT, .as.f = x }, out, err);
+}
+
+rsd_err rsd_value_create_dtype(rsd_values *owner, rsd_dtype x, const rsd_value **out,
+                               rsd_error *err)
+{
+    rsd_err rc = check(owner, out, err);
+
+    if (!rc && !rsd_dtype_name(x))
+        rc = rsi_fail(err, RSD_E_INVALID, "%d is no dtype", (int)x);
+    return rc ? rc : add(owner, (rsd_value){ .kind = RSD_VALUE_DTYPE, .as.i = x }, out, err);
+}
+
+static const char *copy_or_null(rsd_values *owner, const char *text, bool *failed)
+{
+    char *copy = text ? rsi_arena_text(&owner->mem, text, strlen(text)) : NULL;
+
+    *failed = *failed || (text && !copy);
+    return copy;
+}
+
+rsd_err rsd_value_create_tensor(rsd_values *owner, const rsd_value_tensor *tensor,
+                                const rsd_value **out, rsd_error *err)
+{
+    rsd_value_tensor *copy;
+    bool              failed = false;
+    rsd_err           rc = check(owner, out, err);
+
+    if (!rc && (!tensor || tensor->ndim < 0 || tensor->ndim > RSD_MAX_NDIM))
+        rc = rsi_fail(err, RSD_E_INVALID, "a tensor of 0 to %d dimensions is needed", RSD_MAX_NDIM);
+    if (!rc && !rsd_dtype_name(tensor->dtype))
+        rc = rsi_fail(err, RSD_E_INVALID, "%d is no dtype", (int)tensor->dtype);
+    if (rc)
+        return rc;
+    copy = rsi_arena_array(&owner->mem, 1, sizeof(*copy));
+    if (!copy)
+        return no_memory(err);
+    *copy = *tensor;
+    copy->storage = copy_or_null(owner, tensor->storage, &failed);
+    copy->location = copy_or_null(owner, tensor->location, &failed);
+    if (failed)
+        return no_memory(err);
+    return add(owner, (rsd_value){ .kind = RSD_VALUE_TENSOR, .as.tensor = copy }, out, err);
+}
+
+rsd_err rsd_value_create_bytes(rsd_values *owner, rsd_value_type type, const void *bytes,
+                               size_t len, const rsd_value **out, rsd_error *err)
+{
+    rsd_value *v;
+    char      *copy;
+    rsd_err    rc = check(owner, out, err);
+
+    if (!rc && type != RSD_VALUE_BIGINT && type != RSD_VALUE_STR && type != RSD_VALUE_BYTES &&
+        type != RSD_VALUE_DEVICE && type != RSD_VALUE_OPAQUE)
+        rc = rsi_fail(err, RSD_E_INVALID, "%d is no kind of value with bytes", (int)type);
+    if (!rc && (len > UINT32_MAX - 64 || (len && !bytes)))
+        rc = rsi_fail(err, RSD_E_INVALID, "a value of %zu bytes can't be", len);
+    if (rc)
+        return rc;
+    v = rsi_arena_array(&owner->mem, 1, sizeof(*v) + len + 1); /* with a NUL behind */
+    if (!v)
+        return no_memory(err);
+    copy = (char *)(v + 1);
+    if (len)
+        memcpy(copy, bytes, len);
+    *v = (rsd_value){ .kind = (uint8_t)type, .n = (uint32_t)len, .as.bytes = copy };
+    *out = v;
+    return RSD_OK;
+}
+
+rsd_err rsi_value_adopt(rsd_values *owner, rsd_value_type type, size_t n,
+                        const rsd_value *const *item, const rsd_value **out, rsd_error *err)
+{
+    rsd_value v = { .kind = (uint8_t)type, .n = (uint32_t)n, .depth = 1, .as.item = item };
+    size_t    total = type == RSD_VALUE_DICT ? 2 * n : n;
+
+    for (size_t i = 0; i < total; i++)
+        if (item[i]->depth >= v.depth)
+            v.depth = (uint16_t)(item[i]->depth + 1);
+    if (v.depth > RSD_VALUE_MAX_DEPTH)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "values nest deeper than %d", RSD_VALUE_MAX_DEPTH);
+    return add(owner, v, out, err);
+}
+
+rsd_err rsd_value_create_list(rsd_values *owner, rsd_value_type type, size_t n,
+                              const rsd_value *const *item, const rsd_value **out, rsd_error *err)
+{
+    size_t            total = type == RSD_VALUE_DICT ? 2 * n : n;
+    const rsd_value **copy;
+    rsd_err           rc = check(owner, out, err);
+
+    if (!rc && (type < RSD_VALUE_LIST || type > RSD_VALUE_DICT))
+        rc = rsi_fail(err, RSD_E_INVALID, "%d is no kind of value with items", (int)type);
+    if (!rc && (n > UINT32_MAX / 2 || (n && !item)))
+        rc = rsi_fail(err, RSD_E_INVALID, "a value of %zu items can't be", n);
+    if (rc)
+        return rc;
+    if (n == 0) {
+        *out = &the_empty[type];
+        return RSD_OK;
+    }
+    for (size_t i = 0; i < total; i++)
+        if (!item[i])
+            return rsi_fail(err, RSD_E_INVALID, "item %zu is NULL", i);
+    copy = rsi_arena_array(&owner->mem, total, sizeof(copy[0]));
+    if (!copy)
+        return no_memory(err);
+    memcpy(copy, item, total * sizeof(copy[0]));
+    return rsi_value_adopt(owner, type, n, copy, out, err);
+}
+
+/* ---- Reading ---- */
+
+static bool is_kind(const rsd_value *v, rsd_value_type kind)
+{
+    return v && v->kind == kind;
+}
+
+rsd_value_type rsd_value_kind(const rsd_value *v)
+{
+    return v ? (rsd_value_type)v->kind : (rsd_value_type)0;
+}
+
+bool rsd_value_bool(const rsd_value *v)
+{
+    return is_kind(v, RSD_VALUE_BOOL) && v->as.i;
+}
+
+int64_t rsd_value_int(const rsd_value *v)
+{
+    return is_kind(v, RSD_VALUE_INT) || is_kind(v, RSD_VALUE_BOOL) ? v->as.i : 0;
+}
+
+double rsd_value_float(const rsd_value *v)
+{
+    if (is_kind(v, RSD_VALUE_FLOAT))
+        return v->as.f;
+    return (double)rsd_value_int(v);
+}
+
+const char *rsd_value_bytes(const rsd_value *v, size_t *len)
+{
+    bool has = is_kind(v, RSD_VALUE_STR) || is_kind(v, RSD_VALUE_BYTES) ||
+               is_kind(v, RSD_VALUE_BIGINT) || is_kind(v, RSD_VALUE_DEVICE) ||
+               is_kind(v, RSD_VALUE_OPAQUE);
+
+    if (len)
+        *len = has ? v->n : 0;
+    return has ? v->as.bytes : NULL;
+}
+
+rsd_dtype rsd_value_dtype(const rsd_value *v)
+{
+    return is_kind(v, RSD_VALUE_DTYPE) ? (rsd_dtype)v->as.i : (rsd_dtype)0;
+}
+
+const rsd_value_tensor *rsd_value_tensor_of(const rsd_value *v)
+{
+    return is_kind(v, RSD_VALUE_TENSOR) ? v->as.tensor : NULL;
+}
+
+size_t rsd_value_count(const rsd_value *v)
+{
+    return v && v->kind >= RSD_VALUE_LIST && v->kind <= RSD_VALUE_DICT ? v->n : 0;
+}
+
+const rsd_value *rsd_value_item(const rsd_value *v, size_t i)
+{
+    if (i >= rsd_value_count(v))
+        return NULL;
+    return v->as.item[v->kind == RSD_VALUE_DICT ? 2 * i + 1 : i];
+}
+
+const rsd_value *rsd_value_key(const rsd_value *v, size_t i)
+{
+    return is_kind(v, RSD_VALUE_DICT) && i < v->n ? v->as.item[2 * i] : NULL;
+}
+
+const rsd_value *rsd_value_get(const rsd_value *dict, const char *key)
+{
+    size_t len = key ? strlen(key) : 0;
+
+    if (!is_kind(dict, RSD_VALUE_DICT) || !key)
+        return NULL;
+    for (size_t i = dict->n; i > 0; i--) { /* from behind: the last one of a key counts */
+        const rsd_value *k = dict->as.item[2 * i - 2];
+
+        if (k->kind == RSD_VALUE_STR && k->n == len && memcmp(k->as.bytes, key, len) == 0)
+            return dict->as.item[2 * i - 1];
+    }
+    return NULL;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the decoding of values: only value*.c include this. */
+#ifndef RSI_VALUE_CORE_H
+#define RSI_VALUE_CORE_H
+
+#include "format/value.h"
+
+/* Classes that decoding knows. */
+enum {
+    RSI_VALUE_CLASS_TORCH, /* dtypes */
+    RSI_VALUE_CLASS_ORDERED_DICT,
+    RSI_VALUE_CLASS_ENCODE,
+    RSI_VALUE_CLASS_SET,
+    RSI_VALUE_CLASS_BYTES,
+    RSI_VALUE_CLASS_SIZE,
+    RSI_VALUE_CLASS_DEVICE,
+    RSI_VALUE_CLASS_TENSOR_V2,
+    RSI_VALUE_CLASS_TENSOR_V3,
+    RSI_VALUE_CLASS_PARAMETER,
+    RSI_VALUE_CLASS_UNTYPED,
+    RSI_VALUE_CLASS_STORAGE = 256 /* + rsd_dtype */
+};
+
+/* As rsd_value_create_list, but `item` is the owner's memory already and is not copied. */
+rsd_err rsi_value_adopt(rsd_values *owner, rsd_value_type type, size_t n,
+                        const rsd_value *const *item, const rsd_value **out, rsd_error *err);
+/* The tensor that a call of torch's rebuilding functions would give. *known is false if it is of a
+ * kind that can't be told: another dtype, more dimensions, another storage. Text lives as long as
+ * the pickle's values. */
+rsd_err rsi_value_tensor_decode(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *out, bool *known,
+                                rsd_error *err);
+
+#endif

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a pickle to values. Nothing is called: the few classes that plain objects need are known by
+ * name, every other object becomes opaque. Shared containers are copied where they are used, so
+ * what bounds a pickle that refers to itself over and over is the owner's memory limit. Tensors are
+ * in value_tensor.c. */
+#include "base/mem.h"
+#include "base/text.h"
+#include "format/value_core.h"
+
+#define TORCH(name)                                                                                \
+    {                                                                                              \
+        "torch", name, RSI_VALUE_CLASS_TORCH, 0                                                    \
+    }
+#define STORAGE(name, dtype)                                                                       \
+    {                                                                                              \
+        "torch", name, RSI_VALUE_CLASS_STORAGE + dtype, 0                                          \
+    }
+
+enum { FREE_VALUES = 8192 };
+
+static const rsi_pickle_class classes[] = {
+    { "collections", "OrderedDict", RSI_VALUE_CLASS_ORDERED_DICT, 0 },
+    { "_codecs", "encode", RSI_VALUE_CLASS_ENCODE, 0 },
+    { "builtins", "set", RSI_VALUE_CLASS_SET, 0 },
+    { "__builtin__", "set", RSI_VALUE_CLASS_SET, 0 },
+    { "builtins", "frozenset", RSI_VALUE_CLASS_SET, 0 },
+    { "__builtin__", "frozenset", RSI_VALUE_CLASS_SET, 0 },
+    { "builtins", "bytes", RSI_VALUE_CLASS_BYTES, 0 },
+    { "__builtin__", "bytes", RSI_VALUE_CLASS_BYTES, 0 },
+    { "builtins", "bytearray", RSI_VALUE_CLASS_BYTES, 0 },
+    { "__builtin__", "bytearray", RSI_VALUE_CLASS_BYTES, 0 },
+    { "torch", "Size", RSI_VALUE_CLASS_SIZE, 0 },
+    { "torch", "device", RSI_VALUE_CLASS_DEVICE, 0 },
+    { "torch._utils", "_rebuild_tensor_v2", RSI_VALUE_CLASS_TENSOR_V2, 0 },
+    { "torch._utils", "_rebuild_tensor_v3", RSI_VALUE_CLASS_TENSOR_V3, 0 },
+    { "torch._utils", "_rebuild_parameter", RSI_VALUE_CLASS_PARAMETER, 0 },
+    { "torch.storage", "UntypedStorage", RSI_VALUE_CLASS_UNTYPED, 0 },
+    STORAGE("DoubleStorage", RSD_F64),
+    STORAGE("FloatStorage", RSD_F32),
+    STORAGE("HalfStorage", RSD_F16),
+    STORAGE("BFloat16Storage", RSD_BF16),
+    STORAGE("LongStorage", RSD_I64),
+    STORAGE("IntStorage", RSD_I32),
+    STORAGE("ShortStorage", RSD_I16),
+    STORAGE("CharStorage", RSD_I8),
+    STORAGE("ByteStorage", RSD_U8),
+    STORAGE("BoolStorage", RSD_BOOL),
+    STORAGE("ComplexFloatStorage", RSD_C64),
+    STORAGE("ComplexDoubleStorage", RSD_C128),
+    TORCH("bool"),
+    TORCH("uint8"),
+    TORCH("int8"),
+    TORCH("uint16"),
+    TORCH("int16"),
+    TORCH("uint32"),
+    TORCH("int32"),
+    TORCH("uint64"),
+    TORCH("int64"),
+    TORCH("float16"),
+    TORCH("bfloat16"),
+    TORCH("float32"),
+    TORCH("float64"),
+    TORCH("complex32"),
+    TORCH("complex64"),
+    TORCH("complex128"),
+    TORCH("float8_e4m3fn"),
+    TORCH("float8_e5m2"),
+    TORCH("float8_e4m3fnuz"),
+    TORCH("float8_e5m2fnuz"),
+    TORCH("float8_e8m0fnu"),
+    TORCH("float4_e2m1fn_x2"),
+};
+
+const rsi_pickle_class *rsi_value_classes(size_t *n)
+{
+    *n = sizeof(classes) / sizeof(classes[0]);
+    return classes;
+}
+
+/* A container that is being filled. */
+typedef struct frame {
+    rsi_pickle_iter   it;
+    const rsd_value **item;
+    size_t            n, filled;
+    rsd_value_type    type;
+} frame;
+
+typedef struct decoding {
+    const rsi_pickle *p;
+    rsd_values       *owner;
+    const rsd_value **seen; /* [nshared] text and bytes that are values already */
+    frame             stack[RSD_VALUE_MAX_DEPTH];
+    size_t            depth;
+    uint64_t          left; /* values that may still be made */
+    const rsd_value  *done; /* what was just made; NULL: a container was begun */
+    rsd_error        *err;
+} decoding;
+
+static rsd_err no_memory(const decoding *d)
+{
+    return rsi_fail(d->err, RSD_E_NOMEM,
+                    "no memory for the values of a pickle, or more than its size allows");
+}
+
+/* ---- Scalars ---- */
+
+/* Text and bytes are made once. */
+static rsd_err decode_bytes(decoding *d, rsi_pv v, rsd_value_type type)
+{
+    const rsd_value **seen = &d->seen[rsi_pickle_shared(v)];
+    size_t            len = 0;
+    const char       *bytes = rsi_pickle_bytes(d->p, v, &len);
+    rsd_err           rc = RSD_OK;
+
+    if (!*seen)
+        rc = rsd_value_create_bytes(d->owner, type, bytes, len, seen, d->err);
+    d->done = *seen;
+    return rc;
+}
+
+/* Two's complement to decimal digits, nine at a time. */
+static rsd_err decode_bigint(decoding *d, rsi_pv v)
+{
+    uint32_t    limb[65] = { 0 }, group[80];
+    size_t      len = 0, n, ngroups = 0;
+    const char *bytes = rsi_pickle_bytes(d->p, v, &len);
+    bool        negative = (unsigned char)bytes[len - 1] & 0x80;
+    uint32_t    carry = negative;
+    char        buf[9 * 80 + 2];
+    rsi_text    text = rsi_text_begin(buf, sizeof(buf));
+
+    n = (len + 3) / 4;
+    for (size_t i = 0; i < 4 * n; i++) {
+        uint32_t b = i < len ? (unsigned char)bytes[i] : negative ? 0xff : 0;
+
+        if (negative) { /* minus x is not x, plus one */
+            b = (~b & 0xff) + carry;
+            carry = b >> 8;
+            b &= 0xff;
+        }
+        limb[i / 4] |= b << 8 * (i % 4);
+    }
+    if (carry && negative)
+        limb[n++] = 1;
+    while (n) {
+        uint64_t rest = 0;
+
+        for (size_t i = n; i > 0; i--) {
+            rest = rest << 32 | limb[i - 1];
+            limb[i - 1] = (uint32_t)(rest / 1000000000u);
+            rest %= 1000000000u;
+        }
+        group[ngroups++] = (uint32_t)rest;
+        while (n && limb[n - 1] == 0)
+            n--;
+    }
+    rsi_text_add(&text, "%s%u", negative ? "-" : "", (unsigned)group[ngroups - 1]);
+    for (size_t i = ngroups - 1; i > 0; i--)
+        rsi_text_add(&text, "%09u", (unsigned)group[i - 1]);
+    return rsd_value_create_bytes(d->owner, RSD_VALUE_BIGINT, buf, text.len, &d->done, d->err);
+}
+
+static rsd_err decode_opaque(decoding *d, rsi_pv class, const char *otherwise)
+{
+    const char *module, *name;
+    char        buf[512];
+    rsi_text    text = rsi_text_begin(buf, sizeof(buf));
+
+    if (rsi_pickle_kind_of(d->p, class) == RSI_PICKLE_CLASS) {
+        rsi_pickle_class_of(d->p, class, &module, &name);
+        rsi_text_add(&text, "%s.%s", module, name);
+    } else {
+        rsi_text_add(&text, "%s", otherwise);
+    }
+    return rsd_value_create_bytes(d->owner, RSD_VALUE_OPAQUE, buf, strlen(buf), &d->done, d->err);
+}
+
+static rsd_err decode_class(decoding *d, rsi_pv v)
+{
+    const char *module, *name;
+    rsd_dtype   dtype;
+
+    if (rsi_pickle_class_of(d->p, v, &module, &name) == RSI_VALUE_CLASS_TORCH &&
+        rsd_dtype_parse(name, &dtype, NULL) == RSD_OK)
+        return rsd_value_create_dtype(d->owner, dtype, &d->done, d->err);
+    return decode_opaque(d, v, "");
+}
+
+/* ---- Containers ---- */
+
+static rsd_err begin_list(decoding *d, rsi_pv from, rsd_value_type type)
+{
+    size_t n = rsi_pickle_count(d->p, from);
+    frame *f;
+
+    d->done = NULL;
+    if (n == 0)
+        return rsd_value_create_list(d->owner, type, 0, NULL, &d->done, d->err);
+    if (d->depth == RSD_VALUE_MAX_DEPTH)
+        return rsi_fail(d->err, RSD_E_FORMAT, "values nest deeper than %d", RSD_VALUE_MAX_DEPTH);
+    f = &d->stack[d->depth];
+    *f = (frame){ .it = rsi_pickle_each(d->p, from), .n = n, .type = type };
+    f->item = rsi_arena_array(&d->owner->mem, n, sizeof(f->item[0]));
+    if (!f->item)
+        return no_memory(d);
+    d->depth++;
+    return RSD_OK;
+}
+
+static rsd_err decode_ints(decoding *d, rsi_pv v)
+{
+    int64_t          x[32];
+    const rsd_value *item[32];
+    int              n = rsi_pickle_ints(d->p, v, x, 32);
+    rsd_err          rc = RSD_OK;
+
+    for (int i = 0; i < n && !rc; i++)
+        rc = rsd_value_create_int(d->owner, x[i], &item[i], d->err);
+    if (rc)
+        return rc;
+    return rsd_value_create_list(d->owner, RSD_VALUE_TUPLE, (size_t)n, item, &d->done, d->err);
+}
+
+/* ---- Objects ---- */
+
+/* Bytes that Python 3 wrote for protocol 2: text whose characters are the bytes. */
+static rsd_err decode_latin1(decoding *d, rsi_pv v, const rsi_pickle_object *object)
+{
+    size_t               len = 0, n = 0;
+    const unsigned char *s = (const unsigned char *)rsi_pickle_bytes(d->p, v, &len);
+    unsigned char       *buf = rsi_calloc(len, 1);
+    bool                 fits = true;
+    rsd_err              rc;
+
+    if (!buf)
+        return no_memory(d);
+    for (size_t i = 0; i < len && fits; i++, n++) {
+        fits = s[i] < 0x80 || ((s[i] == 0xc2 || s[i] == 0xc3) && i + 1 < len);
+        if (fits && s[i] >= 0x80) {
+            buf[n] = (unsigned char)(s[i] << 6 | (s[i + 1] & 0x3f));
+            i++;
+        } else {
+            buf[n] = s[i];
+        }
+    }
+    rc = fits ? rsd_value_create_bytes(d->owner, RSD_VALUE_BYTES, buf, n, &d->done, d->err)
+              : decode_opaque(d, object->callee, "");
+    rsi_free(buf);
+    return rc;
+}
+
+static rsd_err decode_device(decoding *d, const rsi_pickle_object *object, const rsi_pv *arg,
+                             size_t n)
+{
+    char     buf[80];
+    rsi_text text = rsi_text_begin(buf, sizeof(buf));
+    int64_t  index;
+
+    if (n == 0 || n > 2 || rsi_pickle_kind_of(d->p, arg[0]) != RSI_PICKLE_STR)
+        return decode_opaque(d, object->callee, "");
+    rsi_text_add(&text, "%.40s", rsi_pickle_text(d->p, arg[0]));
+    if (n == 2 && rsi_pickle_int(d->p, arg[1], &index))
+        rsi_text_add(&text, ":%lld", (long long)index);
+    return rsd_value_create_bytes(d->owner, RSD_VALUE_DEVICE, buf, text.len, &d->done, d->err);
+}
+
+static rsd_err decode_tensor(decoding *d, rsi_pv v, const rsi_pickle_object *object)
+{
+    rsd_value_tensor tensor;
+    bool             known = false;
+    rsd_err          rc = rsi_value_tensor_decode(d->p, v, &tensor, &known, d->err);
+
+    if (rc)
+        return rc;
+    if (!known)
+        return decode_opaque(d, object->callee, "");
+    return rsd_value_create_tensor(d->owner, &tensor, &d->done, d->err);
+}
+
+static bool is_kind(const decoding *d, rsi_pv v, rsi_pickle_kind kind)
+{
+    return rsi_pickle_kind_of(d->p, v) == kind;
+}
+
+static rsd_err decode_object(decoding *d, rsi_pv v)
+{
+    rsi_pickle_object object = rsi_pickle_object_of(d->p, v);
+    rsi_pv            arg[2];
+    size_t            n = rsi_pickle_items(d->p, object.args, arg, 2);
+
+    switch (object.id) {
+    case RSI_VALUE_CLASS_ORDERED_DICT:
+        if (n == 0 && (is_kind(d, object.items, RSI_PICKLE_DICT) ||
+                       is_kind(d, object.items, RSI_PICKLE_GONE)))
+            return begin_list(d, object.items, RSD_VALUE_DICT);
+        break;
+    case RSI_VALUE_CLASS_SET:
+        if (n == 0 || (n == 1 && is_kind(d, arg[0], RSI_PICKLE_LIST)))
+            return begin_list(d, n ? arg[0] : object.args, RSD_VALUE_SET);
+        break;
+    case RSI_VALUE_CLASS_BYTES:
+        if (n == 0)
+            return rsd_value_create_bytes(d->owner, RSD_VALUE_BYTES, "", 0, &d->done, d->err);
+        if (n == 1 && is_kind(d, arg[0], RSI_PICKLE_BYTES))
+            return decode_bytes(d, arg[0], RSD_VALUE_BYTES);
+        if (n == 1) { /* bytearray(_codecs.encode(text, 'latin1')) */
+            rsi_pickle_object inner = rsi_pickle_object_of(d->p, arg[0]);
+
+            if (inner.id == RSI_VALUE_CLASS_ENCODE)
+                n = rsi_pickle_items(d->p, inner.args, arg, 2);
+        }
+        if (n == 2 && is_kind(d, arg[0], RSI_PICKLE_STR))
+            return decode_latin1(d, arg[0], &object);
+        break;
+    case RSI_VALUE_CLASS_ENCODE:
+        if (n == 2 && is_kind(d, arg[0], RSI_PICKLE_STR))
+            return decode_latin1(d, arg[0], &object);
+        break;
+    case RSI_VALUE_CLASS_SIZE:
+        if (n == 1 && is_kind(d, arg[0], RSI_PICKLE_INTS))
+            return decode_ints(d, arg[0]);
+        if (n == 1 && is_kind(d, arg[0], RSI_PICKLE_TUPLE))
+            return begin_list(d, arg[0], RSD_VALUE_TUPLE);
+        break;
+    case RSI_VALUE_CLASS_DEVICE:
+        return decode_device(d, &object, arg, n);
+    case RSI_VALUE_CLASS_TENSOR_V2:
+    case RSI_VALUE_CLASS_TENSOR_V3:
+    case RSI_VALUE_CLASS_PARAMETER:
+        return decode_tensor(d, v, &object);
+    default:
+        break;
+    }
+    return decode_opaque(d, object.callee, "object");
+}
+
+/* ---- All ---- */
+
+/* Makes d->done, or begins a container. */
+static rsd_err decode_one(decoding *d, rsi_pv v)
+{
+    int64_t x = 0;
+
+    if (d->left-- == 0)
+        return rsi_fail(d->err, RSD_E_FORMAT,
+                        "a pickle of %" PRIu64 " bytes that refers to its parts over and over",
+                        rsi_pickle_size(d->p));
+    switch (rsi_pickle_kind_of(d->p, v)) {
+    case RSI_PICKLE_NONE:
+        return rsd_value_create_none(d->owner, &d->done, d->err);
+    case RSI_PICKLE_FALSE:
+    case RSI_PICKLE_TRUE:
+        return rsd_value_create_bool(d->owner, is_kind(d, v, RSI_PICKLE_TRUE), &d->done, d->err);
+    case RSI_PICKLE_INT:
+        rsi_pickle_int(d->p, v, &x);
+        return rsd_value_create_int(d->owner, x, &d->done, d->err);
+    case RSI_PICKLE_BIGINT:
+        return decode_bigint(d, v);
+    case RSI_PICKLE_FLOAT:
+        return rsd_value_create_float(d->owner, rsi_pickle_float(d->p, v), &d->done, d->err);
+    case RSI_PICKLE_STR:
+        return decode_bytes(d, v, RSD_VALUE_STR);
+    case RSI_PICKLE_BYTES:
+        return decode_bytes(d, v, RSD_VALUE_BYTES);
+    case RSI_PICKLE_INTS:
+        return decode_ints(d, v);
+    case RSI_PICKLE_TUPLE:
+        return begin_list(d, v, RSD_VALUE_TUPLE);
+    case RSI_PICKLE_LIST:
+        return begin_list(d, v, RSD_VALUE_LIST);
+    case RSI_PICKLE_SET:
+        return begin_list(d, v, RSD_VALUE_SET);
+    case RSI_PICKLE_DICT:
+        return begin_list(d, v, RSD_VALUE_DICT);
+    case RSI_PICKLE_CLASS:
+        return decode_class(d, v);
+    case RSI_PICKLE_OBJECT:
+        return decode_object(d, v);
+    default:
+        return decode_opaque(d, v, "persistent id");
+    }
+}
+
+/* Puts what was made into the container on top, and closes those that are full. */
+static rsd_err store(decoding *d)
+{
+    while (d->done && d->depth) {
+        frame  *f = &d->stack[d->depth - 1];
+        rsd_err rc;
+
+        f->item[f->filled++] = d->done;
+        if (f->filled < f->n)
+            return RSD_OK;
+        d->depth--;
+        rc = rsi_value_adopt(d->owner, f->type, f->type == RSD_VALUE_DICT ? f->n / 2 : f->n,
+                             f->item, &d->done, d->err);
+        if (rc)
+            return rc;
+    }
+    return RSD_OK;
+}
+
+rsd_err rsi_value_decode(const rsi_pickle *p, rsi_pv from, rsd_values *owner, const rsd_value **out,
+                         rsd_error *err)
+{
+    decoding *d = rsi_calloc(1, sizeof(*d));
+    rsi_pv    v = from;
+    rsd_err   rc;
+
+    if (!d)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to decode a pickle");
+    d->p = p;
+    d->owner = owner;
+    d->err = err;
+    d->left = 2 * rsi_pickle_size(p) + FREE_VALUES; /* one takes a byte at least */
+    d->seen = rsi_calloc(rsi_pickle_nshared(p), sizeof(d->seen[0]));
+    rc = d->seen ? decode_one(d, v) : no_memory(d);
+    while (!rc) {
+        rc = store(d);
+        if (rc || d->depth == 0)
+            break;
+        rsi_pickle_next(p, &d->stack[d->depth - 1].it, &v);
+        rc = decode_one(d, v);
+    }
+    if (!rc)
+        *out = d->done;
+    rsi_free(d->seen);
+    rsi_free(d);
+    return rc;
+}
+
+rsd_err rsi_value_read(const rsi_source *source, rsd_values *owner, rsi_value_pickle *out,
+                       rsd_error *err)
+{
+    rsi_pickle_options  options = { .classes = classes,
+                                    .nclasses = sizeof(classes) / sizeof(classes[0]) };
+    rsi_value_pickle    made = { 0 };
+    rsi_pickle_unlisted bad;
+    rsi_pickle         *p = NULL;
+    rsi_pv              root = 0;
+    size_t              limit = ((size_t)1 << 20) + (size_t)source->size * 16, held;
+    rsd_err             rc = rsi_pickle_create(&options, &p, err);
+
+    if (!rc)
+        rc = rsi_pickle_read(p, source, &root, NULL, err);
+    if (!rc) {
+        rsi_pickle_trim(p);
+        held = rsi_pickle_memory(p);
+        owner->mem.limit = owner->mem.used + (held < limit ? limit - held : 1);
+        rc = rsi_value_decode(p, root, owner, &made.root, err);
+    }
+    if (!rc && rsi_pickle_calls_unlisted(p, &bad)) {
+        char     name[512];
+        rsi_text text = rsi_text_begin(name, sizeof(name));
+
+        rsi_text_add(&text, "%s.%s", bad.module, bad.name);
+        made.unlisted = rsi_arena_text(&owner->mem, name, strlen(name));
+        made.unlisted_at = source->start + bad.at;
+        if (!made.unlisted)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the values of a pickle");
+    }
+    owner->mem.limit = 0;
+    rsi_pickle_free(p);
+    if (!rc)
+        *out = made;
+    return rc;
+}

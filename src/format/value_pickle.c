@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values to pickle opcodes. No memo is needed: every value is written where it stands. */
+#include "format/value_pickle.h"
+#include "base/mem.h"
+#include "format/tensor_pickle.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_LONG 255 /* bytes of an integer that LONG1 can hold */
+
+bool rsi_bytes_add(rsi_bytes *bytes, const void *more, size_t len)
+{
+    if (len > bytes->cap - bytes->len) {
+        size_t         cap = bytes->cap ? bytes->cap : 256;
+        unsigned char *bigger;
+
+        while (cap - bytes->len < len)
+            if (__builtin_mul_overflow(cap, 2, &cap))
+                return false;
+        bigger = rsi_realloc(bytes->at, cap, 1);
+        if (!bigger)
+            return false;
+        bytes->at = bigger;
+        bytes->cap = cap;
+    }
+    if (len)
+        memcpy(bytes->at + bytes->len, more, len);
+    bytes->len += len;
+    return true;
+}
+
+/* What is being written; the first failure is kept. */
+typedef struct writer {
+    rsi_bytes *out;
+    rsd_err    rc;
+    rsd_error *err;
+} writer;
+
+static void put(writer *w, const void *bytes, size_t len)
+{
+    if (!w->rc && !rsi_bytes_add(w->out, bytes, len))
+        w->rc = rsi_fail(w->err, RSD_E_NOMEM, "no memory for a pickle");
+}
+
+static void put_byte(writer *w, int byte)
+{
+    unsigned char b = (unsigned char)byte;
+
+    put(w, &b, 1);
+}
+
+static void put_little(writer *w, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        put_byte(w, (int)(value >> (8 * i) & 0xff));
+}
+
+static void put_text(writer *w, const char *text, size_t len)
+{
+    if (len > UINT32_MAX) {
+        w->rc = rsi_fail(w->err, RSD_E_UNSUPPORTED, "a text of %zu bytes is too long for a pickle",
+                         len);
+        return;
+    }
+    put_byte(w, 'X');
+    put_little(w, len, 4);
+    put(w, text, len);
+}
+
+static void put_global(writer *w, const char *module_and_name)
+{
+    put_byte(w, 'c');
+    put(w, module_and_name, strlen(module_and_name)); /* "torch\nSize\n" */
+}
+
+static void put_int(writer *w, int64_t x)
+{
+    int bytes = 1;
+
+    if (x >= 0 && x < 256) {
+        put_byte(w, 'K');
+    } else if (x >= 0 && x < 65536) {
+        put_byte(w, 'M');
+        bytes = 2;
+    } else if (x >= INT32_MIN && x <= INT32_MAX) {
+        put_byte(w, 'J');
+        bytes = 4;
+    } else {
+        for (bytes = 4; bytes < 8 && (x >> (8 * bytes - 1)) != 0 && (x >> (8 * bytes - 1)) != -1;)
+            bytes++;
+        put_byte(w, 0x8a);
+        put_byte(w, bytes);
+    }
+    put_little(w, (uint64_t)x, bytes);
+}
+
+/* Decimal digits to two's complement, least byte first. */
+static void put_bigint(writer *w, const char *digits, size_t len)
+{
+    unsigned char le[MOST_LONG + 1] = { 0 };
+    size_t        used = 1;
+    bool          negative = len > 0 && digits[0] == '-';
+
+    for (size_t i = negative; i < len; i++) {
+        unsigned carry = (unsigned)(digits[i] - '0');
+
+        for (size_t k = 0; k < used || carry; k++) {
+            if (k >= MOST_LONG) {
+                w->rc = rsi_fail(w->err, RSD_E_UNSUPPORTED, "an integer of %zu digits is too long",
+                                 len);
+                return;
+            }
+            carry += le[k] * 10u;
+            le[k] = (unsigned char)carry;
+            carry >>= 8;
+            used = k + 1 > used ? k + 1 : used;
+        }
+    }
+    if (le[used - 1] & 0x80)
+        used++;
+    if (negative) {
+        unsigned carry = 1;
+
+        for (size_t k = 0; k < used; k++) {
+            carry += (unsigned char)~le[k];
+            le[k] = (unsigned char)carry;
+            carry >>= 8;
+        }
+    }
+    put_byte(w, 0x8a);
+    put_byte(w, (int)used);
+    put(w, le, used);
+}
+
+static void put_float(writer *w, double x)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    put_byte(w, 'G');
+    for (int i = 7; i >= 0; i--)
+        put_byte(w, (int)(bits >> (8 * i) & 0xff));
+}
+
+/* Protocol 2 has no bytes: they are text with one character a byte, encoded back when loaded. */
+static void put_bytes(writer *w, const char *bytes, size_t len)
+{
+    size_t high = 0;
+
+    if (len == 0) {
+        put_global(w, "__builtin__\nbytes\n");
+        put(w, ")R", 2);
+        return;
+    }
+    for (size_t i = 0; i < len; i++)
+        high += (unsigned char)bytes[i] >= 0x80;
+    put_global(w, "_codecs\nencode\n");
+    put_byte(w, 'X');
+    put_little(w, len + high, 4);
+    for (size_t i = 0; i < len; i++) {
+        unsigned char b = (unsigned char)bytes[i];
+
+        if (b >= 0x80)
+            put_byte(w, 0xc0 | b >> 6);
+        put_byte(w, b >= 0x80 ? 0x80 | (b & 0x3f) : b);
+    }
+    put_text(w, "latin1", 6);
+    put(w, "\x86R", 2);
+}
+
+static void put_device(writer *w, const char *device)
+{
+    const char *colon = strchr(device, ':');
+
+    put_global(w, "torch\ndevice\n");
+    put_text(w, device, colon ? (size_t)(colon - device) : strlen(device));
+    if (colon)
+        put_int(w, strtoll(colon + 1, NULL, 10));
+    put(w, colon ? "\x86R" : "\x85R", 2);
+}
+
+static void put_dtype(writer *w, rsd_dtype dtype)
+{
+    const char *name = rsd_dtype_name(dtype);
+
+    put_global(w, "torch\n");
+    put(w, name, strlen(name));
+    put_byte(w, '\n');
+}
+
+static void put_tensor(writer *w, const rsd_value_tensor *t)
+{
+    rsi_tensor_pickle tensor = { .dtype = t->dtype,
+                                 .ndim = t->ndim,
+                                 .offset = t->offset,
+                                 .storage_bytes = t->storage_bytes,
+                                 .conj = t->conj,
+                                 .neg = t->neg };
+    unsigned char     pickle[RSI_TENSOR_PICKLE_MAX];
+    size_t            len;
+    rsd_err           rc;
+
+    memcpy(tensor.size, t->shape, sizeof(tensor.size));
+    memcpy(tensor.stride, t->stride, sizeof(tensor.stride));
+    if (t->storage && strlen(t->storage) <= RSI_TENSOR_KEY_MAX)
+        memcpy(tensor.key, t->storage, strlen(t->storage) + 1);
+    rc = rsi_tensor_pickle_write(&tensor, pickle, &len, w->err);
+    if (rc) {
+        w->rc = w->rc ? w->rc : rc;
+        return;
+    }
+    put(w, pickle + 2, len - 3); /* without the protocol in front and the stop behind */
+}
+
+static void put_leaf(writer *w, const rsd_value *v)
+{
+    size_t      len = 0;
+    const char *bytes = rsd_value_bytes(v, &len);
+
+    switch (rsd_value_kind(v)) {
+    case RSD_VALUE_NONE:
+        put_byte(w, 'N');
+        break;
+    case RSD_VALUE_BOOL:
+        put_byte(w, rsd_value_bool(v) ? 0x88 : 0x89);
+        break;
+    case RSD_VALUE_INT:
+        put_int(w, rsd_value_int(v));
+        break;
+    case RSD_VALUE_BIGINT:
+        put_bigint(w, bytes, len);
+        break;
+    case RSD_VALUE_FLOAT:
+        put_float(w, rsd_value_float(v));
+        break;
+    case RSD_VALUE_STR:
+        put_text(w, bytes, len);
+        break;
+    case RSD_VALUE_BYTES:
+        put_bytes(w, bytes, len);
+        break;
+    case RSD_VALUE_DTYPE:
+        put_dtype(w, rsd_value_dtype(v));
+        break;
+    case RSD_VALUE_DEVICE:
+        put_device(w, bytes);
+        break;
+    case RSD_VALUE_TENSOR:
+        put_tensor(w, rsd_value_tensor_of(v));
+        break;
+    default:
+        w->rc = rsi_fail(w->err, RSD_E_UNSUPPORTED, "an object of the class %s can't be written",
+                         bytes ? bytes : "?");
+    }
+}
+
+static bool has_items(const rsd_value *v)
+{
+    rsd_value_type kind = rsd_value_kind(v);
+
+    return kind == RSD_VALUE_LIST || kind == RSD_VALUE_TUPLE || kind == RSD_VALUE_SET ||
+           kind == RSD_VALUE_DICT;
+}
+
+static void put_begin(writer *w, const rsd_value *v)
+{
+    switch (rsd_value_kind(v)) {
+    case RSD_VALUE_SET:
+        put_global(w, "__builtin__\nset\n");
+        put(w, "](", 2);
+        break;
+    case RSD_VALUE_LIST:
+        put(w, "](", 2);
+        break;
+    case RSD_VALUE_DICT:
+        put(w, "}(", 2);
+        break;
+    default:
+        put_byte(w, '(');
+    }
+}
+
+static void put_end(writer *w, const rsd_value *v)
+{
+    switch (rsd_value_kind(v)) {
+    case RSD_VALUE_SET:
+        put(w, "e\x85R", 3);
+        break;
+    case RSD_VALUE_LIST:
+        put_byte(w, 'e');
+        break;
+    case RSD_VALUE_DICT:
+        put_byte(w, 'u');
+        break;
+    default:
+        put_byte(w, 't');
+    }
+}
+
+/* A container that is being written: `next` counts its items, keys and values each. */
+typedef struct frame {
+    const rsd_value *value;
+    size_t           next;
+} frame;
+
+static const rsd_value *next_item(frame *f)
+{
+    bool   dict = rsd_value_kind(f->value) == RSD_VALUE_DICT;
+    size_t i = f->next++;
+
+    if (i >= rsd_value_count(f->value) * (dict ? 2 : 1))
+        return NULL;
+    if (!dict)
+        return rsd_value_item(f->value, i);
+    return i % 2 ? rsd_value_item(f->value, i / 2) : rsd_value_key(f->value, i / 2);
+}
+
+static void put_value(writer *w, const rsd_value *root, frame *stack)
+{
+    size_t           depth = 0;
+    const rsd_value *v = root;
+
+    while (!w->rc && v) {
+        if (has_items(v)) {
+            put_begin(w, v);
+            stack[depth++] = (frame){ .value = v };
+        } else {
+            put_leaf(w, v);
+        }
+        for (v = NULL; depth > 0 && !v;) {
+            v = next_item(&stack[depth - 1]);
+            if (!v)
+                put_end(w, stack[--depth].value);
+        }
+    }
+}
+
+rsd_err rsi_value_to_pickle(const rsd_value *value, rsi_bytes *out, rsd_error *err)
+{
+    writer w = { .out = out, .err = err };
+    size_t before = out->len;
+    frame *stack = rsi_calloc(RSD_VALUE_MAX_DEPTH + 1, sizeof(stack[0]));
+
+    if (!stack)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a pickle");
+    put(&w, "\x80\x02", 2);
+    put_value(&w, value, stack);
+    put_byte(&w, '.');
+    rsi_free(stack);
+    if (w.rc)
+        out->len = before;
+    return w.rc;
+}

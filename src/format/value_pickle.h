@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes values as the pickle that torch.save puts into an archive (data.pkl): protocol 2, the same
+ * bytes for the same value, loadable with weights_only=True. The other way is value.h. */
+#ifndef RSI_VALUE_PICKLE_H
+#define RSI_VALUE_PICKLE_H
+
+#include "format/value.h"
+
+/* A growing buffer. */
+typedef struct rsi_bytes {
+    unsigned char *at; /* for rsi_free */
+    size_t         len, cap;
+} rsi_bytes; /* zeroed: empty */
+
+bool rsi_bytes_add(rsi_bytes *bytes, const void *more, size_t len); /* false: no memory */
+
+/* Tensors are written as views of the storage that they name. RSD_E_UNSUPPORTED names what has no
+ * pickle that is only data: an object of a foreign class. On error *out is as it was. */
+rsd_err rsi_value_to_pickle(const rsd_value *value, rsi_bytes *out, rsd_error *err);
+
+#endif

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values as text, the way Python prints them, and as JSON. Walks with its own stack: how deep
+ * values may nest is limited where they are made (value.c). */
+#include "base/text.h"
+#include "format/value.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A container that is being printed. */
+typedef struct frame {
+    const rsd_value *v;
+    size_t           i;      /* next item */
+    bool             object; /* JSON: a dict whose keys are all text */
+} frame;
+
+/* How one of the two forms writes. */
+typedef struct style {
+    void (*scalar)(rsi_text *out, const rsd_value *v);
+    void (*open)(rsi_text *out, frame *f);
+    void (*between)(rsi_text *out, const frame *f); /* before item i */
+    void (*close)(rsi_text *out, const frame *f);
+} style;
+
+/* ---- Parts of both ---- */
+
+/* The fewest digits that read back the same, always with a sign of being a float. Below 15 digits
+ * only the smallest numbers can need fewer than %g leaves by itself. */
+static void float_text(rsi_text *out, double x)
+{
+    char buf[40];
+
+    for (int digits = fabs(x) < 1e-300 ? 1 : 15; digits <= 17; digits++) {
+        snprintf(buf, sizeof(buf), "%.*g", digits, x);
+        if (strtod(buf, NULL) == x)
+            break;
+    }
+    for (char *c = buf; *c; c++)
+        if (*c == ',')
+            *c = '.'; /* some locales */
+    rsi_text_add(out, "%s%s", buf, strpbrk(buf, ".eni") ? "" : ".0");
+}
+
+/* Bytes of the character at s: its length, or 0 if it is no complete character of UTF-8. Surrogates
+ * are none. */
+static size_t utf8_len(const unsigned char *s, size_t left)
+{
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+
+    if (s[0] > 0xf4 || n > left || (s[0] == 0xed && left > 1 && s[1] >= 0xa0))
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+/* A half of a surrogate pair, which Python keeps in three bytes; 0: something else. */
+static unsigned surrogate(const unsigned char *s, size_t left)
+{
+    if (left < 3 || s[0] != 0xed || (s[1] & 0xe0) != 0xa0 || (s[2] & 0xc0) != 0x80)
+        return 0;
+    return 0xd000u | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+}
+
+/* The letter behind the backslash for characters that have one in both forms; 0: none. */
+static char escape(unsigned char c)
+{
+    switch (c) {
+    case '\n':
+        return 'n';
+    case '\r':
+        return 'r';
+    case '\t':
+        return 't';
+    case '\\':
+        return '\\';
+    default:
+        return 0;
+    }
+}
+
+/* Text between quotes. */
+static void quoted(rsi_text *out, const char *text, size_t len, char quote, bool json)
+{
+    const unsigned char *s = (const unsigned char *)text;
+
+    rsi_text_add(out, "%c", quote);
+    for (size_t i = 0; i < len;) {
+        size_t   n = utf8_len(s + i, len - i);
+        unsigned half = n ? 0 : surrogate(s + i, len - i);
+
+        if (half)
+            rsi_text_add(out, "\\u%04x", half);
+        else if (n == 0)
+            rsi_text_add(out, json ? "\\ufffd" : "\\x%02x", s[i]);
+        else if (s[i] == (unsigned char)quote || escape(s[i]))
+            rsi_text_add(out, "\\%c", escape(s[i]) ? escape(s[i]) : quote);
+        else if (s[i] < 0x20 || s[i] == 0x7f)
+            rsi_text_add(out, json ? "\\u%04x" : "\\x%02x", s[i]);
+        else
+            rsi_text_add(out, "%.*s", (int)n, text + i);
+        i += half ? 3 : n ? n : 1;
+    }
+    rsi_text_add(out, "%c", quote);
+}
+
+static void shape_text(rsi_text *out, const rsd_value_tensor *t)
+{
+    rsi_text_add(out, "[");
+    for (int d = 0; d < t->ndim; d++)
+        rsi_text_add(out, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
+    rsi_text_add(out, "]");
+}
+
+/* ---- Python ---- */
+
+static char python_quote(const char *text, size_t len)
+{
+    return memchr(text, '\'', len) && !memchr(text, '"', len) ? '"' : '\'';
+}
+
+static void python_bytes(rsi_text *out, const char *bytes, size_t len)
+{
+    char quote = python_quote(bytes, len);
+
+    rsi_text_add(out, "b%c", quote);
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)bytes[i];
+
+        if (c == (unsigned char)quote || escape(c))
+            rsi_text_add(out, "\\%c", escape(c) ? escape(c) : quote);
+        else
+            rsi_text_add(out, c < 0x20 || c > 0x7e ? "\\x%02x" : "%c", c);
+    }
+    rsi_text_add(out, "%c", quote);
+}
+
+static void python_scalar(rsi_text *out, const rsd_value *v)
+{
+    switch ((rsd_value_type)v->kind) {
+    case RSD_VALUE_NONE:
+        rsi_text_add(out, "None");
+        break;
+    case RSD_VALUE_BOOL:
+        rsi_text_add(out, v->as.i ? "True" : "False");
+        break;
+    case RSD_VALUE_INT:
+        rsi_text_add(out, "%lld", (long long)v->as.i);
+        break;
+    case RSD_VALUE_FLOAT:
+        float_text(out, v->as.f);
+        break;
+    case RSD_VALUE_BIGINT:
+        rsi_text_add(out, "%s", v->as.bytes);
+        break;
+    case RSD_VALUE_STR:
+        quoted(out, v->as.bytes, v->n, python_quote(v->as.bytes, v->n), false);
+        break;
+    case RSD_VALUE_BYTES:
+        python_bytes(out, v->as.bytes, v->n);
+        break;
+    case RSD_VALUE_DTYPE:
+        rsi_text_add(out, "torch.%s", rsd_dtype_name((rsd_dtype)v->as.i));
+        break;
+    case RSD_VALUE_DEVICE:
+        rsi_text_add(out, "device('%s')", v->as.bytes);
+        break;
+    case RSD_VALUE_TENSOR:
+        rsi_text_add(out, "tensor(dtype=%s, shape=", rsd_dtype_name(v->as.tensor->dtype));
+        shape_text(out, v->as.tensor);
+        rsi_text_add(out, ")");
+        break;
+    default:
+        rsi_text_add(out, "<%s>", v->as.bytes);
+    }
+}
+
+static void python_open(rsi_text *out, frame *f)
+{
+    const rsd_value *v = f->v;
+
+    if (v->kind == RSD_VALUE_SET && v->n == 0)
+        rsi_text_add(out, "set(");
+    else
+        rsi_text_add(out, v->kind == RSD_VALUE_LIST ? "[" : v->kind == RSD_VALUE_TUPLE ? "(" : "{");
+}
+
+static void python_between(rsi_text *out, const frame *f)
+{
+    if (f->v->kind == RSD_VALUE_DICT && f->i % 2)
+        rsi_text_add(out, ": ");
+    else if (f->i)
+        rsi_text_add(out, ", ");
+}
+
+static void python_close(rsi_text *out, const frame *f)
+{
+    const rsd_value *v = f->v;
+
+    if (v->kind == RSD_VALUE_TUPLE)
+        rsi_text_add(out, v->n == 1 ? ",)" : ")");
+    else if (v->kind == RSD_VALUE_SET && v->n == 0)
+        rsi_text_add(out, ")");
+    else
+        rsi_text_add(out, v->kind == RSD_VALUE_LIST ? "]" : "}");
+}
+
+/* ---- JSON ---- */
+
+static void json_named(rsi_text *out, const char *key, const char *text, size_t len)
+{
+    rsi_text_add(out, "{\"%s\": ", key);
+    quoted(out, text, len, '"', true);
+    rsi_text_add(out, "}");
+}
+
+static void json_float(rsi_text *out, double x)
+{
+    const char *name = isnan(x) ? "nan" : x > 0 ? "inf" : "-inf";
+
+    if (isfinite(x))
+        float_text(out, x);
+    else
+        json_named(out, "$float", name, strlen(name));
+}
+
+static void json_scalar(rsi_text *out, const rsd_value *v)
+{
+    const char *dtype;
+
+    switch ((rsd_value_type)v->kind) {
+    case RSD_VALUE_NONE:
+        rsi_text_add(out, "null");
+        break;
+    case RSD_VALUE_BOOL:
+        rsi_text_add(out, v->as.i ? "true" : "false");
+        break;
+    case RSD_VALUE_FLOAT:
+        json_float(out, v->as.f);
+        break;
+    case RSD_VALUE_STR:
+        quoted(out, v->as.bytes, v->n, '"', true);
+        break;
+    case RSD_VALUE_BYTES:
+        rsi_text_add(out, "{\"$bytes\": \"");
+        for (size_t i = 0; i < v->n; i++)
+            rsi_text_add(out, "%02x", (unsigned char)v->as.bytes[i]);
+        rsi_text_add(out, "\"}");
+        break;
+    case RSD_VALUE_DTYPE:
+        dtype = rsd_dtype_name((rsd_dtype)v->as.i);
+        json_named(out, "$dtype", dtype, strlen(dtype));
+        break;
+    case RSD_VALUE_DEVICE:
+    case RSD_VALUE_OPAQUE:
+        json_named(out, v->kind == RSD_VALUE_DEVICE ? "$device" : "$opaque", v->as.bytes, v->n);
+        break;
+    case RSD_VALUE_TENSOR:
+        rsi_text_add(out, "{\"$tensor\": {\"dtype\": \"%s\", \"shape\": ",
+                     rsd_dtype_name(v->as.tensor->dtype));
+        shape_text(out, v->as.tensor);
+        rsi_text_add(out, "}}");
+        break;
+    default: /* integers look the same in both */
+        python_scalar(out, v);
+    }
+}
+
+static void json_open(rsi_text *out, frame *f)
+{
+    const rsd_value *v = f->v;
+
+    f->object = v->kind == RSD_VALUE_DICT;
+    for (size_t i = 0; i < v->n && f->object; i++)
+        f->object = v->as.item[2 * i]->kind == RSD_VALUE_STR;
+    if (v->kind == RSD_VALUE_SET)
+        rsi_text_add(out, "{\"$set\": [");
+    else if (v->kind == RSD_VALUE_DICT)
+        rsi_text_add(out, f->object ? "{" : "{\"$dict\": [");
+    else
+        rsi_text_add(out, "[");
+}
+
+static void json_between(rsi_text *out, const frame *f)
+{
+    bool pairs = f->v->kind == RSD_VALUE_DICT && !f->object;
+
+    if (f->object && f->i % 2)
+        rsi_text_add(out, ": ");
+    else if (pairs && f->i % 2 == 0)
+        rsi_text_add(out, f->i ? "], [" : "[");
+    else if (f->i)
+        rsi_text_add(out, ", ");
+}
+
+static void json_close(rsi_text *out, const frame *f)
+{
+    if (f->object)
+        rsi_text_add(out, "}");
+    else if (f->v->kind == RSD_VALUE_DICT)
+        rsi_text_add(out, "]]}"); /* an empty dict is an object */
+    else
+        rsi_text_add(out, f->v->kind == RSD_VALUE_SET ? "]}" : "]");
+}
+
+/* ---- Both ---- */
+
+static size_t print(const style *form, const rsd_value *v, char *buf, size_t cap)
+{
+    frame    stack[RSD_VALUE_MAX_DEPTH];
+    int      depth = 0;
+    rsi_text out = rsi_text_begin(buf, cap);
+
+    while (v || depth) {
+        frame *f = depth ? &stack[depth - 1] : NULL;
+
+        if (v && v->kind >= RSD_VALUE_LIST && v->kind <= RSD_VALUE_DICT) {
+            f = &stack[depth++];
+            *f = (frame){ .v = v };
+            form->open(&out, f);
+            v = NULL;
+        } else if (v) {
+            form->scalar(&out, v);
+            v = NULL;
+        } else if (f->i < (f->v->kind == RSD_VALUE_DICT ? 2 * (size_t)f->v->n : f->v->n)) {
+            form->between(&out, f);
+            v = f->v->as.item[f->i++];
+        } else {
+            form->close(&out, f);
+            depth--;
+        }
+    }
+    return out.len;
+}
+
+size_t rsd_value_text(const rsd_value *v, char *buf, size_t cap)
+{
+    static const style python = { python_scalar, python_open, python_between, python_close };
+
+    return print(&python, v, buf, cap);
+}
+
+size_t rsd_value_json(const rsd_value *v, char *buf, size_t cap)
+{
+    static const style json = { json_scalar, json_open, json_between, json_close };
+
+    return print(&json, v, buf, cap);
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch.save archives as arithmetic: where each record begins, and the bytes between the data. The
+ * fields are those that torch's copy of miniz writes. What the pickle says comes from
+ * tensor_pickle.c. */
+#include "format/zip_write.h"
+#include "base/checked.h"
+#include "base/crc32.h"
+#include "format/zip.h"
+#include "format/zip_id.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Records in torch's order. Storage i is record STORAGE + i, the last two come behind all storages.
+ */
+enum { PICKLE, FORMAT, ALIGNMENT, BYTEORDER, STORAGE };
+enum { LAST = 2, EVERY = STORAGE + LAST }; /* records besides storages */
+enum { TORCH_ALIGN = 64 };
+
+/* A record: its name inside the folder and, unless it is a storage, its bytes. */
+typedef struct record {
+    char                 name[32];
+    size_t               name_len; /* with folder and slash */
+    uint64_t             size;
+    const unsigned char *bytes;
+    unsigned char        word[RSI_ZIP_ID_LEN + 1]; /* where short ones are */
+} record;
+
+static void set_word(record *rec, const char *name, const char *word)
+{
+    memcpy(rec->name, name, strlen(name) + 1);
+    rec->size = strlen(word);
+    memcpy(rec->word, word, (size_t)rec->size);
+    rec->bytes = rec->word;
+}
+
+/* The serialization id is left blank: it has its length before it is known. */
+static void get_record(const rsi_zip_plan *plan, size_t r, record *rec)
+{
+    const rsi_zip_spec *spec = &plan->spec;
+    char                align[16];
+
+    memset(rec, 0, sizeof(*rec));
+    if (r == PICKLE) {
+        set_word(rec, "data.pkl", "");
+        rec->size = spec->pickle_len;
+        rec->bytes = spec->pickle;
+    } else if (r == FORMAT) {
+        set_word(rec, ".format_version", "1");
+    } else if (r == ALIGNMENT) {
+        snprintf(align, sizeof(align), "%u", (unsigned)spec->align);
+        set_word(rec, ".storage_alignment", align);
+    } else if (r == BYTEORDER) {
+        set_word(rec, "byteorder", "little");
+    } else if (r == STORAGE + spec->n) {
+        set_word(rec, "version", "3\n");
+    } else if (r > STORAGE + spec->n) {
+        set_word(rec, ".data/serialization_id", "");
+        rec->size = RSI_ZIP_ID_LEN;
+        rec->bytes = rec->word;
+    } else {
+        snprintf(rec->name, sizeof(rec->name), "data/%zu", r - STORAGE);
+        rec->size = spec->size[r - STORAGE];
+    }
+    rec->name_len = plan->folder_len + 1 + strlen(rec->name);
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static bool is_full(const rsi_zip_plan *plan, uint64_t value)
+{
+    return value >= plan->spec.full;
+}
+
+/* Bytes of the zip64 field of a record that begins at `at`, 0 where none is needed. */
+static size_t wide_size(const rsi_zip_plan *plan, uint64_t at, uint64_t size)
+{
+    size_t len = (is_full(plan, size) ? 16u : 0u) + (is_full(plan, at) ? 8u : 0u);
+
+    return len ? 4 + len : 0;
+}
+
+/* Bytes of padding behind the other extra fields, so that the data lie on a multiple of `align` of
+ * the file. */
+static size_t pad_size(const rsi_zip_plan *plan, uint64_t at, const record *rec)
+{
+    uint64_t end =
+        plan->spec.start + at + RSI_ZIP_LOCAL + rec->name_len + 4 + wide_size(plan, at, rec->size);
+
+    return (size_t)(-end & (plan->spec.align - 1));
+}
+
+static uint64_t header_size(const rsi_zip_plan *plan, uint64_t at, const record *rec)
+{
+    return RSI_ZIP_LOCAL + rec->name_len + wide_size(plan, at, rec->size) + 4 +
+           pad_size(plan, at, rec);
+}
+
+static uint64_t descriptor_size(const rsi_zip_plan *plan, uint64_t at, uint64_t size)
+{
+    if (size == 0)
+        return 0;
+    return wide_size(plan, at, size) ? RSI_ZIP_DESCRIPTOR64 : RSI_ZIP_DESCRIPTOR;
+}
+
+static rsd_err check_spec(const rsi_zip_spec *spec, rsd_error *err)
+{
+    size_t len = strlen(spec->folder);
+
+    if (len == 0 || len + 32 > RSI_ZIP_NAME_MAX || memchr(spec->folder, '/', len))
+        return rsi_fail(err, RSD_E_INVALID, "the folder of an archive can't be named \"%s\"",
+                        spec->folder);
+    if (spec->align < 2 || spec->align > 32768 || (spec->align & (spec->align - 1)))
+        return rsi_fail(err, RSD_E_INVALID, "data can't be aligned to %u bytes",
+                        (unsigned)spec->align);
+    if (spec->n > 1 && spec->start % spec->align)
+        return rsi_fail(err, RSD_E_INVALID,
+                        "an archive of %zu storages can't begin at byte %" PRIu64
+                        ", which is no multiple of %u",
+                        spec->n, spec->start, (unsigned)spec->align);
+    return RSD_OK;
+}
+
+/* Fills plan->at and plan->size. Sizes are the caller's, so their sum is checked as we go. */
+static rsd_err place_records(rsi_zip_plan *plan, rsd_error *err)
+{
+    const uint64_t most = INT64_MAX / 2; /* what headers and padding add always fits above */
+    uint64_t       at = 0, dir = 0;
+    record         rec;
+
+    for (size_t r = 0; r < plan->spec.n + EVERY; r++) {
+        get_record(plan, r, &rec);
+        plan->at[r] = at;
+        if (rec.size > most || at > most || plan->spec.start > most)
+            return rsi_fail(err, RSD_E_INVALID, "record \"%s\" of %" PRIu64 " bytes does not fit",
+                            rec.name, rec.size);
+        dir += RSI_ZIP_CENTRAL + rec.name_len + wide_size(plan, at, rec.size);
+        at += header_size(plan, at, &rec) + rec.size + descriptor_size(plan, at, rec.size);
+    }
+    plan->at[plan->spec.n + EVERY] = at;
+    plan->size = at + dir + RSI_ZIP_END64 + RSI_ZIP_LOCATOR + RSI_ZIP_END;
+    return RSD_OK;
+}
+
+rsd_err rsi_zip_plan_make(const rsi_zip_spec *spec, rsi_arena *mem, rsi_zip_plan *out,
+                          rsd_error *err)
+{
+    rsi_zip_plan plan = { .spec = *spec };
+    rsd_err      rc;
+
+    if (!plan.spec.folder)
+        plan.spec.folder = "archive";
+    if (!plan.spec.align)
+        plan.spec.align = TORCH_ALIGN;
+    if (!plan.spec.full)
+        plan.spec.full = UINT32_MAX;
+    rc = check_spec(&plan.spec, err);
+    if (rc)
+        return rc;
+    plan.folder_len = strlen(plan.spec.folder);
+    rc = rsi_zip_id_names(spec->n, &plan.names_id, err);
+    if (rc)
+        return rc;
+    plan.at = rsi_arena_array(mem, spec->n + EVERY + 1, sizeof(plan.at[0]));
+    if (!plan.at)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for an archive of %zu storages", spec->n);
+    rc = place_records(&plan, err);
+    if (rc)
+        return rc;
+    plan.pickle_crc = rsi_crc32(0, spec->pickle, spec->pickle_len);
+    *out = plan;
+    return RSD_OK;
+}
+
+uint64_t rsi_zip_data_at(const rsi_zip_plan *plan, size_t i)
+{
+    record rec;
+
+    get_record(plan, STORAGE + i, &rec);
+    return plan->at[STORAGE + i] + header_size(plan, plan->at[STORAGE + i], &rec);
+}
+
+uint64_t rsi_zip_gap_at(const rsi_zip_plan *plan, size_t i)
+{
+    return i ? rsi_zip_data_at(plan, i - 1) + plan->spec.size[i - 1] : 0;
+}
+
+uint64_t rsi_zip_gap_size(const rsi_zip_plan *plan, size_t i)
+{
+    uint64_t end = i < plan->spec.n ? rsi_zip_data_at(plan, i) : plan->size;
+
+    return end - rsi_zip_gap_at(plan, i);
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* Each puts something at `out` and returns the place behind it. */
+static unsigned char *put(unsigned char *out, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        *out++ = (unsigned char)(value >> (8 * i));
+    return out;
+}
+
+static unsigned char *put_bytes(unsigned char *out, const void *bytes, size_t len)
+{
+    if (len)
+        memcpy(out, bytes, len);
+    return out + len;
+}
+
+static unsigned char *put_name(unsigned char *out, const rsi_zip_plan *plan, const record *rec)
+{
+    out = put_bytes(out, plan->spec.folder, plan->folder_len);
+    *out++ = '/';
+    return put_bytes(out, rec->name, rec->name_len - plan->folder_len - 1);
+}
+
+/* The zip64 field, if one is needed. `packed` is the second size: miniz does not know it yet in
+ * front of the data. */
+static unsigned char *put_wide(unsigned char *out, const rsi_zip_plan *plan, uint64_t at,
+                               const record *rec, uint64_t packed)
+{
+    size_t len = wide_size(plan, at, rec->size);
+
+    if (!len)
+        return out;
+    out = put(out, RSI_ZIP_EXTRA64, 2);
+    out = put(out, len - 4, 2);
+    if (is_full(plan, rec->size)) {
+        out = put(out, rec->size, 8);
+        out = put(out, packed, 8);
+    }
+    if (is_full(plan, at))
+        out = put(out, at, 8);
+    return out;
+}
+
+static uint64_t flags_of(const record *rec)
+{
+    return RSI_ZIP_FLAG_UTF8 | (rec->size ? RSI_ZIP_FLAG_AFTER : 0);
+}
+
+static unsigned char *put_header(unsigned char *out, const rsi_zip_plan *plan, uint64_t at,
+                                 const record *rec)
+{
+    size_t pad = pad_size(plan, at, rec);
+
+    out = put(out, RSI_ZIP_LOCAL_SIG, 4);
+    out = put(out, 0, 2); /* version needed */
+    out = put(out, flags_of(rec), 2);
+    out = put(out, 0, 2);                       /* stored */
+    out = put(out, 0, 4);                       /* time, date */
+    out = put(put(put(out, 0, 4), 0, 4), 0, 4); /* CRC and sizes come behind the data */
+    out = put(out, rec->name_len, 2);
+    out = put(out, wide_size(plan, at, rec->size) + 4 + pad, 2);
+    out = put_name(out, plan, rec);
+    out = put_wide(out, plan, at, rec, 0);
+    out = put_bytes(out, "FB", 2);
+    out = put(out, pad, 2);
+    memset(out, 'Z', pad);
+    return out + pad;
+}
+
+static unsigned char *put_descriptor(unsigned char *out, const rsi_zip_plan *plan, uint64_t at,
+                                     uint64_t size, uint32_t crc)
+{
+    int width = wide_size(plan, at, size) ? 8 : 4;
+
+    if (size == 0)
+        return out;
+    out = put(out, RSI_ZIP_DESCRIPTOR_SIG, 4);
+    out = put(out, crc, 4);
+    out = put(out, size, width);
+    return put(out, size, width);
+}
+
+/* A record whose bytes are known here. */
+static unsigned char *put_record(unsigned char *out, const rsi_zip_plan *plan, uint64_t at,
+                                 const record *rec, uint32_t crc)
+{
+    out = put_header(out, plan, at, rec);
+    out = put_bytes(out, rec->bytes, (size_t)rec->size);
+    return put_descriptor(out, plan, at, rec->size, crc);
+}
+
+static unsigned char *put_entry(unsigned char *out, const rsi_zip_plan *plan, uint64_t at,
+                                const record *rec, uint32_t crc)
+{
+    uint64_t size = is_full(plan, rec->size) ? UINT32_MAX : rec->size;
+
+    out = put(out, RSI_ZIP_CENTRAL_SIG, 4);
+    out = put(out, 0, 4); /* versions: made by, needed */
+    out = put(out, flags_of(rec), 2);
+    out = put(out, 0, 2); /* stored */
+    out = put(out, 0, 4); /* time, date */
+    out = put(out, crc, 4);
+    out = put(put(out, size, 4), size, 4);
+    out = put(out, rec->name_len, 2);
+    out = put(out, wide_size(plan, at, rec->size), 2);
+    out = put(out, 0, 2); /* comment */
+    out = put(out, 0, 2); /* disk */
+    out = put(out, 0, 6); /* attributes */
+    out = put(out, is_full(plan, at) ? UINT32_MAX : at, 4);
+    out = put_name(out, plan, rec);
+    return put_wide(out, plan, at, rec, rec->size);
+}
+
+static unsigned char *put_end(unsigned char *out, const rsi_zip_plan *plan)
+{
+    uint64_t n = plan->spec.n + EVERY;
+    uint64_t dir_at = plan->at[n];
+    uint64_t end_at = plan->size - RSI_ZIP_END64 - RSI_ZIP_LOCATOR - RSI_ZIP_END;
+    uint64_t dir_size = end_at - dir_at;
+    uint64_t n16 = n < UINT16_MAX ? n : UINT16_MAX;
+
+    out = put(out, RSI_ZIP_END64_SIG, 4);
+    out = put(out, RSI_ZIP_END64 - 12, 8);
+    out = put(out, 0x031e, 2); /* made by */
+    out = put(out, 0x2d, 2);   /* needed */
+    out = put(out, 0, 8);      /* disks */
+    out = put(put(out, n, 8), n, 8);
+    out = put(put(out, dir_size, 8), dir_at, 8);
+    out = put(out, RSI_ZIP_LOCATOR_SIG, 4);
+    out = put(out, 0, 4); /* disk */
+    out = put(out, end_at, 8);
+    out = put(out, 1, 4); /* disks */
+    out = put(out, RSI_ZIP_END_SIG, 4);
+    out = put(out, 0, 4); /* disks */
+    out = put(put(out, n16, 2), n16, 2);
+    out = put(out, is_full(plan, dir_size) ? UINT32_MAX : dir_size, 4);
+    out = put(out, is_full(plan, dir_at) ? UINT32_MAX : dir_at, 4);
+    return put(out, 0, 2); /* comment */
+}
+
+/* ---- gaps ------------------------------------------------------------------------------------ */
+
+static uint32_t crc_of(const rsi_zip_plan *plan, size_t r, const record *rec, const uint32_t *crc)
+{
+    if (r == PICKLE)
+        return plan->pickle_crc;
+    if (r >= STORAGE && r < STORAGE + plan->spec.n)
+        return crc[r - STORAGE];
+    return rsi_crc32(0, rec->bytes, (size_t)rec->size);
+}
+
+/* The id is a fold over the CRCs of all records before it that have a descriptor. */
+static void set_id(const rsi_zip_plan *plan, const uint32_t *crc, record *id)
+{
+    uint64_t fold = 0;
+    record   rec;
+    char     text[RSI_ZIP_ID_LEN + 1];
+
+    for (size_t r = 0; r < plan->spec.n + EVERY - 1; r++) {
+        get_record(plan, r, &rec);
+        if (rec.size)
+            fold = rsi_zip_id_fold(fold, crc_of(plan, r, &rec, crc));
+    }
+    rsi_zip_id_text(plan->names_id, fold, text);
+    memcpy(id->word, text, RSI_ZIP_ID_LEN);
+}
+
+/* Records behind the last storage, the directory and the end. */
+static void put_tail(unsigned char *out, const rsi_zip_plan *plan, const uint32_t *crc)
+{
+    size_t n = plan->spec.n + EVERY;
+    record rec, id;
+
+    get_record(plan, n - 1, &id);
+    set_id(plan, crc, &id);
+    get_record(plan, n - 2, &rec);
+    out = put_record(out, plan, plan->at[n - 2], &rec, crc_of(plan, n - 2, &rec, crc));
+    out = put_record(out, plan, plan->at[n - 1], &id, crc_of(plan, n - 1, &id, crc));
+    for (size_t r = 0; r < n - 1; r++) {
+        get_record(plan, r, &rec);
+        out = put_entry(out, plan, plan->at[r], &rec, crc_of(plan, r, &rec, crc));
+    }
+    out = put_entry(out, plan, plan->at[n - 1], &id, crc_of(plan, n - 1, &id, crc));
+    put_end(out, plan);
+}
+
+void rsi_zip_gap_write(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, unsigned char *out)
+{
+    record rec;
+
+    for (size_t r = 0; i == 0 && r < STORAGE; r++) {
+        get_record(plan, r, &rec);
+        out = put_record(out, plan, plan->at[r], &rec, crc_of(plan, r, &rec, crc));
+    }
+    if (i > 0)
+        out = put_descriptor(out, plan, plan->at[STORAGE + i - 1], plan->spec.size[i - 1],
+                             crc[i - 1]);
+    if (i < plan->spec.n) {
+        get_record(plan, STORAGE + i, &rec);
+        put_header(out, plan, plan->at[STORAGE + i], &rec);
+    } else {
+        put_tail(out, plan, crc);
+    }
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Local files: opening, moving bytes, syncing, mapping. Names are folder.c's, trees are
+ * file_tree.c's, queues are io_queue.c's or file_uring.c's.
+ *
+ * A file that is opened for direct I/O has two descriptors: large aligned pieces go past the cache
+ * through one, the rest goes through the other. That is safe because `align` is at least a page, so
+ * that no page is touched both ways. */
+#include "store/file.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    DEFAULT_ALIGN = 4096,     /* where statx doesn't tell, and the least */
+    DIRECT_MIN = 1024 * 1024, /* shorter requests gain nothing from direct I/O */
+    PIECE_MAX = 1 << 30,      /* bytes in one call; the kernel stops a little short of 2 GiB */
+    EXTRA_FLAGS = O_CLOEXEC | O_NOCTTY | O_NONBLOCK /* a FIFO must not make open wait */
+};
+
+/* ---- errors ---- */
+
+rsd_err rsi_errno_code(int sys_errno)
+{
+    switch (sys_errno) {
+    case ENOENT:
+    case ENOTDIR:
+        return RSD_E_NOTFOUND;
+    case EEXIST:
+    case ENOTEMPTY:
+        return RSD_E_EXISTS;
+    case ENOMEM:
+        return RSD_E_NOMEM;
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENXIO: /* open of a socket, or of a FIFO that nobody reads */
+        return RSD_E_INVALID;
+    case ENOSYS:
+    case EOPNOTSUPP:
+        return RSD_E_UNSUPPORTED;
+    default:
+        return RSD_E_IO;
+    }
+}
+
+rsd_err rsi_fs_fail(const rsi_fs *fs, rsd_error *err, int sys_errno, const char *verb,
+                    const char *name)
+{
+    if (sys_errno == ELOOP)
+        return rsi_fail(err, RSD_E_INVALID, "could not %s \"%s\" in \"%s\": it is a symbolic link",
+                        verb, name, fs->path);
+    return rsi_fail_errno(err, rsi_errno_code(sys_errno), sys_errno,
+                          "could not %s \"%s\" in \"%s\"", verb, name, fs->path);
+}
+
+/* ---- moving bytes ---- */
+
+bool rsi_fs_io_begin(rsd_io *io)
+{
+    const rsi_fs_file *f = io->file;
+
+    io->rc = RSD_OK;
+    io->sys_errno = 0;
+    io->done = 0;
+    if (io->off > INT64_MAX || io->len > INT64_MAX - io->off ||
+        f->writing != (io->op == RSD_IO_WRITE))
+        io->rc = RSD_E_INVALID;
+    return !io->rc && io->len > 0;
+}
+
+rsi_piece rsi_fs_piece(const rsi_fs *fs, const rsd_io *io)
+{
+    const rsi_fs_file *f = io->file;
+    size_t             left = io->len - io->done, skew;
+    rsi_piece          p = { .fd = f->fd,
+                             .off = (off_t)(io->off + io->done),
+                             .buf = (char *)io->buf + io->done,
+                             .len = left < PIECE_MAX ? left : PIECE_MAX };
+
+    if (io->len < fs->opts.direct_min || !atomic_load(&f->direct) ||
+        ((uintptr_t)p.buf - (uintptr_t)p.off) % f->mem_align != 0)
+        return p;
+    skew = (size_t)p.off % f->align;
+    if (skew > 0) {
+        p.len = left < f->align - skew ? left : f->align - skew;
+    } else if (left >= f->align) {
+        p.fd = f->direct_fd;
+        p.direct = true;
+        p.len -= p.len % f->align;
+    }
+    return p;
+}
+
+bool rsi_fs_piece_done(rsd_io *io, const rsi_piece *piece, ssize_t res)
+{
+    rsi_fs_file *f = io->file;
+
+    if (res > 0) {
+        io->done += (size_t)res;
+        return io->done == io->len;
+    }
+    if (res == 0 && io->op == RSD_IO_READ)
+        return true; /* the end of the file */
+    if (res == -EINTR || res == -EAGAIN)
+        return false;
+    if (piece->direct && (res == -EINVAL || res == -EOPNOTSUPP)) {
+        atomic_store(&f->direct, false); /* this file system only said that it could */
+        return false;
+    }
+    io->sys_errno = res == 0 ? ENOSPC : (int32_t)-res; /* write of nothing: there is no room */
+    io->rc = rsi_errno_code(io->sys_errno);
+    return true;
+}
+
+void rsi_fs_transfer(void *self, rsd_io *io)
+{
+    const rsi_fs *fs = self;
+    rsi_piece     p;
+    ssize_t       res;
+
+    if (!rsi_fs_io_begin(io))
+        return;
+    do {
+        p = rsi_fs_piece(fs, io);
+        res = io->op == RSD_IO_READ ? fs->sys->pread(p.fd, p.buf, p.len, p.off)
+                                    : fs->sys->pwrite(p.fd, p.buf, p.len, p.off);
+    } while (!rsi_fs_piece_done(io, &p, res < 0 ? -errno : res));
+}
+
+/* ---- opening ---- */
+
+#ifdef STATX_DIOALIGN
+enum { ASK_ALIGN = STATX_DIOALIGN };
+
+/* False: the file system says that it has no direct I/O. */
+static bool direct_align(const struct statx *st, rsi_fs_file *f)
+{
+    if (!(st->stx_mask & STATX_DIOALIGN))
+        return true;
+    if (st->stx_dio_offset_align == 0 || st->stx_dio_mem_align == 0)
+        return false;
+    if (st->stx_dio_offset_align > f->align)
+        f->align = st->stx_dio_offset_align;
+    f->mem_align = st->stx_dio_mem_align;
+    return (f->align & (f->align - 1)) == 0 && f->align % f->mem_align == 0;
+}
+#else
+enum { ASK_ALIGN = 0 };
+
+static bool direct_align(const struct statx *st, rsi_fs_file *f)
+{
+    (void)st;
+    (void)f;
+    return true;
+}
+#endif
+
+/* The second descriptor. Without one everything goes through the cache: that is no error. */
+static void open_direct(const rsi_fs *fs, int dir, const char *last, int flags,
+                        const struct statx *st, rsi_fs_file *f)
+{
+    struct statx again;
+    int          fd;
+
+    f->align = DEFAULT_ALIGN;
+    f->mem_align = DEFAULT_ALIGN;
+    if (!direct_align(st, f))
+        return;
+    fd = rsi_fs_openat(fs, dir, last, (flags & ~(O_CREAT | O_EXCL)) | O_DIRECT, 0);
+    if (fd < 0)
+        return;
+    if (rsi_fs_statx(fs, fd, "", AT_EMPTY_PATH, STATX_INO, &again) < 0 ||
+        again.stx_ino != st->stx_ino || again.stx_dev_major != st->stx_dev_major ||
+        again.stx_dev_minor != st->stx_dev_minor ||
+        rsi_fs_setfl(fs, fd, (flags & O_ACCMODE) | O_DIRECT) < 0) {
+        rsi_fs_close(fs, fd);
+        return;
+    }
+    f->direct_fd = fd;
+    atomic_store(&f->direct, true);
+}
+
+/* Fills *f and *st; -1 and errno. *irregular: it is something that is not a regular file. */
+static int open_both(const rsi_fs *fs, int dir, const char *last, uint32_t how, uint64_t bytes,
+                     rsi_fs_file *f, struct statx *st, bool *irregular)
+{
+    int flags = EXTRA_FLAGS | (how & RSD_OPEN_READ ? O_RDONLY : O_WRONLY) |
+                (how & RSD_OPEN_CREATE ? O_CREAT | O_EXCL : 0) |
+                (how & RSD_OPEN_FOLLOW ? 0 : O_NOFOLLOW);
+
+    f->fd = rsi_fs_openat(fs, dir, last, flags, 0666);
+    if (f->fd < 0)
+        return -1;
+    if (rsi_fs_statx(fs, f->fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | ASK_ALIGN, st) < 0)
+        return -1;
+    if (!S_ISREG(st->stx_mode)) {
+        *irregular = true;
+        return -1;
+    }
+    /* io_uring would take O_NONBLOCK for "give up when it is not in the cache". */
+    if (rsi_fs_setfl(fs, f->fd, flags & O_ACCMODE) < 0)
+        return -1;
+    if ((how & RSD_OPEN_CREATE) && rsi_fs_fallocate(fs, f->fd, bytes) < 0)
+        return -1;
+    if (how & RSD_OPEN_DIRECT)
+        open_direct(fs, dir, last, flags, st, f);
+    return 0;
+}
+
+static rsd_err fs_open(void *self, const char *name, uint32_t flags, uint64_t bytes,
+                       rsd_opened *out, rsd_error *err)
+{
+    const char  *verb = flags & RSD_OPEN_CREATE ? "create" : "open";
+    rsi_fs      *fs = self;
+    rsi_fs_file *f;
+    struct statx st;
+    bool         irregular = false;
+    const char  *last;
+    int          dir, sys_errno;
+    rsd_err      rc = rsi_fs_enter(fs, name, flags & RSD_OPEN_FOLLOW, &dir, &last, err);
+
+    if (rc)
+        return rc;
+    f = rsi_calloc(1, sizeof(*f));
+    if (!f) {
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
+        goto out;
+    }
+    f->direct_fd = -1;
+    f->writing = !(flags & RSD_OPEN_READ);
+    if (open_both(fs, dir, last, flags, bytes, f, &st, &irregular) < 0) {
+        sys_errno = errno;
+        rc = irregular ? rsi_fail(err, RSD_E_INVALID, "\"%s\" in \"%s\" is not a regular file",
+                                  name, fs->path)
+                       : rsi_fs_fail(fs, err, sys_errno, verb, name);
+        if (f->fd >= 0 && (flags & RSD_OPEN_CREATE))
+            rsi_fs_unlinkat(fs, dir, last, 0);
+        rsi_fs_close(fs, f->fd);
+        rsi_free(f);
+        goto out;
+    }
+    out->file = f;
+    out->size = flags & RSD_OPEN_CREATE ? bytes : st.stx_size;
+    out->align = atomic_load(&f->direct) ? f->align : 1;
+out:
+    rsi_fs_leave(fs, dir);
+    return rc;
+}
+
+static rsd_err fs_sync(void *self, void *file, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    rsi_fs_file  *f = file;
+    int           before = atomic_load(&f->sync_errno);
+
+    if (before)
+        return rsi_fail_errno(err, RSD_E_IO, before, "a sync of this file failed before");
+    if (rsi_fs_fsync(fs, f->fd) == 0)
+        return RSD_OK;
+    before = errno;
+    atomic_store(&f->sync_errno, before);
+    return rsi_fail_errno(err, RSD_E_IO, before, "could not sync");
+}
+
+static rsd_err fs_close(void *self, void *file, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    rsi_fs_file  *f = file;
+    rsd_err       rc = RSD_OK;
+
+    rsi_fs_close(fs, f->direct_fd);
+    if (fs->sys->close(f->fd) < 0 && errno != EINTR && f->writing) /* Linux has closed it anyway */
+        rc = rsi_fail_errno(err, RSD_E_IO, errno, "could not close");
+    rsi_free(f);
+    return rc;
+}
+
+static size_t page_skew(uint64_t off)
+{
+    return (size_t)(off % (uint64_t)sysconf(_SC_PAGESIZE));
+}
+
+static rsd_err fs_map(void *self, void *file, uint64_t off, size_t len, const void **out,
+                      rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    rsi_fs_file  *f = file;
+    size_t        skew = page_skew(off);
+    struct statx  st;
+    void         *at;
+
+    if (f->writing)
+        return rsi_fail(err, RSD_E_INVALID, "is open for writing and can't be mapped");
+    if (rsi_fs_statx(fs, f->fd, "", AT_EMPTY_PATH, STATX_SIZE, &st) < 0)
+        return rsi_fail_errno(err, RSD_E_IO, errno, "could not ask for its size");
+    if (off > st.stx_size || len > st.stx_size - off)
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "ends at byte %" PRIu64 ", %zu bytes are needed at byte %" PRIu64,
+                        (uint64_t)st.stx_size, len, off);
+    at = fs->sys->mmap(NULL, len + skew, PROT_READ, MAP_SHARED, f->fd, (off_t)(off - skew));
+    if (at == MAP_FAILED)
+        return rsi_fail_errno(err, rsi_errno_code(errno), errno,
+                              "could not map %zu bytes at byte %" PRIu64, len, off);
+    *out = (char *)at + skew;
+    return RSD_OK;
+}
+
+static void fs_unmap(void *self, void *file, const void *at, size_t len)
+{
+    const rsi_fs *fs = self;
+    size_t        skew = page_skew((uintptr_t)at);
+
+    (void)file;
+    fs->sys->munmap((char *)(uintptr_t)at - skew, len + skew);
+}
+
+/* ---- the store ---- */
+
+static rsd_err fs_queue_open(void *self, size_t depth, void **out, rsd_error *err)
+{
+    rsi_fs *fs = self;
+
+    if (fs->opts.io == RSI_FILE_IO_THREADS)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "threads were asked for");
+    return rsi_fs_ring_open(fs, depth, out, err);
+}
+
+static void fs_destroy(void *self)
+{
+    rsi_fs *fs = self;
+
+    rsi_fs_close(fs, fs->top);
+    rsi_free(fs->path);
+    rsi_free(fs);
+}
+
+static const rsd_store_ops fs_ops = {
+    .size = sizeof(rsd_store_ops),
+    .kind = "file",
+    .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE | RSD_STORE_MAP | RSD_STORE_SHARED,
+    .destroy = fs_destroy,
+    .open = fs_open,
+    .transfer = rsi_fs_transfer,
+    .sync = fs_sync,
+    .close = fs_close,
+    .map = fs_map,
+    .unmap = fs_unmap,
+    .queue_open = fs_queue_open,
+    .queue_close = rsi_fs_ring_close,
+    .submit = rsi_fs_ring_submit,
+    .reap = rsi_fs_ring_reap,
+    .list = rsi_fs_list,
+    .stat = rsi_fs_stat,
+    .make_folder = rsi_fs_make_folder,
+    .remove = rsi_fs_remove,
+    .begin = rsi_fs_begin,
+    .attach = rsi_fs_attach,
+    .commit = rsi_fs_commit,
+    .abort = rsi_fs_abort,
+};
+
+rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_store **out,
+                            rsd_error *err)
+{
+    rsd_store_ops ops = fs_ops;
+    rsi_fs       *fs = rsi_calloc(1, sizeof(*fs));
+    rsd_err       rc = RSD_OK;
+
+    if (!fs)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
+    fs->top = -1;
+    if (opts)
+        fs->opts = *opts;
+    fs->sys = fs->opts.sys ? fs->opts.sys : &rsi_sys_real;
+    if (fs->opts.direct_min == 0)
+        fs->opts.direct_min = DIRECT_MIN;
+    ops.threads = fs->opts.threads;
+    fs->path = rsi_strdup(path);
+    if (!fs->path) {
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
+        goto out;
+    }
+    fs->top = rsi_fs_openat(fs, AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fs->top < 0) {
+        rc = rsi_fail_errno(err, rsi_errno_code(errno), errno, "could not open the folder \"%s\"",
+                            path);
+        goto out;
+    }
+    rc = rsd_store_create(&ops, fs, out, err);
+out:
+    if (rc)
+        fs_destroy(fs);
+    return rc;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of the file store share: file.c (open, transfer, sync, map), file_folder.c
+ * (names), file_tree.c (begin, commit) and file_uring.c (queues). */
+#ifndef RSI_FILE_H
+#define RSI_FILE_H
+
+#include "base/error.h"
+#include "store/store_api.h"
+#include "store/sys.h"
+
+#include <stdatomic.h>
+
+typedef enum rsi_file_io {
+    RSI_FILE_IO_BEST = 0,
+    RSI_FILE_IO_THREADS,
+    RSI_FILE_IO_URING
+} rsi_file_io;
+
+/* For tests and measurements; zero chooses well. */
+typedef struct rsi_file_opts {
+    const rsi_sys *sys;        /* NULL: the real one */
+    rsi_file_io    io;         /* uring falls back to threads where it is not to be had */
+    size_t         direct_min; /* shortest request that goes past the cache; 0: 1 MiB */
+    int32_t        threads;    /* 0: 4 */
+} rsi_file_opts;
+
+/* Files below the folder `path`. `opts` NULL: choose well. */
+rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_store **out,
+                            rsd_error *err);
+/* Makes a folder by a path that the user gave, and those above it; durable on return. */
+rsd_err rsi_file_store_make_top(const char *path, rsd_error *err);
+
+typedef struct rsi_fs {
+    const rsi_sys *sys;
+    int            top; /* the folder, O_PATH */
+    rsi_file_opts  opts;
+    char          *path; /* of it, for messages */
+} rsi_fs;
+
+/* ---- errors ---- */
+
+/* The code that tells who can act on a system call's errno. */
+rsd_err rsi_errno_code(int sys_errno);
+/* rsi_fail_errno with that code: 'could not <verb> "<name>" in "<top>": <reason>'. */
+rsd_err rsi_fs_fail(const rsi_fs *fs, rsd_error *err, int sys_errno, const char *verb,
+                    const char *name);
+
+/* ---- file_call.c: calls repeated when a signal interrupts them; -1 and errno ---- */
+
+int     rsi_fs_openat(const rsi_fs *fs, int dir, const char *name, int flags, mode_t mode);
+int     rsi_fs_setfl(const rsi_fs *fs, int fd, int flags);
+int     rsi_fs_statx(const rsi_fs *fs, int dir, const char *name, int flags, unsigned mask,
+                     struct statx *out);
+ssize_t rsi_fs_getdents(const rsi_fs *fs, int fd, void *buf, size_t cap);
+int     rsi_fs_fsync(const rsi_fs *fs, int fd); /* EINTR only: nothing was tried then (C3) */
+int     rsi_fs_mkdirat(const rsi_fs *fs, int dir, const char *name);
+int     rsi_fs_unlinkat(const rsi_fs *fs, int dir, const char *name, int flags);
+int     rsi_fs_rename(const rsi_fs *fs, int dir, const char *name, const char *to, unsigned flags);
+int     rsi_fs_linkat(const rsi_fs *fs, int dir, const char *name, const char *to);
+int     rsi_fs_flock(const rsi_fs *fs, int fd, int how);
+/* Room for `bytes` from the start on; 0 where the file system has no such call. */
+int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes);
+int rsi_fs_random(const rsi_fs *fs, uint64_t *out); /* 64 random bits */
+/* Of something that was only read; -1 is fine; errno is left as it was. */
+void rsi_fs_close(const rsi_fs *fs, int fd);
+
+/* ---- file_folder.c ---- */
+
+/* The folder that a name is in, opened with O_PATH; *last points into `name`. Symbolic links on the
+ * way are refused unless `follow`. Given back with rsi_fs_leave, which spares the top. */
+rsd_err rsi_fs_enter(const rsi_fs *fs, const char *name, bool follow, int *dir, const char **last,
+                     rsd_error *err);
+void    rsi_fs_leave(const rsi_fs *fs, int dir);
+/* Removes an entry of `dir` with all that is in it; it may be gone already. -1 and errno. */
+int rsi_fs_remove_tree(const rsi_fs *fs, int dir, const char *name);
+/* Syncs every folder below `dir`/`name` and that one itself. -1 and errno. */
+int rsi_fs_sync_folders(const rsi_fs *fs, int dir, const char *name);
+/* Calls visit(arg, dir, name, type) for the entries of an open folder, from its start on; `type` is
+ * one of DT_..., maybe DT_UNKNOWN. Nonzero ends it. -1 and errno if the folder can't be read. */
+int rsi_fs_entries(const rsi_fs *fs, int dir,
+                   int (*visit)(void *arg, int dir, const char *name, unsigned char type),
+                   void *arg);
+
+rsd_err rsi_fs_list(void *self, const char                                                    *name,
+                    rsd_err (*visit)(void *arg, const rsd_entry *entry, rsd_error *err), void *arg,
+                    rsd_error *err);
+rsd_err rsi_fs_stat(void *self, const char *name, rsd_entry *out, rsd_error *err);
+rsd_err rsi_fs_make_folder(void *self, const char *name, rsd_error *err);
+rsd_err rsi_fs_remove(void *self, const char *name, rsd_error *err);
+
+/* ---- file_tree.c ---- */
+
+rsd_err rsi_fs_begin(void *self, const char *name, uint32_t flags, void **tree, const char **temp,
+                     rsd_error *err);
+rsd_err rsi_fs_attach(void *self, const char *temp, void **tree, rsd_error *err);
+rsd_err rsi_fs_commit(void *self, void *tree, rsd_error *err);
+rsd_err rsi_fs_abort(void *self, void *tree, rsd_error *err);
+
+/* ---- file.c: one request is moved in pieces, by a thread or by io_uring ---- */
+
+typedef struct rsi_fs_file {
+    int         fd;
+    int         direct_fd; /* the same file opened with O_DIRECT; -1: not asked for or refused */
+    uint32_t    align;     /* of offset and length for direct_fd; at least a page */
+    uint32_t    mem_align; /* of the address; divides `align` */
+    bool        writing;
+    atomic_bool direct;     /* direct_fd is there and the file system still takes it */
+    atomic_int  sync_errno; /* of the sync that failed; 0: none did (C3: final) */
+} rsi_fs_file;
+
+typedef struct rsi_piece {
+    int    fd;
+    bool   direct;
+    off_t  off;
+    void  *buf;
+    size_t len;
+} rsi_piece;
+
+/* False, and the result is set, if the request can't be begun. */
+bool rsi_fs_io_begin(rsd_io *io);
+/* What comes next: from io->done on. */
+rsi_piece rsi_fs_piece(const rsi_fs *fs, const rsd_io *io);
+/* Notes what became of a piece, in bytes or as a negative errno. True: the request has ended. */
+bool rsi_fs_piece_done(rsd_io *io, const rsi_piece *piece, ssize_t res);
+void rsi_fs_transfer(void *self, rsd_io *io);
+
+/* ---- file_uring.c ---- */
+
+/* RSD_E_UNSUPPORTED where there is no io_uring or it is not allowed. */
+rsd_err rsi_fs_ring_open(rsi_fs *fs, size_t depth, void **out, rsd_error *err);
+void    rsi_fs_ring_close(void *self, void *queue);
+void    rsi_fs_ring_submit(void *self, void *queue, rsd_io *io, size_t n);
+size_t  rsi_fs_ring_reap(void *self, void *queue, size_t min, size_t cap, rsd_io **out);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* System calls of the file store that are repeated when a signal interrupts them. */
+#include "store/file.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+static bool interrupted(long rc)
+{
+    return rc < 0 && errno == EINTR;
+}
+
+int rsi_fs_openat(const rsi_fs *fs, int dir, const char *name, int flags, mode_t mode)
+{
+    int fd;
+
+    do
+        fd = fs->sys->openat(dir, name, flags, mode);
+    while (interrupted(fd));
+    return fd;
+}
+
+int rsi_fs_setfl(const rsi_fs *fs, int fd, int flags)
+{
+    int rc;
+
+    do
+        rc = fs->sys->setfl(fd, flags);
+    while (interrupted(rc));
+    return rc;
+}
+
+int rsi_fs_statx(const rsi_fs *fs, int dir, const char *name, int flags, unsigned mask,
+                 struct statx *out)
+{
+    int rc;
+
+    do
+        rc = fs->sys->statx(dir, name, flags, mask, out);
+    while (interrupted(rc));
+    return rc;
+}
+
+ssize_t rsi_fs_getdents(const rsi_fs *fs, int fd, void *buf, size_t cap)
+{
+    ssize_t n;
+
+    do
+        n = fs->sys->getdents(fd, buf, cap);
+    while (interrupted(n));
+    return n;
+}
+
+int rsi_fs_fsync(const rsi_fs *fs, int fd)
+{
+    int rc;
+
+    do
+        rc = fs->sys->fsync(fd);
+    while (interrupted(rc));
+    return rc;
+}
+
+int rsi_fs_mkdirat(const rsi_fs *fs, int dir, const char *name)
+{
+    int rc;
+
+    do
+        rc = fs->sys->mkdirat(dir, name, 0777);
+    while (interrupted(rc));
+    return rc;
+}
+
+int rsi_fs_unlinkat(const rsi_fs *fs, int dir, const char *name, int flags)
+{
+    int rc;
+
+    do
+        rc = fs->sys->unlinkat(dir, name, flags);
+    while (interrupted(rc));
+    return rc;
+}
+
+int rsi_fs_rename(const rsi_fs *fs, int dir, const char *name, const char *to, unsigned flags)
+{
+    int rc;
+
+    do
+        rc = fs->sys->renameat2(dir, name, dir, to, flags);
+    while (interrupted(rc));
+    return rc;
+}
+
+int rsi_fs_linkat(const rsi_fs *fs, int dir, const char *name, const char *to)
+{
+    int rc;
+
+    do
+        rc = fs->sys->linkat(dir, name, dir, to, 0);
+    while (interrupted(rc));
+    return rc;
+}
+
+int rsi_fs_flock(const rsi_fs *fs, int fd, int how)
+{
+    int rc;
+
+    do
+        rc = fs->sys->flock(fd, how);
+    while (interrupted(rc));
+    return rc;
+}
+
+int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes)
+{
+    int rc;
+
+    if (bytes == 0)
+        return 0;
+    do
+        rc = fs->sys->fallocate(fd, 0, 0, (off_t)bytes);
+    while (interrupted(rc));
+    if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL))
+        return 0;
+    return rc;
+}
+
+int rsi_fs_random(const rsi_fs *fs, uint64_t *out)
+{
+    ssize_t n;
+
+    do
+        n = fs->sys->getrandom(out, sizeof(*out), 0); /* never short below 256 bytes */
+    while (interrupted(n));
+    return n < 0 ? -1 : 0;
+}
+
+void rsi_fs_close(const rsi_fs *fs, int fd)
+{
+    int kept = errno;
+
+    if (fd >= 0)
+        fs->sys->close(fd);
+    errno = kept;
+}

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names in the file store: going down to a folder without following links, listing, making and
+ * removing. Uses only calls relative to an open folder, so that nothing is found outside the store
+ * even if somebody swaps folders for links meanwhile. Next: file_tree.c. */
+#include "store/file.h"
+#include "base/mem.h"
+#include "store/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    DEPTH_MAX = 16, /* folders in folders that remove and sync go down; ours have one or two */
+    ENTRY_BYTES = 8192,
+    READ_FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW
+};
+
+/* ---- going down ---- */
+
+/* One step: the component at *part, which is moved behind it. -1 and errno. */
+static int step(const rsi_fs *fs, int dir, const char **part, bool follow)
+{
+    char        name[NAME_MAX + 1];
+    const char *slash = strchr(*part, '/');
+    size_t      len = (size_t)(slash - *part);
+
+    if (len > NAME_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(name, *part, len);
+    name[len] = 0;
+    *part = slash + 1;
+    return rsi_fs_openat(fs, dir, name,
+                         O_PATH | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW), 0);
+}
+
+rsd_err rsi_fs_enter(const rsi_fs *fs, const char *name, bool follow, int *dir, const char **last,
+                     rsd_error *err)
+{
+    const char *part = name;
+    int         at = fs->top;
+
+    while (strchr(part, '/')) {
+        int next = step(fs, at, &part, follow);
+
+        if (at != fs->top)
+            rsi_fs_close(fs, at);
+        if (next < 0)
+            return rsi_fs_fail(fs, err, errno, "go to the folder of", name);
+        at = next;
+    }
+    *dir = at;
+    *last = part;
+    return RSD_OK;
+}
+
+void rsi_fs_leave(const rsi_fs *fs, int dir)
+{
+    if (dir != fs->top)
+        rsi_fs_close(fs, dir);
+}
+
+/* ---- listing ---- */
+
+int rsi_fs_entries(const rsi_fs *fs, int dir,
+                   int (*visit)(void *arg, int dir, const char *name, unsigned char type),
+                   void *arg)
+{
+    _Alignas(struct dirent64) char buf[ENTRY_BYTES];
+    ssize_t                        n;
+
+    if (fs->sys->lseek(dir, 0, SEEK_SET) < 0)
+        return -1;
+    while ((n = rsi_fs_getdents(fs, dir, buf, sizeof(buf))) > 0) {
+        for (ssize_t at = 0; at < n;) {
+            const struct dirent64 *e = (const struct dirent64 *)(buf + at);
+            int                    rc;
+
+            at += e->d_reclen;
+            if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+                continue;
+            rc = visit(arg, dir, e->d_name, e->d_type);
+            if (rc)
+                return rc;
+        }
+    }
+    return n < 0 ? -1 : 0;
+}
+
+static rsd_entry entry_of(const char *name, const struct statx *st)
+{
+    rsd_entry entry = { .name = name, .kind = RSD_ENTRY_OTHER };
+
+    if (S_ISDIR(st->stx_mode))
+        entry.kind = RSD_ENTRY_FOLDER;
+    if (S_ISREG(st->stx_mode)) {
+        entry.kind = RSD_ENTRY_FILE;
+        entry.size = st->stx_size;
+    }
+    return entry;
+}
+
+typedef struct listing {
+    const rsi_fs *fs;
+    rsi_visit     visit;
+    void         *arg;
+    rsd_err       rc;
+    rsd_error    *err;
+} listing;
+
+static int list_entry(void *arg, int dir, const char *name, unsigned char type)
+{
+    listing     *l = arg;
+    rsd_entry    entry;
+    struct statx st;
+
+    (void)type; /* the size is wanted anyway */
+    if (rsi_fs_statx(l->fs, dir, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_SIZE, &st) < 0) {
+        if (errno == ENOENT)
+            return 0; /* it went while we looked */
+        l->rc = rsi_fs_fail(l->fs, l->err, errno, "look at", name);
+        return 1;
+    }
+    entry = entry_of(name, &st);
+    l->rc = l->visit(l->arg, &entry, l->err);
+    return l->rc != RSD_OK;
+}
+
+rsd_err rsi_fs_list(void *self, const char *name, rsi_visit visit, void *arg, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    listing       l = { .fs = fs, .visit = visit, .arg = arg, .err = err };
+    const char   *last;
+    int           dir, fd;
+    rsd_err       rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
+
+    if (rc)
+        return rc;
+    fd = rsi_fs_openat(fs, dir, last[0] ? last : ".", READ_FOLDER, 0);
+    if (fd < 0)
+        rc = rsi_fs_fail(fs, err, errno, "list", name);
+    else if (rsi_fs_entries(fs, fd, list_entry, &l) < 0)
+        rc = rsi_fs_fail(fs, err, errno, "list", name);
+    else
+        rc = l.rc;
+    rsi_fs_close(fs, fd);
+    rsi_fs_leave(fs, dir);
+    return rc;
+}
+
+rsd_err rsi_fs_stat(void *self, const char *name, rsd_entry *out, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    struct statx  st;
+    const char   *last;
+    int           dir;
+    rsd_err       rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
+
+    if (rc)
+        return rc;
+    if (rsi_fs_statx(fs, dir, last, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE,
+                     &st) < 0)
+        rc = rsi_fs_fail(fs, err, errno, "find", name);
+    else
+        *out = entry_of(name, &st);
+    rsi_fs_leave(fs, dir);
+    return rc;
+}
+
+/* ---- trees of folders ---- */
+
+/* The way down to the folder at work. */
+typedef struct way {
+    const rsi_fs *fs;
+    int           n;
+    int           fd[DEPTH_MAX + 1];                 /* fd[0]: where the tree is, the caller's */
+    char          name[DEPTH_MAX + 1][NAME_MAX + 1]; /* name[i]: of fd[i] in fd[i - 1] */
+    char          next[NAME_MAX + 1];                /* the folder to go down to; "": none left */
+} way;
+
+static int way_down(way *w, const char *name)
+{
+    int fd;
+
+    if (w->n == DEPTH_MAX) {
+        errno = ELOOP;
+        return -1;
+    }
+    fd = rsi_fs_openat(w->fs, w->fd[w->n], name, READ_FOLDER, 0);
+    if (fd < 0)
+        return -1;
+    w->n++;
+    w->fd[w->n] = fd;
+    snprintf(w->name[w->n], sizeof(w->name[0]), "%s", name);
+    return 0;
+}
+
+static void way_up(way *w)
+{
+    rsi_fs_close(w->fs, w->fd[w->n]);
+    w->n--;
+}
+
+/* 1: a folder, 0: something else; -1 and errno. */
+static int is_folder(const rsi_fs *fs, int dir, const char *name, unsigned char type)
+{
+    struct statx st;
+
+    if (type != DT_UNKNOWN)
+        return type == DT_DIR;
+    if (rsi_fs_statx(fs, dir, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) < 0)
+        return -1;
+    return S_ISDIR(st.stx_mode);
+}
+
+static int remove_entry(void *arg, int dir, const char *name, unsigned char type)
+{
+    way *w = arg;
+    int  folder = is_folder(w->fs, dir, name, type);
+
+    if (folder > 0)
+        snprintf(w->next, sizeof(w->next), "%s", name);
+    if (folder == 0)
+        folder = rsi_fs_unlinkat(w->fs, dir, name, 0);
+    return folder < 0 && errno == ENOENT ? 0 : folder;
+}
+
+/* Files of the folder at work, then down into its first folder; when there is none left the folder
+ * itself. Each removal is tolerant of another remover at work. */
+static int remove_folder(way *w, const char *name)
+{
+    if (way_down(w, name) < 0)
+        return errno == ENOENT ? 0 : -1;
+    while (w->n > 0) {
+        w->next[0] = 0;
+        if (rsi_fs_entries(w->fs, w->fd[w->n], remove_entry, w) < 0)
+            return -1;
+        if (w->next[0]) {
+            if (way_down(w, w->next) < 0 && errno != ENOENT)
+                return -1;
+            continue;
+        }
+        way_up(w);
+        if (rsi_fs_unlinkat(w->fs, w->fd[w->n], w->name[w->n + 1], AT_REMOVEDIR) < 0 &&
+            errno != ENOENT)
+            return -1;
+    }
+    return 0;
+}
+
+static way *way_begin(const rsi_fs *fs, int dir)
+{
+    way *w = rsi_calloc(1, sizeof(*w));
+
+    if (!w) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    w->fs = fs;
+    w->fd[0] = dir;
+    return w;
+}
+
+static void way_end(way *w)
+{
+    int kept = errno;
+
+    while (w->n > 0)
+        way_up(w);
+    rsi_free(w);
+    errno = kept;
+}
+
+int rsi_fs_remove_tree(const rsi_fs *fs, int dir, const char *name)
+{
+    way *w;
+    int  rc = is_folder(fs, dir, name, DT_UNKNOWN);
+
+    if (rc == 0)
+        rc = rsi_fs_unlinkat(fs, dir, name, 0);
+    if (rc <= 0)
+        return rc < 0 && errno != ENOENT ? -1 : 0;
+    w = way_begin(fs, dir);
+    if (!w)
+        return -1;
+    rc = remove_folder(w, name);
+    way_end(w);
+    return rc;
+}
+
+/* Looks for the next folder of the level at work. */
+typedef struct sync_walk {
+    way *w;
+    int  skip, seen; /* folders of the level at work that are done, that were seen in this pass */
+} sync_walk;
+
+static int find_folder(void *arg, int dir, const char *name, unsigned char type)
+{
+    sync_walk *s = arg;
+    int        folder = is_folder(s->w->fs, dir, name, type);
+
+    if (folder <= 0)
+        return folder;
+    if (s->seen++ < s->skip)
+        return 0;
+    snprintf(s->w->next, sizeof(s->w->next), "%s", name);
+    return 1;
+}
+
+static int sync_folder(way *w, const char *name)
+{
+    int done[DEPTH_MAX + 1] = { 0 }; /* sub-folders that are synced, at each level */
+
+    if (way_down(w, name) < 0)
+        return -1;
+    while (w->n > 0) {
+        sync_walk s = { .w = w, .skip = done[w->n] };
+
+        w->next[0] = 0;
+        if (rsi_fs_entries(w->fs, w->fd[w->n], find_folder, &s) < 0)
+            return -1;
+        if (w->next[0]) {
+            done[w->n]++;
+            if (way_down(w, w->next) < 0)
+                return -1;
+            done[w->n] = 0;
+            continue;
+        }
+        if (rsi_fs_fsync(w->fs, w->fd[w->n]) < 0)
+            return -1;
+        way_up(w);
+    }
+    return 0;
+}
+
+int rsi_fs_sync_folders(const rsi_fs *fs, int dir, const char *name)
+{
+    way *w = way_begin(fs, dir);
+    int  rc;
+
+    if (!w)
+        return -1;
+    rc = sync_folder(w, name);
+    way_end(w);
+    return rc;
+}
+
+/* ---- making and removing ---- */
+
+/* Opens a folder to sync it, once: what was made or renamed in it stays. -1 and errno. */
+static int sync_at(const rsi_fs *fs, int dir, const char *name)
+{
+    int fd = rsi_fs_openat(fs, dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    int rc = fd < 0 ? -1 : rsi_fs_fsync(fs, fd);
+
+    rsi_fs_close(fs, fd);
+    return rc;
+}
+
+/* A folder in `dir`, durable; fine if it is there already. -1 and errno. */
+static int make_one(const rsi_fs *fs, int dir, const char *name)
+{
+    int folder;
+
+    if (rsi_fs_mkdirat(fs, dir, name) == 0)
+        return sync_at(fs, dir, ".");
+    if (errno != EEXIST)
+        return -1;
+    folder = is_folder(fs, dir, name, DT_UNKNOWN);
+    if (folder == 0)
+        errno = EEXIST;
+    return folder > 0 ? 0 : -1;
+}
+
+rsd_err rsi_fs_make_folder(void *self, const char *name, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    char          part[NAME_MAX + 1];
+    const char   *at = name;
+    int           dir = fs->top;
+    rsd_err       rc = RSD_OK;
+
+    for (;;) {
+        const char *end = strchrnul(at, '/');
+        size_t      len = (size_t)(end - at);
+        int         next = -1;
+
+        if (len > NAME_MAX) {
+            rc = rsi_fs_fail(fs, err, ENAMETOOLONG, "make the folder", name);
+            break;
+        }
+        memcpy(part, at, len);
+        part[len] = 0;
+        if (make_one(fs, dir, part) == 0)
+            next = *end ? step(fs, dir, &at, false) : dir;
+        if (next < 0)
+            rc = rsi_fs_fail(fs, err, errno, "make the folder", name);
+        if (next < 0 || !*end)
+            break;
+        rsi_fs_leave(fs, dir);
+        dir = next;
+    }
+    rsi_fs_leave(fs, dir);
+    return rc;
+}
+
+rsd_err rsi_file_store_make_top(const char *path, rsd_error *err)
+{
+    rsi_fs  fs = { .sys = &rsi_sys_real, .top = AT_FDCWD };
+    char   *part = rsi_calloc(strlen(path) + 1, 1);
+    rsd_err rc = RSD_OK;
+
+    if (!part)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the path \"%s\"", path);
+    for (size_t start = 0, end = 0; !rc && path[end]; start = end) {
+        start += strspn(path + start, "/");
+        end = start + strcspn(path + start, "/");
+        memcpy(part, path, end);
+        if (rsi_fs_mkdirat(&fs, AT_FDCWD, part) == 0) {
+            part[start] = 0;
+            if (sync_at(&fs, AT_FDCWD, start ? part : ".") < 0)
+                rc = rsi_fail_errno(err, RSD_E_IO, errno, "could not sync the folder of \"%.*s\"",
+                                    (int)end, path);
+        } else if (errno != EEXIST) { /* a file in the way shows when the store is opened */
+            rc = rsi_fail_errno(err, rsi_errno_code(errno), errno,
+                                "could not make the folder \"%s\"", part);
+        }
+    }
+    rsi_free(part);
+    return rc;
+}
+
+/* Its name goes first and for good: a power cut in the middle must not leave half a checkpoint
+ * under it (C1). What then is left is what begin takes for a dead writer's. */
+static int hide(const rsi_fs *fs, int dir, const char *last, char *temp)
+{
+    uint64_t random;
+
+    if (rsi_fs_random(fs, &random) < 0)
+        return -1;
+    rsi_temp_name(last, random, temp);
+    return rsi_fs_rename(fs, dir, last, temp, 0) < 0 ? -1 : sync_at(fs, dir, ".");
+}
+
+rsd_err rsi_fs_remove(void *self, const char *name, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    char          temp[NAME_MAX + RSI_TEMP_EXTRA + 1];
+    struct statx  st;
+    const char   *last;
+    int           dir, failed;
+    rsd_err       rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
+
+    if (rc)
+        return rc;
+    failed = rsi_fs_statx(fs, dir, last, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st);
+    if (failed == 0 && S_ISDIR(st.stx_mode)) {
+        failed = hide(fs, dir, last, temp);
+        if (failed == 0)
+            failed = rsi_fs_remove_tree(fs, dir, temp);
+    } else if (failed == 0) {
+        failed = rsi_fs_unlinkat(fs, dir, last, 0);
+    }
+    if (failed < 0)
+        rc = rsi_fs_fail(fs, err, errno, "remove", name);
+    rsi_fs_leave(fs, dir);
+    return rc;
+}

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trees of local files: written beside their name and published by one rename (C1 to C5).
+ *
+ * The temporary folder (or file) itself is locked with flock, shared by all who write to it, as
+ * long as their handles are open: the system lets go of it when they die, whatever the reason. The
+ * next begin of the name takes what it can lock alone for a dead writer's. Nothing is added to the
+ * tree for that, so nothing has to be taken out of it when it is published. */
+#include "store/file.h"
+#include "base/mem.h"
+#include "store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+enum {
+    TRIES = 16, /* each one lost means that another process was at work at that very moment */
+    OPEN_ANY = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY
+};
+
+typedef struct tree {
+    int   parent; /* the folder that the name is in, to be synced; attached: -1 */
+    int   lock;   /* the temporary folder or file, opened and locked */
+    bool  attached, one_file, overwrite;
+    bool  failed; /* a commit did: no second try (C3) */
+    bool  keep;   /* abort must not remove what has the temporary name */
+    char *name;   /* as begin was given it */
+    char *last;   /* its last part */
+    char *temp;   /* the temporary name, from the top */
+    char *temp_last;
+} tree;
+
+static void free_tree(const rsi_fs *fs, tree *t)
+{
+    if (!t)
+        return;
+    rsi_fs_close(fs, t->lock);
+    rsi_fs_close(fs, t->parent);
+    rsi_free(t->name);
+    rsi_free(t->temp);
+    rsi_free(t);
+}
+
+/* ---- locks ---- */
+
+/* On these a lock on a folder may hold on this machine only: others' trees can't be told from
+ * dead ones, so nothing is removed. */
+static bool locks_reach_everyone(const rsi_fs *fs, int fd)
+{
+    static const unsigned long remote[] = {
+        0x6969,     /* NFS */
+        0xff534d42, /* CIFS */
+        0xfe534d42, /* SMB2 */
+        0x65735546, /* FUSE */
+        0x0bd00bd0, /* Lustre */
+        0x47504653, /* GPFS */
+        0x19830326, /* BeeGFS */
+        0x01021997, /* 9p */
+        0x5346414f, /* AFS */
+    };
+    struct statfs st;
+    unsigned long type;
+
+    if (fs->sys->fstatfs(fd, &st) < 0)
+        return false;
+    type = (unsigned long)st.f_type & 0xffffffff;
+    for (size_t i = 0; i < sizeof(remote) / sizeof(remote[0]); i++)
+        if (type == remote[i])
+            return false;
+    return true;
+}
+
+/* Locks what a writer works on. 1: locked, or this file system has no locks (then nobody removes
+ * anything either); 0: someone is about to remove it; -1 and errno. */
+static int lock_shared(const rsi_fs *fs, int fd)
+{
+    struct statx st;
+
+    if (rsi_fs_flock(fs, fd, LOCK_SH | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK)
+            return 0;
+        if (errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK && errno != EINVAL &&
+            errno != EBADF)
+            return -1;
+    }
+    if (rsi_fs_statx(fs, fd, "", AT_EMPTY_PATH, STATX_NLINK, &st) < 0)
+        return -1;
+    return st.stx_nlink > 0; /* 0: it was removed before we had the lock */
+}
+
+/* ---- what dead writers left ---- */
+
+typedef struct sweep {
+    const rsi_fs *fs;
+    const char   *last;
+} sweep;
+
+/* Best effort: what can't be removed must not stop the one who wants to save. */
+static int sweep_entry(void *arg, int dir, const char *name, unsigned char type)
+{
+    sweep *s = arg;
+    int    fd;
+
+    (void)type;
+    if (!rsi_temp_match(name, s->last))
+        return 0;
+    fd = rsi_fs_openat(s->fs, dir, name, OPEN_ANY, 0);
+    if (fd < 0)
+        return 0;
+    if (rsi_fs_flock(s->fs, fd, LOCK_EX | LOCK_NB) == 0)
+        rsi_fs_remove_tree(s->fs, dir, name);
+    rsi_fs_close(s->fs, fd);
+    return 0;
+}
+
+/* ---- begin ---- */
+
+/* True if there is something of that name. */
+static bool is_there(const rsi_fs *fs, int dir, const char *name)
+{
+    struct statx st;
+
+    return rsi_fs_statx(fs, dir, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) == 0;
+}
+
+static bool is_regular(const rsi_fs *fs, int dir, const char *name)
+{
+    struct statx st;
+
+    return rsi_fs_statx(fs, dir, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) == 0 &&
+           S_ISREG(st.stx_mode);
+}
+
+/* This errno means that the file system has no such kind of rename. */
+static bool cannot(int sys_errno)
+{
+    return sys_errno == EINVAL || sys_errno == ENOSYS || sys_errno == EOPNOTSUPP;
+}
+
+/* A new temporary name, not used by anyone. */
+static int new_temp(const rsi_fs *fs, tree *t)
+{
+    uint64_t random;
+
+    if (rsi_fs_random(fs, &random) < 0)
+        return -1;
+    rsi_temp_name(t->last, random, t->temp_last);
+    return 0;
+}
+
+/* Asked before the work and not after it: tries an exchange on two folders of its own. 1: it can,
+ * 0: it can't; -1 and errno. */
+static int can_exchange(const rsi_fs *fs, tree *t)
+{
+    char other[NAME_MAX + RSI_TEMP_EXTRA + 1];
+    int  rc, sys_errno;
+
+    if (new_temp(fs, t) < 0)
+        return -1;
+    snprintf(other, sizeof(other), "%s", t->temp_last);
+    if (rsi_fs_mkdirat(fs, t->parent, other) < 0)
+        return -1;
+    rc = new_temp(fs, t);
+    if (rc == 0)
+        rc = rsi_fs_mkdirat(fs, t->parent, t->temp_last);
+    if (rc == 0)
+        rc = rsi_fs_rename(fs, t->parent, t->temp_last, other, RENAME_EXCHANGE);
+    sys_errno = errno;
+    rsi_fs_unlinkat(fs, t->parent, other, AT_REMOVEDIR);
+    rsi_fs_unlinkat(fs, t->parent, t->temp_last, AT_REMOVEDIR);
+    errno = sys_errno;
+    if (rc < 0 && cannot(sys_errno))
+        return 0;
+    return rc < 0 && sys_errno != ENOENT ? -1 : 1; /* ENOENT: swept away by someone meanwhile */
+}
+
+/* Makes, opens and locks the temporary folder or file. */
+static rsd_err make_temp(const rsi_fs *fs, tree *t, rsd_error *err)
+{
+    for (int i = 0; i < TRIES; i++) {
+        int made, locked;
+
+        if (new_temp(fs, t) < 0)
+            return rsi_fs_fail(fs, err, errno, "find a random name for", t->name);
+        if (t->one_file)
+            made = t->lock = rsi_fs_openat(fs, t->parent, t->temp_last,
+                                           O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        else
+            made = rsi_fs_mkdirat(fs, t->parent, t->temp_last);
+        if (made < 0 && errno == EEXIST)
+            continue;
+        if (made < 0)
+            return rsi_fs_fail(fs, err, errno, "create", t->temp);
+        if (!t->one_file)
+            t->lock = rsi_fs_openat(fs, t->parent, t->temp_last, OPEN_ANY | O_DIRECTORY, 0);
+        locked = t->lock < 0 ? -1 : lock_shared(fs, t->lock);
+        if (locked > 0)
+            return RSD_OK;
+        if (locked < 0 && errno != ENOENT) {
+            rsd_err rc = rsi_fs_fail(fs, err, errno, "lock", t->temp);
+
+            rsi_fs_remove_tree(fs, t->parent, t->temp_last);
+            return rc;
+        }
+        rsi_fs_close(fs, t->lock);
+        t->lock = -1;
+    }
+    return rsi_fail(err, RSD_E_IO, "could not begin \"%s\": others remove its temporary names",
+                    t->name);
+}
+
+static rsd_err refuse_replace(const rsi_fs *fs, const tree *t, rsd_error *err)
+{
+    return rsi_fail(
+        err, RSD_E_UNSUPPORTED,
+        "\"%s\" in \"%s\" exists and this file system can't exchange two names, so that "
+        "there would be none for a moment: remove it first or use another name",
+        t->name, fs->path);
+}
+
+static rsd_err check_target(const rsi_fs *fs, tree *t, rsd_error *err)
+{
+    int can;
+
+    if (!is_there(fs, t->parent, t->last))
+        return RSD_OK;
+    if (!t->overwrite)
+        return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" exists already", t->name, fs->path);
+    if (t->one_file && is_regular(fs, t->parent, t->last))
+        return RSD_OK; /* any rename replaces a file by a file */
+    can = can_exchange(fs, t);
+    if (can < 0)
+        return rsi_fs_fail(fs, err, errno, "try to replace", t->name);
+    return can ? RSD_OK : refuse_replace(fs, t, err);
+}
+
+static rsd_err new_tree(const char *name, uint32_t flags, tree **out, rsd_error *err)
+{
+    tree  *t = rsi_calloc(1, sizeof(*t));
+    size_t len = strlen(name);
+
+    if (!t)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to write \"%s\"", name);
+    t->parent = -1;
+    t->lock = -1;
+    t->one_file = flags & RSD_TREE_FILE;
+    t->overwrite = flags & RSD_TREE_OVERWRITE;
+    t->name = rsi_strdup(name);
+    t->temp = rsi_calloc(len + RSI_TEMP_EXTRA + 1, 1);
+    if (!t->name || !t->temp) {
+        rsi_free(t->name);
+        rsi_free(t->temp);
+        rsi_free(t);
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to write \"%s\"", name);
+    }
+    t->last = t->name + (rsi_last_part(name) - name);
+    memcpy(t->temp, name, (size_t)(t->last - t->name));
+    t->temp_last = t->temp + (t->last - t->name);
+    *out = t;
+    return RSD_OK;
+}
+
+rsd_err rsi_fs_begin(void *self, const char *name, uint32_t flags, void **out, const char **temp,
+                     rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    tree         *t = NULL;
+    sweep         s = { .fs = fs };
+    const char   *last;
+    int           dir;
+    rsd_err       rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
+
+    if (rc)
+        return rc;
+    if (strlen(last) + RSI_TEMP_EXTRA > NAME_MAX) {
+        rc = rsi_fail(err, RSD_E_INVALID, "the name \"%s\" is too long: %d bytes are left for it",
+                      name, NAME_MAX - RSI_TEMP_EXTRA);
+        goto out;
+    }
+    rc = new_tree(name, flags, &t, err);
+    if (rc)
+        goto out;
+    t->parent = rsi_fs_openat(fs, dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (t->parent < 0) {
+        rc = rsi_fs_fail(fs, err, errno, "open the folder of", name);
+        goto out;
+    }
+    s.last = t->last;
+    if (locks_reach_everyone(fs, t->parent))
+        rsi_fs_entries(fs, t->parent, sweep_entry, &s);
+    rc = check_target(fs, t, err);
+    if (!rc)
+        rc = make_temp(fs, t, err);
+    if (rc)
+        goto out;
+    *out = t;
+    *temp = t->temp;
+out:
+    if (rc)
+        free_tree(fs, t);
+    rsi_fs_leave(fs, dir);
+    return rc;
+}
+
+rsd_err rsi_fs_attach(void *self, const char *temp, void **out, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    tree         *t = NULL;
+    const char   *last;
+    int           dir, locked;
+    rsd_err       rc = rsi_fs_enter(fs, temp, false, &dir, &last, err);
+
+    if (rc)
+        return rc;
+    rc = new_tree(temp, 0, &t, err);
+    if (rc)
+        goto out;
+    t->attached = true;
+    t->lock = rsi_fs_openat(fs, dir, last, OPEN_ANY, 0);
+    locked = t->lock < 0 ? -1 : lock_shared(fs, t->lock);
+    if (locked < 0)
+        rc = rsi_fs_fail(fs, err, errno, "attach to", temp);
+    else if (locked == 0)
+        rc = rsi_fail(err, RSD_E_NOTFOUND, "\"%s\" in \"%s\" is being removed", temp, fs->path);
+    if (!rc)
+        *out = t;
+out:
+    if (rc)
+        free_tree(fs, t);
+    rsi_fs_leave(fs, dir);
+    return rc;
+}
+
+/* ---- commit ---- */
+
+/* Gives the tree its name if nobody has it, where there is no RENAME_NOREPLACE. A plain rename of a
+ * folder replaces nothing but an empty folder; a file is linked to its name instead. */
+static int publish_plain(const rsi_fs *fs, const tree *t)
+{
+    if (is_there(fs, t->parent, t->last)) {
+        errno = EEXIST;
+        return -1;
+    }
+    if (!t->one_file)
+        return rsi_fs_rename(fs, t->parent, t->temp_last, t->last, 0);
+    if (rsi_fs_linkat(fs, t->parent, t->temp_last, t->last) < 0)
+        return -1;
+    rsi_fs_unlinkat(fs, t->parent, t->temp_last, 0); /* else the next begin removes it */
+    return 0;
+}
+
+/* What a publishing came to. */
+typedef struct outcome {
+    bool swapped;  /* what had the name before now has the temporary one */
+    bool replaced; /* what had the name before is gone */
+} outcome;
+
+/* Takes the place of what has the name. -1 and errno; ENOENT: it went meanwhile. */
+static int replace(const rsi_fs *fs, const tree *t, outcome *o)
+{
+    int rc = rsi_fs_rename(fs, t->parent, t->temp_last, t->last, RENAME_EXCHANGE);
+
+    o->swapped = rc == 0;
+    if (rc == 0 || !cannot(errno) || !t->one_file || !is_regular(fs, t->parent, t->last))
+        return rc;
+    rc = rsi_fs_rename(fs, t->parent, t->temp_last, t->last, 0);
+    o->replaced = rc == 0;
+    return rc;
+}
+
+/* Gives the tree its name. -1 and errno. */
+static int publish(const rsi_fs *fs, const tree *t, outcome *o)
+{
+    for (int i = 0; i < TRIES; i++) {
+        if (t->overwrite && is_there(fs, t->parent, t->last)) {
+            if (replace(fs, t, o) == 0)
+                return 0;
+            if (errno != ENOENT)
+                return -1;
+        }
+        if (rsi_fs_rename(fs, t->parent, t->temp_last, t->last, RENAME_NOREPLACE) == 0)
+            return 0;
+        if (cannot(errno) && publish_plain(fs, t) == 0)
+            return 0;
+        if (!(t->overwrite && errno == EEXIST)) /* it came meanwhile */
+            return -1;
+    }
+    return -1;
+}
+
+static rsd_err publish_failed(const rsi_fs *fs, const tree *t, int sys_errno, rsd_error *err)
+{
+    if (sys_errno == EEXIST || sys_errno == ENOTEMPTY || sys_errno == ENOTDIR)
+        return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" exists already", t->name, fs->path);
+    if (cannot(sys_errno) && t->overwrite && is_there(fs, t->parent, t->last))
+        return refuse_replace(fs, t, err);
+    return rsi_fail_errno(err, cannot(sys_errno) ? RSD_E_UNSUPPORTED : RSD_E_IO, sys_errno,
+                          "could not give \"%s\" its name \"%s\" in \"%s\"", t->temp, t->name,
+                          fs->path);
+}
+
+/* The parent could not be synced: back to how it was, so that a failed commit doesn't show. */
+static rsd_err unpublish(const rsi_fs *fs, tree *t, const outcome *o, int sys_errno, rsd_error *err)
+{
+    unsigned how = o->swapped ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+
+    if (!o->replaced && rsi_fs_rename(fs, t->parent, t->last, t->temp_last, how) == 0)
+        return rsi_fail_errno(err, RSD_E_IO, sys_errno,
+                              "could not sync the folder that \"%s\" is in", t->name);
+    t->keep = true; /* the only copy that may survive a power cut */
+    return rsi_fail_errno(err, RSD_E_IO, sys_errno,
+                          "\"%s\" has its name, but could not sync the folder it is in", t->name);
+}
+
+static rsd_err publish_durably(const rsi_fs *fs, tree *t, rsd_error *err)
+{
+    outcome o = { 0 };
+    rsd_err rc = RSD_OK;
+    int     old = -1;
+
+    if (!t->one_file && rsi_fs_sync_folders(fs, t->parent, t->temp_last) < 0)
+        return rsi_fail_errno(err, rsi_errno_code(errno), errno,
+                              "could not sync the folder \"%s\" in \"%s\"", t->temp, fs->path);
+    /* Once exchanged, what is replaced has a temporary name: without a lock a begin of someone else
+     * would remove it before the exchange is durable. */
+    if (t->overwrite)
+        old = rsi_fs_openat(fs, t->parent, t->last, OPEN_ANY, 0);
+    if (old >= 0)
+        rsi_fs_flock(fs, old, LOCK_SH | LOCK_NB);
+    if (publish(fs, t, &o) < 0)
+        rc = publish_failed(fs, t, errno, err);
+    else if (rsi_fs_fsync(fs, t->parent) < 0)
+        rc = unpublish(fs, t, &o, errno, err);
+    else if (o.swapped)
+        rsi_fs_remove_tree(fs, t->parent, t->temp_last); /* else the next begin removes it */
+    rsi_fs_close(fs, old);
+    return rc;
+}
+
+rsd_err rsi_fs_commit(void *self, void *handle, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    tree         *t = handle;
+    rsd_err       rc;
+
+    if (t->attached)
+        return rsi_fail(err, RSD_E_BUG, "\"%s\" is published by the one who began it", t->name);
+    if (t->failed)
+        return rsi_fail(err, RSD_E_IO, "publishing \"%s\" failed before", t->name);
+    rc = publish_durably(fs, t, err);
+    if (rc)
+        t->failed = true;
+    else
+        free_tree(fs, t);
+    return rc;
+}
+
+rsd_err rsi_fs_abort(void *self, void *handle, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    tree         *t = handle;
+    rsd_err       rc = RSD_OK;
+
+    if (!t->attached && !t->keep && rsi_fs_remove_tree(fs, t->parent, t->temp_last) < 0)
+        rc = rsi_fs_fail(fs, err, errno, "remove", t->temp);
+    free_tree(fs, t);
+    return rc;
+}

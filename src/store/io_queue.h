@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Queues for stores that have only `transfer`: a few threads of the store, and whoever waits in
+ * reap works too, so that small requests from the cache never wait for another thread to wake. */
+#ifndef RSI_IO_QUEUE_H
+#define RSI_IO_QUEUE_H
+
+#include "base/error.h"
+#include "store/store_api.h"
+
+typedef struct rsi_io_threads rsi_io_threads; /* one for each store */
+typedef struct rsi_io_queue   rsi_io_queue;
+
+/* `threads` counts the caller of reap: 1 makes none. If the system gives fewer, there are fewer. */
+rsd_err rsi_io_threads_create(int threads, void (*transfer)(void *self, rsd_io *io), void *self,
+                              rsi_io_threads **out, rsd_error *err);
+void    rsi_io_threads_free(rsi_io_threads *threads); /* NULL is fine; no queue is left */
+
+rsd_err rsi_io_queue_open(rsi_io_threads *threads, rsi_io_queue **out, rsd_error *err);
+void    rsi_io_queue_close(rsi_io_queue *queue);
+void    rsi_io_queue_submit(rsi_io_queue *queue, rsd_io *io, size_t n);
+size_t  rsi_io_queue_reap(rsi_io_queue *queue, size_t min, size_t cap, rsd_io **out);
+
+/* A list of requests, linked through own[0]. Needs no memory, so adding can't fail. */
+typedef struct rsi_io_list {
+    rsd_io *head, *tail;
+    size_t  n;
+} rsi_io_list;
+
+static inline void rsi_io_list_add(rsi_io_list *list, rsd_io *io)
+{
+    io->own[0] = NULL;
+    if (list->tail)
+        list->tail->own[0] = io;
+    else
+        list->head = io;
+    list->tail = io;
+    list->n++;
+}
+
+/* NULL when it is empty. */
+static inline rsd_io *rsi_io_list_take(rsi_io_list *list)
+{
+    rsd_io *io = list->head;
+
+    if (!io)
+        return NULL;
+    list->head = (rsd_io *)io->own[0];
+    if (!list->head)
+        list->tail = NULL;
+    list->n--;
+    return io;
+}
+
+#endif

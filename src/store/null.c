@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store that counts what it is given and keeps nothing: what is left of a save's time when
+ * writing costs nothing. There is nothing to be read, and no name is ever there. */
+#include "base/mem.h"
+#include "store/store.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+typedef struct null_store {
+    _Atomic uint64_t files, writes, bytes, syncs, trees;
+} null_store;
+
+static rsd_err none(const char *name, rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_NOTFOUND, "a null store keeps nothing, not \"%s\" either", name);
+}
+
+static rsd_err null_open(void *self, const char *name, uint32_t flags, uint64_t bytes,
+                         rsd_opened *out, rsd_error *err)
+{
+    null_store *null = self;
+
+    (void)bytes;
+    if (flags & RSD_OPEN_READ)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "a null store has nothing to read in \"%s\"", name);
+    if (flags & RSD_OPEN_CREATE)
+        atomic_fetch_add(&null->files, 1);
+    *out = (rsd_opened){ .file = null, .align = 1 };
+    return RSD_OK;
+}
+
+static void null_transfer(void *self, rsd_io *io)
+{
+    null_store *null = self;
+
+    io->rc = RSD_OK;
+    io->sys_errno = 0;
+    io->done = 0;
+    if (io->op != RSD_IO_WRITE) {
+        io->rc = RSD_E_UNSUPPORTED;
+        return;
+    }
+    if (io->off > INT64_MAX || io->len > INT64_MAX - io->off) {
+        io->rc = RSD_E_INVALID;
+        return;
+    }
+    atomic_fetch_add_explicit(&null->writes, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&null->bytes, io->len, memory_order_relaxed);
+    io->done = io->len;
+}
+
+static rsd_err null_sync(void *self, void *file, rsd_error *err)
+{
+    null_store *null = self;
+
+    (void)file;
+    (void)err;
+    atomic_fetch_add(&null->syncs, 1);
+    return RSD_OK;
+}
+
+static rsd_err null_close(void *self, void *file, rsd_error *err)
+{
+    (void)self;
+    (void)file;
+    (void)err;
+    return RSD_OK;
+}
+
+static rsd_err null_list(void *self, const char *name, rsi_visit visit, void *arg, rsd_error *err)
+{
+    (void)self;
+    (void)visit;
+    (void)arg;
+    return name[0] ? none(name, err) : RSD_OK;
+}
+
+static rsd_err null_stat(void *self, const char *name, rsd_entry *out, rsd_error *err)
+{
+    (void)self;
+    if (name[0])
+        return none(name, err);
+    *out = (rsd_entry){ .name = name, .kind = RSD_ENTRY_FOLDER };
+    return RSD_OK;
+}
+
+static rsd_err null_make_folder(void *self, const char *name, rsd_error *err)
+{
+    (void)self;
+    (void)name;
+    (void)err;
+    return RSD_OK;
+}
+
+static rsd_err null_remove(void *self, const char *name, rsd_error *err)
+{
+    (void)self;
+    return none(name, err);
+}
+
+/* The tree is its temporary name. */
+static rsd_err null_begin(void *self, const char *name, uint32_t flags, void **tree,
+                          const char **temp, rsd_error *err)
+{
+    const char *last = rsi_last_part(name);
+    char       *text = rsi_calloc(strlen(name) + RSI_TEMP_EXTRA + 1, 1);
+
+    (void)self;
+    (void)flags;
+    if (!text)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to write \"%s\"", name);
+    memcpy(text, name, (size_t)(last - name));
+    rsi_temp_name(last, 0, text + (last - name));
+    *tree = text;
+    *temp = text;
+    return RSD_OK;
+}
+
+static rsd_err null_attach(void *self, const char *temp, void **tree, rsd_error *err)
+{
+    char *text = rsi_strdup(temp);
+
+    (void)self;
+    if (!text)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to write \"%s\"", temp);
+    *tree = text;
+    return RSD_OK;
+}
+
+static rsd_err null_commit(void *self, void *tree, rsd_error *err)
+{
+    null_store *null = self;
+
+    (void)err;
+    atomic_fetch_add(&null->trees, 1);
+    rsi_free(tree);
+    return RSD_OK;
+}
+
+static rsd_err null_abort(void *self, void *tree, rsd_error *err)
+{
+    (void)self;
+    (void)err;
+    rsi_free(tree);
+    return RSD_OK;
+}
+
+static const rsd_store_ops null_ops = {
+    .size = sizeof(rsd_store_ops),
+    .kind = "null",
+    .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE,
+    .threads = 1,
+    .destroy = rsi_free,
+    .open = null_open,
+    .transfer = null_transfer,
+    .sync = null_sync,
+    .close = null_close,
+    .list = null_list,
+    .stat = null_stat,
+    .make_folder = null_make_folder,
+    .remove = null_remove,
+    .begin = null_begin,
+    .attach = null_attach,
+    .commit = null_commit,
+    .abort = null_abort,
+};
+
+rsd_err rsi_null_store_open(rsd_store **out, rsd_error *err)
+{
+    null_store *null = rsi_calloc(1, sizeof(*null));
+    rsd_err     rc;
+
+    if (!null)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
+    rc = rsd_store_create(&null_ops, null, out, err);
+    if (rc)
+        rsi_free(null);
+    return rc;
+}
+
+rsi_null_stats rsi_null_stats_get(const rsd_store *store)
+{
+    const null_store *null = rsi_store_self(store);
+
+    return (rsi_null_stats){ .files = null->files,
+                             .writes = null->writes,
+                             .bytes = null->bytes,
+                             .syncs = null->syncs,
+                             .trees = null->trees };
+}

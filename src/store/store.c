@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks names, finds the backend's function and puts file and byte into messages. Next: file.c,
+ * which is what most stores are. */
+#include "store/store.h"
+#include "base/mem.h"
+#include "store/file.h"
+#include "store/io_queue.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+
+enum { DEFAULT_THREADS = 4 };
+
+struct rsd_store {
+    rsd_store_ops   ops;
+    void           *self;
+    pthread_mutex_t lock;    /* of `threads`, which the first queue makes */
+    rsi_io_threads *threads; /* NULL as long as there was no queue, or the backend has its own */
+};
+
+struct rsi_queue {
+    rsd_store    *store;
+    rsi_io_queue *threads; /* NULL: it is the backend's */
+    void         *handle;
+};
+
+/* A caller may pass NULL, a backend gets a place to write to. */
+static rsd_error *place(rsd_error *err, rsd_error *spare)
+{
+    return err ? err : spare;
+}
+
+/* ---- opening ---- */
+
+static const char *missing_op(const rsd_store_ops *o)
+{
+    bool queue = o->queue_open || o->queue_close || o->submit || o->reap;
+
+    if (!o->open || !o->transfer || !o->sync || !o->close)
+        return "open, transfer, sync or close";
+    if (!o->list || !o->stat || !o->make_folder || !o->remove)
+        return "list, stat, make_folder or remove";
+    if (!o->begin || !o->attach || !o->commit || !o->abort)
+        return "begin, attach, commit or abort";
+    if (!o->map != !o->unmap)
+        return "map or unmap";
+    if (queue && (!o->queue_open || !o->queue_close || !o->submit || !o->reap))
+        return "queue_open, queue_close, submit or reap";
+    return NULL;
+}
+
+rsd_err rsd_store_create(const rsd_store_ops *ops, void *self, rsd_store **out, rsd_error *err)
+{
+    rsd_store  *store;
+    const char *missing;
+
+    if (!ops || !out)
+        return rsi_fail(err, RSD_E_INVALID, "a store needs a table and a place to go to");
+    if (ops->size != sizeof(*ops))
+        return rsi_fail(err, RSD_E_INVALID, "the store's table has %zu bytes, not %zu", ops->size,
+                        sizeof(*ops));
+    missing = missing_op(ops);
+    if (missing)
+        return rsi_fail(err, RSD_E_INVALID, "the store's table has no %s", missing);
+    store = rsi_calloc(1, sizeof(*store));
+    if (!store)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
+    store->ops = *ops;
+    store->self = self;
+    if (!store->ops.kind)
+        store->ops.kind = "own";
+    if (store->ops.threads < 1)
+        store->ops.threads = DEFAULT_THREADS;
+    pthread_mutex_init(&store->lock, NULL);
+    *out = store;
+    return RSD_OK;
+}
+
+void rsd_store_free(rsd_store *store)
+{
+    if (!store)
+        return;
+    rsi_io_threads_free(store->threads);
+    if (store->ops.destroy)
+        store->ops.destroy(store->self);
+    pthread_mutex_destroy(&store->lock);
+    rsi_free(store);
+}
+
+/* The length of "scheme" in "scheme:rest"; 0 if the text is a plain path. */
+static size_t scheme_length(const char *url)
+{
+    size_t n = 0;
+
+    while ((url[n] >= 'a' && url[n] <= 'z') || (n > 0 && url[n] >= '0' && url[n] <= '9'))
+        n++;
+    return url[n] == ':' ? n : 0;
+}
+
+rsd_err rsd_store_open(const char *url, rsd_store **out, rsd_error *err)
+{
+    size_t      n;
+    const char *rest;
+
+    if (!url || !url[0] || !out)
+        return rsi_fail(err, RSD_E_INVALID, "no store was named");
+    n = scheme_length(url);
+    rest = url + n + 1;
+    if (n == 0)
+        return rsi_file_store_open(url, NULL, out, err);
+    if (n == 4 && strncmp(url, "file", n) == 0) {
+        if (strncmp(rest, "///", 3) == 0) /* file:///path */
+            rest += 2;
+        return rsi_file_store_open(rest[0] ? rest : ".", NULL, out, err);
+    }
+    if (n == 3 && strncmp(url, "mem", n) == 0 && !rest[0])
+        return rsi_memory_store_open(out, err);
+    if (n == 4 && strncmp(url, "null", n) == 0 && !rest[0])
+        return rsi_null_store_open(out, err);
+    return rsi_fail(err, RSD_E_UNSUPPORTED,
+                    "there is no store \"%s\", only paths, \"file:/path\", \"mem:\" and \"null:\"",
+                    url);
+}
+
+void *rsi_store_self(const rsd_store *store)
+{
+    return store->self;
+}
+
+uint32_t rsi_store_flags(const rsd_store *store)
+{
+    return store->ops.flags;
+}
+
+const char *rsi_store_kind(const rsd_store *store)
+{
+    return store->ops.kind;
+}
+
+/* ---- files ---- */
+
+rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64_t bytes,
+                      rsi_file **out, rsd_error *err)
+{
+    const uint32_t how = flags & (RSD_OPEN_READ | RSD_OPEN_CREATE | RSD_OPEN_WRITE);
+    rsd_opened     opened = { .align = 1 };
+    rsd_error      spare;
+    rsi_file      *file;
+    size_t         len;
+    rsd_err        rc = rsi_store_name_check(name, err);
+
+    if (rc)
+        return rc;
+    if (how != RSD_OPEN_READ && how != RSD_OPEN_CREATE && how != RSD_OPEN_WRITE)
+        return rsi_fail(err, RSD_E_BUG, "\"%s\" is opened neither to read nor to write", name);
+    if (bytes > INT64_MAX)
+        return rsi_fail(err, RSD_E_INVALID, "\"%s\" can't become %" PRIu64 " bytes long", name,
+                        bytes);
+    len = strlen(name) + 1;
+    file = rsi_calloc(1, sizeof(*file) + len);
+    if (!file)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
+    rc = store->ops.open(store->self, name, flags, bytes, &opened, place(err, &spare));
+    if (rc) {
+        rsi_free(file);
+        return rc;
+    }
+    file->store = store;
+    file->handle = opened.file;
+    file->size = opened.size;
+    file->align = opened.align;
+    memcpy(file->name, name, len);
+    *out = file;
+    return RSD_OK;
+}
+
+rsd_err rsi_file_close(rsi_file *file, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc;
+
+    if (!file)
+        return RSD_OK;
+    rc = file->store->ops.close(file->store->self, file->handle, place(err, &spare));
+    if (rc)
+        rsi_while(err, rc, "file \"%s\"", file->name);
+    rsi_free(file);
+    return rc;
+}
+
+rsd_err rsi_file_sync(rsi_file *file, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc = file->store->ops.sync(file->store->self, file->handle, place(err, &spare));
+
+    return rc ? rsi_while(err, rc, "file \"%s\"", file->name) : RSD_OK;
+}
+
+rsd_err rsi_io_check(const rsi_file *file, const rsd_io *io, rsd_error *err)
+{
+    const char *verb = io->op == RSD_IO_READ ? "read" : "write";
+    uint64_t    at = io->off + io->done;
+
+    if (io->rc && io->sys_errno)
+        return rsi_fail_errno(err, io->rc, io->sys_errno, "file \"%s\": could not %s byte %" PRIu64,
+                              file->name, verb, at);
+    if (io->rc)
+        return rsi_fail(err, io->rc, "file \"%s\": could not %s byte %" PRIu64, file->name, verb,
+                        at);
+    if (io->done < io->len)
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "file \"%s\": ends at byte %" PRIu64 ", %zu bytes are needed at byte "
+                        "%" PRIu64,
+                        file->name, at, io->len, io->off);
+    return RSD_OK;
+}
+
+rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_error *err)
+{
+    rsd_io io = { .op = RSD_IO_READ, .file = file->handle, .off = off, .buf = buf, .len = len };
+
+    file->store->ops.transfer(file->store->self, &io);
+    return rsi_io_check(file, &io, err);
+}
+
+rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len, rsd_error *err)
+{
+    rsd_io io = { .op = RSD_IO_WRITE,
+                  .file = file->handle,
+                  .off = off,
+                  .buf = (void *)(uintptr_t)buf,
+                  .len = len };
+
+    file->store->ops.transfer(file->store->self, &io);
+    return rsi_io_check(file, &io, err);
+}
+
+rsd_err rsi_file_map(rsi_file *file, uint64_t off, size_t len, const void **out, rsd_error *err)
+{
+    const rsd_store_ops *ops = &file->store->ops;
+    rsd_error            spare;
+    rsd_err              rc;
+
+    if (!ops->map)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "file \"%s\": a %s store can't map files",
+                        file->name, ops->kind);
+    if (len == 0)
+        return rsi_fail(err, RSD_E_BUG, "file \"%s\": nothing is to be mapped", file->name);
+    rc = ops->map(file->store->self, file->handle, off, len, out, place(err, &spare));
+    return rc ? rsi_while(err, rc, "file \"%s\"", file->name) : RSD_OK;
+}
+
+void rsi_file_unmap(rsi_file *file, const void *at, size_t len)
+{
+    file->store->ops.unmap(file->store->self, file->handle, at, len);
+}
+
+rsd_err rsi_store_read_all(rsd_store *store, const char *name, uint64_t off, void *buf, size_t len,
+                           rsd_error *err)
+{
+    rsi_file *file;
+    rsd_err   rc = rsi_file_open(store, name, RSD_OPEN_READ, 0, &file, err);
+
+    if (rc)
+        return rc;
+    rc = rsi_file_read(file, off, buf, len, err);
+    rsi_file_close(file, NULL); /* nothing was written that could be lost */
+    return rc;
+}
+
+rsd_err rsi_store_file_size(rsd_store *store, const char *name, uint64_t *out, rsd_error *err)
+{
+    rsd_entry entry;
+    rsd_err   rc = rsi_store_stat(store, name, &entry, err);
+
+    if (rc)
+        return rc;
+    if (entry.kind != RSD_ENTRY_FILE)
+        return rsi_fail(err, RSD_E_INVALID, "\"%s\" is not a regular file", name);
+    *out = entry.size;
+    return RSD_OK;
+}
+
+/* ---- queues ---- */
+
+static rsd_err threads_of(rsd_store *store, rsi_io_threads **out, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    pthread_mutex_lock(&store->lock);
+    if (!store->threads)
+        rc = rsi_io_threads_create(store->ops.threads, store->ops.transfer, store->self,
+                                   &store->threads, err);
+    *out = store->threads;
+    pthread_mutex_unlock(&store->lock);
+    return rc;
+}
+
+rsd_err rsi_queue_open(rsd_store *store, size_t depth, rsi_queue **out, rsd_error *err)
+{
+    rsi_queue      *queue = rsi_calloc(1, sizeof(*queue));
+    rsd_err         rc = RSD_E_UNSUPPORTED;
+    rsi_io_threads *threads;
+    rsd_error       spare;
+
+    if (!queue)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a queue");
+    queue->store = store;
+    if (store->ops.queue_open)
+        rc = store->ops.queue_open(store->self, depth ? depth : 1, &queue->handle,
+                                   place(err, &spare));
+    if (rc == RSD_E_UNSUPPORTED) {
+        rc = threads_of(store, &threads, err);
+        if (!rc)
+            rc = rsi_io_queue_open(threads, &queue->threads, err);
+    }
+    if (rc) {
+        rsi_free(queue);
+        return rc;
+    }
+    *out = queue;
+    return RSD_OK;
+}
+
+void rsi_queue_close(rsi_queue *queue)
+{
+    if (!queue)
+        return;
+    if (queue->threads)
+        rsi_io_queue_close(queue->threads);
+    else
+        queue->store->ops.queue_close(queue->store->self, queue->handle);
+    rsi_free(queue);
+}
+
+void rsi_queue_submit(rsi_queue *queue, rsd_io *io, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        io[i].rc = RSD_OK;
+        io[i].sys_errno = 0;
+        io[i].done = 0;
+    }
+    if (queue->threads)
+        rsi_io_queue_submit(queue->threads, io, n);
+    else
+        queue->store->ops.submit(queue->store->self, queue->handle, io, n);
+}
+
+size_t rsi_queue_reap(rsi_queue *queue, size_t min, size_t cap, rsd_io **out)
+{
+    if (min > cap)
+        min = cap;
+    if (queue->threads)
+        return rsi_io_queue_reap(queue->threads, min, cap, out);
+    return queue->store->ops.reap(queue->store->self, queue->handle, min, cap, out);
+}
+
+/* ---- names and trees: store_name.c has the rules ---- */
+
+rsd_err rsi_store_list(rsd_store *store, const char *name, rsi_visit visit, void *arg,
+                       rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc = name && !name[0] ? RSD_OK : rsi_store_name_check(name, err);
+
+    return rc ? rc : store->ops.list(store->self, name, visit, arg, place(err, &spare));
+}
+
+rsd_err rsi_store_stat(rsd_store *store, const char *name, rsd_entry *out, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc = name && !name[0] ? RSD_OK : rsi_store_name_check(name, err);
+
+    return rc ? rc : store->ops.stat(store->self, name, out, place(err, &spare));
+}
+
+rsd_err rsi_store_make_folder(rsd_store *store, const char *name, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc = rsi_store_name_check(name, err);
+
+    return rc ? rc : store->ops.make_folder(store->self, name, place(err, &spare));
+}
+
+rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc = rsi_store_name_check(name, err);
+
+    return rc ? rc : store->ops.remove(store->self, name, place(err, &spare));
+}
+
+static rsd_err open_tree(rsd_store *store, const char *name, bool begin, uint32_t flags,
+                         rsi_tree **out, rsd_error *err)
+{
+    rsd_error spare;
+    rsi_tree *tree;
+    size_t    len;
+    rsd_err   rc = rsi_store_name_check(name, err);
+
+    if (rc)
+        return rc;
+    len = strlen(name) + 1;
+    tree = rsi_calloc(1, sizeof(*tree) + len); /* an attached tree keeps the name itself */
+    if (!tree)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to write \"%s\"", name);
+    tree->store = store;
+    if (begin) {
+        rc = store->ops.begin(store->self, name, flags, &tree->handle, &tree->temp,
+                              place(err, &spare));
+    } else {
+        memcpy(tree + 1, name, len);
+        tree->temp = (const char *)(tree + 1);
+        rc = store->ops.attach(store->self, name, &tree->handle, place(err, &spare));
+    }
+    if (rc) {
+        rsi_free(tree);
+        return rc;
+    }
+    *out = tree;
+    return RSD_OK;
+}
+
+rsd_err rsi_tree_begin(rsd_store *store, const char *name, uint32_t flags, rsi_tree **out,
+                       rsd_error *err)
+{
+    return open_tree(store, name, true, flags, out, err);
+}
+
+rsd_err rsi_tree_attach(rsd_store *store, const char *temp, rsi_tree **out, rsd_error *err)
+{
+    return open_tree(store, temp, false, 0, out, err);
+}
+
+rsd_err rsi_tree_commit(rsi_tree *tree, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc = tree->store->ops.commit(tree->store->self, tree->handle, place(err, &spare));
+
+    if (!rc)
+        rsi_free(tree);
+    return rc;
+}
+
+rsd_err rsi_tree_abort(rsi_tree *tree, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc;
+
+    if (!tree)
+        return RSD_OK;
+    rc = tree->store->ops.abort(tree->store->self, tree->handle, place(err, &spare));
+    rsi_free(tree);
+    return rc;
+}

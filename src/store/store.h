@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store as the rest of the library uses it: handles that know their names, so that messages
+ * can say which file and which byte. store.c hands the calls to a backend: file.c, memory.c, null.c
+ * or one from outside. */
+#ifndef RSI_STORE_H
+#define RSI_STORE_H
+
+#include "base/error.h"
+#include "store/store_api.h"
+
+struct rsi_io_threads;
+
+uint32_t    rsi_store_flags(const rsd_store *store); /* RSD_STORE_... */
+const char *rsi_store_kind(const rsd_store *store);
+
+/* A name that may be used below the store's top; RSD_E_INVALID says what is wrong with it. */
+rsd_err rsi_store_name_check(const char *name, rsd_error *err);
+
+/* ---- files ---- */
+
+typedef struct rsi_file {
+    rsd_store *store;
+    void      *handle; /* what rsd_io.file takes */
+    uint64_t   size;   /* bytes when it was opened */
+    uint32_t   align;  /* see rsd_opened */
+    char       name[]; /* for messages */
+} rsi_file;
+
+rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64_t bytes,
+                      rsi_file **out, rsd_error *err);
+/* NULL is fine. The handle is gone whatever this returns; err may be NULL. */
+rsd_err rsi_file_close(rsi_file *file, rsd_error *err);
+rsd_err rsi_file_sync(rsi_file *file, rsd_error *err);
+/* Exactly `len` bytes, on the caller's thread. RSD_E_FORMAT: the file ends before. */
+rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_error *err);
+rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len, rsd_error *err);
+/* RSD_E_UNSUPPORTED where the store has no map. len > 0. */
+rsd_err rsi_file_map(rsi_file *file, uint64_t off, size_t len, const void **out, rsd_error *err);
+void    rsi_file_unmap(rsi_file *file, const void *at, size_t len);
+
+/* Opens, reads and closes. */
+rsd_err rsi_store_read_all(rsd_store *store, const char *name, uint64_t off, void *buf, size_t len,
+                           rsd_error *err);
+/* RSD_E_INVALID if it is not a file. */
+rsd_err rsi_store_file_size(rsd_store *store, const char *name, uint64_t *out, rsd_error *err);
+
+/* ---- queues: several requests under way; one user at a time ---- */
+
+typedef struct rsi_queue rsi_queue;
+
+rsd_err rsi_queue_open(rsd_store *store, size_t depth, rsi_queue **out, rsd_error *err);
+void    rsi_queue_close(rsi_queue *queue); /* waits for what is under way */
+void    rsi_queue_submit(rsi_queue *queue, rsd_io *io, size_t n);
+size_t  rsi_queue_reap(rsi_queue *queue, size_t min, size_t cap, rsd_io **out);
+/* What became of a finished request of `file`, in words: RSD_OK only if all bytes were moved. */
+rsd_err rsi_io_check(const rsi_file *file, const rsd_io *io, rsd_error *err);
+
+/* ---- names; `name` may be "" for the top in list and stat ---- */
+
+typedef rsd_err (*rsi_visit)(void *arg, const rsd_entry *entry, rsd_error *err);
+
+rsd_err rsi_store_list(rsd_store *store, const char *name, rsi_visit visit, void *arg,
+                       rsd_error *err);
+rsd_err rsi_store_stat(rsd_store *store, const char *name, rsd_entry *out, rsd_error *err);
+rsd_err rsi_store_make_folder(rsd_store *store, const char *name, rsd_error *err);
+rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err);
+
+/* ---- trees ---- */
+
+typedef struct rsi_tree {
+    rsd_store  *store;
+    void       *handle;
+    const char *temp; /* the name to write to; other ranks are told and attach */
+} rsi_tree;
+
+rsd_err rsi_tree_begin(rsd_store *store, const char *name, uint32_t flags, rsi_tree **out,
+                       rsd_error *err);
+rsd_err rsi_tree_attach(rsd_store *store, const char *temp, rsi_tree **out, rsd_error *err);
+/* Frees the tree on success only; after a failure it is to be aborted. */
+rsd_err rsi_tree_commit(rsi_tree *tree, rsd_error *err);
+/* Frees the tree; NULL is fine, err may be NULL. */
+rsd_err rsi_tree_abort(rsi_tree *tree, rsd_error *err);
+
+/* ---- temporary names, the same in every store of ours ---- */
+
+enum { RSI_TEMP_EXTRA = 22 }; /* characters that it has more than the name: ".", ".tmp-", 16 */
+/* buf has strlen(last) + RSI_TEMP_EXTRA + 1 bytes. */
+void rsi_temp_name(const char *last, uint64_t random, char *buf);
+/* True if `entry` is a temporary name of `last`. */
+bool rsi_temp_match(const char *entry, const char *last);
+/* The part of a name behind the last '/'. */
+const char *rsi_last_part(const char *name);
+
+/* ---- the backends ---- */
+
+rsd_err rsi_memory_store_open(rsd_store **out, rsd_error *err);
+rsd_err rsi_null_store_open(rsd_store **out, rsd_error *err);
+
+/* What a null store was given. */
+typedef struct rsi_null_stats {
+    uint64_t files, writes, bytes, syncs, trees; /* trees: published */
+} rsi_null_stats;
+rsi_null_stats rsi_null_stats_get(const rsd_store *store);
+
+/* A file store at the folder that `path` is in, and `path`'s last part: how a path that the user
+ * gave becomes a name. `make`: makes that folder if it is not there. *name is freed with rsi_free.
+ * RSD_E_INVALID for paths that end in nothing, "." or "..". */
+rsd_err rsi_store_open_beside(const char *path, bool make, rsd_store **out, char **name,
+                              rsd_error *err);
+
+/* The backend's own state; for backends and tests. */
+void *rsi_store_self(const rsd_store *store);
+
+#endif

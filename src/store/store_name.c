@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which names a store takes, and the temporary names that trees are written under. Names in
+ * checkpoints come from strangers: one that leaves the store's folder must not get through here. */
+#include "store/store.h"
+#include "base/mem.h"
+#include "store/file.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_LIMIT = 4096 };
+
+rsd_err rsi_store_name_check(const char *name, rsd_error *err)
+{
+    const char *part = name, *end;
+
+    if (!name || !name[0])
+        return rsi_fail(err, RSD_E_INVALID, "an empty name");
+    if (strnlen(name, NAME_LIMIT) == NAME_LIMIT)
+        return rsi_fail(err, RSD_E_INVALID, "a name of %d bytes or more", NAME_LIMIT);
+    for (const char *c = name; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return rsi_fail(err, RSD_E_INVALID, "the name \"%s\" has a control character", name);
+    for (;;) {
+        size_t len;
+
+        end = strchrnul(part, '/');
+        len = (size_t)(end - part);
+        if (len == 0)
+            return rsi_fail(err, RSD_E_INVALID,
+                            "the name \"%s\" has an empty part or starts with '/'", name);
+        if ((len == 1 && part[0] == '.') || (len == 2 && part[0] == '.' && part[1] == '.'))
+            return rsi_fail(err, RSD_E_INVALID, "the name \"%s\" has a part \"%.*s\"", name,
+                            (int)len, part);
+        if (!*end)
+            return RSD_OK;
+        part = end + 1;
+    }
+}
+
+const char *rsi_last_part(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+
+    return slash ? slash + 1 : name;
+}
+
+void rsi_temp_name(const char *last, uint64_t random, char *buf)
+{
+    snprintf(buf, strlen(last) + RSI_TEMP_EXTRA + 1, ".%s.tmp-%016" PRIx64, last, random);
+}
+
+bool rsi_temp_match(const char *entry, const char *last)
+{
+    size_t len = strlen(last);
+
+    return strlen(entry) == len + RSI_TEMP_EXTRA && entry[0] == '.' &&
+           memcmp(entry + 1, last, len) == 0 && memcmp(entry + 1 + len, ".tmp-", 5) == 0 &&
+           strspn(entry + 6 + len, "0123456789abcdef") == 16;
+}
+
+rsd_err rsi_store_open_beside(const char *path, bool make, rsd_store **out, char **name,
+                              rsd_error *err)
+{
+    char   *folder = NULL, *last = NULL;
+    size_t  len = path ? strlen(path) : 0, start;
+    rsd_err rc;
+
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    for (start = len; start > 0 && path[start - 1] != '/'; start--)
+        ;
+    folder = rsi_calloc(start + 2, 1);
+    last = rsi_calloc(len - start + 1, 1);
+    if (!folder || !last) {
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a path of %zu bytes", len);
+        goto out;
+    }
+    if (start > 0)
+        memcpy(folder, path, start);
+    else
+        folder[0] = '.';
+    if (len > start)
+        memcpy(last, path + start, len - start);
+    rc = rsi_store_name_check(last, err);
+    if (rc) {
+        rsi_while(err, rc, "path \"%s\"", path ? path : "");
+        goto out;
+    }
+    rc = make ? rsi_file_store_make_top(folder, err) : RSD_OK;
+    if (!rc)
+        rc = rsi_file_store_open(folder, NULL, out, err);
+    if (!rc) {
+        *name = last;
+        last = NULL;
+    }
+out:
+    rsi_free(folder);
+    rsi_free(last);
+    return rc;
+}
