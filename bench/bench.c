@@ -16,7 +16,7 @@
 #define MOST_ROUNDS 64
 #define HEADER      "case,value,unit,ideal,of_ideal,peer,peer_value,vs_peer,peak_mib"
 
-static const bench_case *const groups[] = { plan_cases, copy_cases };
+static const bench_case *const groups[] = { plan_cases, copy_cases, open_cases, read_cases };
 
 typedef struct row {
     char name[64], csv[256];
@@ -186,6 +186,8 @@ int main(int argc, char **argv)
     const char *csv = NULL, *pattern = "*";
     int         n = 0, ran = 0, failed = 0;
 
+    if (argc == 3 && strcmp(argv[1], "--list") == 0)
+        return bench_list(argv[2]);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--csv") == 0 && i + 1 < argc)
             csv = argv[++i];

@@ -24,7 +24,11 @@ typedef struct bench_case {
     bool (*run)(bench_result *out);
 } bench_case;
 
-extern const bench_case plan_cases[], copy_cases[]; /* each ends with a NULL name */
+/* Each ends with a NULL name. */
+extern const bench_case plan_cases[], copy_cases[], open_cases[], read_cases[];
+
+/* What `bench --list PATH` does, for open.1000: prints the tensors of a checkpoint. */
+int bench_list(const char *path);
 
 /* One contender: does the work once. */
 typedef void (*bench_work)(void *arg);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard demo: two layouts of one tensor, drawn, and the plan from one to the other. */
+/* reshard demo: makes a small sharded checkpoint, draws it, shows the plan to another mesh, writes
+ * the checkpoint for that mesh, verifies it and compares the two. Works in a folder of its own,
+ * which it removes again. */
 #include "cli.h"
 
+#include <ftw.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const int64_t demo_shape[] = { 10, 24 };
-static const char    before[] = "mesh dp=2 tp=4; *.norm replicate; * shard(0)@dp shard(1)@tp";
-static const char    after[] = "mesh tp=3; *.norm replicate; * shard(1)@tp";
+enum { ROWS = 10, COLS = 24 };
 
-static int failed(const rsd_error *err)
-{
-    fprintf(stderr, "reshard: %s\n", err->msg);
-    return EXIT_COULD_NOT;
-}
+static const int64_t demo_shape[] = { ROWS, COLS };
+static const char    before[] = "mesh dp=2 tp=4; * shard(0)@dp shard(1)@tp";
+static const char    after[] = "mesh tp=3; * shard(1)@tp";
 
 static rsd_err layout_of(const char *text, rsd_layout **out, rsd_error *err)
 {
@@ -33,6 +33,8 @@ static void show(const char *title, const char *rules, const rsd_layout *layout)
     draw_layout(stdout, layout, draw_in_colour(stdout));
     printf("\n");
 }
+
+/* ---- the plan ---- */
 
 static rsd_err print_move(void *arg, const rsd_move *move)
 {
@@ -83,36 +85,145 @@ static rsd_err show_plan(const rsd_layout *src, const rsd_layout *dst, rsd_error
         return rc;
     printf("The plan between them, which every rank makes alone:\n\n");
     rc = print_totals(plan, rsd_layout_world(src),
-                      demo_shape[0] * demo_shape[1] * (int64_t)rsd_dtype_size(RSD_F32), err);
+                      (int64_t)ROWS * COLS * (int64_t)rsd_dtype_size(RSD_F32), err);
     if (!rc) {
         printf("Rank 0 in full:\n\n");
         rc = rsd_plan_each(plan, print_move, NULL, err);
+        printf("\n");
     }
     rsd_plan_free(plan);
     return rc;
 }
 
+/* ---- the checkpoints ---- */
+
+static rsd_err save(const char *path, const rsd_layout *layout, float *weight, rsd_error *err)
+{
+    rsd_view   view = { .box = { 2, { 0 }, { ROWS, COLS } }, .data = weight };
+    rsd_state *state;
+    rsd_err    rc = rsd_state_create(&state, err);
+
+    if (rc)
+        return rc;
+    rc = rsd_state_push(state, "model", err);
+    if (!rc)
+        rc = rsd_state_tensor(state, "layer.weight", layout, RSD_F32, 2, demo_shape, 1, &view, err);
+    if (!rc)
+        rc = rsd_save(path, state, NULL, err);
+    rsd_state_free(state);
+    return rc;
+}
+
+static void print_damage(void *arg, const rsd_error *what)
+{
+    (void)arg;
+    printf("    damage: %s\n", what->msg);
+}
+
+/* Lists what the files of a checkpoint hold, verifies it and reads the tensor back. */
+static rsd_err show_checkpoint(const char *path, float *weight, rsd_error *err)
+{
+    rsd_view        view = { .box = { 2, { 0 }, { ROWS, COLS } }, .data = weight };
+    rsd_tensor_info info;
+    rsd_ckpt       *ckpt;
+    size_t          damages = 0;
+    rsd_err         rc = rsd_ckpt_open(NULL, path, &ckpt, err);
+
+    if (rc)
+        return rc;
+    rc = rsd_ckpt_tensor(ckpt, 0, &info, err);
+    for (size_t i = 0; !rc && i < info.chunks; i++) {
+        rsd_chunk chunk;
+        char      box[256];
+
+        rc = rsd_ckpt_chunk(ckpt, 0, i, &chunk, err);
+        if (rc)
+            break;
+        rsd_box_text(&chunk.box, box, sizeof(box));
+        printf("    %-14s %-16s bytes %" PRIu64 " to %" PRIu64 "\n", chunk.file, box, chunk.offset,
+               chunk.offset + chunk.length - 1);
+    }
+    if (!rc)
+        rc = rsd_ckpt_verify(ckpt, NULL, print_damage, NULL, &damages, err);
+    if (!rc)
+        rc = rsd_ckpt_read(ckpt, 0, &view, NULL, err);
+    if (!rc)
+        printf("    verified: %zu damages\n\n", damages);
+    rsd_ckpt_close(ckpt);
+    return rc;
+}
+
+/* Saves with the first layout, reads that, saves with the second, reads that: the same numbers? */
+static rsd_err go_there(const char *folder, const rsd_layout *src, const rsd_layout *dst,
+                        rsd_error *err)
+{
+    static float original[ROWS * COLS], once[ROWS * COLS], twice[ROWS * COLS];
+    char         first[64], second[64];
+    rsd_err      rc;
+
+    for (int i = 0; i < ROWS * COLS; i++)
+        original[i] = (float)i;
+    snprintf(first, sizeof(first), "%s/eight", folder);
+    snprintf(second, sizeof(second), "%s/three", folder);
+    rc = save(first, src, original, err);
+    if (!rc) {
+        printf("A checkpoint for the first layout, as PyTorch would read it:\n\n");
+        rc = show_checkpoint(first, once, err);
+    }
+    if (!rc)
+        rc = save(second, dst, once, err);
+    if (!rc) {
+        printf("Read back and saved for the second:\n\n");
+        rc = show_checkpoint(second, twice, err);
+    }
+    if (rc)
+        return rc;
+    if (memcmp(original, twice, sizeof(original)) != 0) {
+        snprintf(err->msg, sizeof(err->msg), "the tensor changed on the way");
+        return RSD_E_BUG;
+    }
+    printf("The tensor is the same, bit for bit.\n");
+    return RSD_OK;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
 int cmd_demo(int argc, char **argv)
 {
+    char        folder[] = "/tmp/reshard-demo-XXXXXX";
     rsd_layout *src = NULL, *dst = NULL;
-    rsd_error   err = { 0 };
+    rsd_error   err = { .msg = "" };
     rsd_err     rc;
 
     if (argc > 1) {
         fprintf(stderr, "reshard: demo takes no arguments, found \"%s\"\n", argv[1]);
         return EXIT_MISUSE;
     }
+    if (!mkdtemp(folder)) {
+        perror("reshard: could not make a folder in /tmp");
+        return EXIT_COULD_NOT;
+    }
     rc = layout_of(before, &src, &err);
     if (!rc)
         rc = layout_of(after, &dst, &err);
     if (!rc) {
-        printf("A tensor \"layer.weight\", float32 [10, 24], one character for each element:\n");
+        printf("A tensor \"layer.weight\", float32 [%d, %d], one character for each element:\n",
+               ROWS, COLS);
         printf("the digit is the rank that holds it.\n\n");
         show("Before: eight ranks, rows over dp, columns over tp", before, src);
         show("After: three ranks, columns over tp", after, dst);
         rc = show_plan(src, dst, &err);
     }
+    if (!rc)
+        rc = go_there(folder, src, dst, &err);
+    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     rsd_layout_free(src);
     rsd_layout_free(dst);
-    return rc ? failed(&err) : EXIT_DONE;
+    if (rc)
+        fprintf(stderr, "reshard: %s\n", err.msg);
+    return rc ? EXIT_COULD_NOT : EXIT_DONE;
 }

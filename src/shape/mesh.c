@@ -174,8 +174,8 @@ rsd_err rsd_mesh_slice(const rsd_mesh *mesh, const char *axis, int64_t index, rs
                        rsd_error *err)
 {
     rsd_mesh   *slice;
-    int64_t     shape[RSD_MAX_NDIM], base;
-    const char *names[RSD_MAX_NDIM];
+    int64_t     shape[RSD_MAX_NDIM] = { 0 }, base;
+    const char *names[RSD_MAX_NDIM] = { 0 };
     int         cut, n = 0;
     rsd_err     rc;
 

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How long it takes to open checkpoints with very many chunks or tensors, and what memory it takes.
+ */
+#include "bench.h"
+#include "bench_data.h"
+#include "format/dcp_meta.h"
+
+#include <reshard/reshard.h>
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    TENSORS = 1000,
+    CHUNKS = 512,
+    ROW = 64,
+    ITEM = 4096
+}; /* chunks of a tensor; rows and bytes of each */
+
+static rsd_err put_file(void *arg, const void *bytes, size_t len, rsd_error *err)
+{
+    (void)err;
+    return fwrite(bytes, 1, len, arg) == len ? RSD_OK : RSD_E_IO;
+}
+
+/* `.metadata` of TENSORS tensors in CHUNKS row shards, and files that are as long as it says but
+ * empty. */
+static bool make_512k(const char *path)
+{
+    static const int64_t  shape[] = { (int64_t)CHUNKS * ROW, 16 };
+    static const char    *file[CHUNKS];
+    static rsi_dcp_tensor tensor[TENSORS];
+    rsi_dcp_meta          meta = { .tensor = tensor,
+                                   .ntensors = TENSORS,
+                                   .nchunks = TENSORS * CHUNKS,
+                                   .file = file,
+                                   .nfiles = CHUNKS,
+                                   .version = "1.0.0" };
+    char                  name[PATH_MAX];
+    FILE                 *out;
+    bool                  ok;
+
+    meta.row = calloc(meta.nchunks, sizeof(meta.row[0]));
+    meta.box = calloc(meta.nchunks * 4, sizeof(meta.box[0]));
+    if (!meta.row || !meta.box || mkdir(path, 0777) != 0)
+        return false;
+    for (size_t f = 0; f < CHUNKS; f++) {
+        char *text = malloc(32);
+        int   fd;
+
+        snprintf(text, 32, "__%zu_0.distcp", f);
+        file[f] = text;
+        snprintf(name, sizeof(name), "%s/%s", path, text);
+        fd = open(name, O_CREAT | O_WRONLY, 0666);
+        if (fd < 0 || ftruncate(fd, (off_t)TENSORS * ITEM) != 0)
+            return false;
+        close(fd);
+    }
+    for (size_t t = 0; t < TENSORS; t++) {
+        char *text = malloc(64);
+
+        snprintf(text, 64, "model.layers.%zu.feed_forward.w1.weight", t);
+        tensor[t] = (rsi_dcp_tensor){ .name = text,
+                                      .shape = shape,
+                                      .first = t * CHUNKS,
+                                      .nchunks = CHUNKS,
+                                      .box = t * CHUNKS * 4,
+                                      .dtype = RSD_BF16,
+                                      .ndim = 2 };
+        for (size_t i = 0; i < CHUNKS; i++) {
+            int64_t *box = meta.box + (t * CHUNKS + i) * 4;
+
+            box[0] = (int64_t)i * ROW;
+            box[2] = ROW;
+            box[3] = shape[1];
+            meta.row[t * CHUNKS + i] = (rsi_dcp_row){ .file = (uint32_t)i,
+                                                      .transforms = RSI_DCP_NO_TRANSFORMS,
+                                                      .offset = (int64_t)t * ITEM,
+                                                      .length = ITEM };
+        }
+    }
+    snprintf(name, sizeof(name), "%s/.metadata", path);
+    out = fopen(name, "w");
+    ok = out && rsi_dcp_meta_write(&meta, put_file, out, NULL) == RSD_OK;
+    return out && fclose(out) == 0 && ok;
+}
+
+/* Opens and closes; the number of tensors is what the compiler must not leave out. */
+typedef struct opening {
+    char      path[PATH_MAX];
+    size_t    tensors;
+    rsd_error err;
+} opening;
+
+static void open_once(void *arg)
+{
+    opening  *o = arg;
+    rsd_ckpt *ckpt;
+
+    o->tensors = 0;
+    if (rsd_ckpt_open(NULL, o->path, &ckpt, &o->err) != RSD_OK)
+        return;
+    o->tensors = rsd_ckpt_tensors(ckpt);
+    rsd_ckpt_close(ckpt);
+}
+
+static bool measure_open(opening *o, size_t tensors, bench_result *out)
+{
+    const bench_work work[] = { open_once };
+    void *const      arg[] = { o };
+    double           seconds;
+
+    bench_warm(o->path);
+    bench_turns(1, work, arg, 5, &seconds, NULL);
+    if (o->tensors != tensors) {
+        snprintf(out->note, sizeof(out->note), "%.150s", o->err.msg);
+        return false;
+    }
+    out->value = seconds;
+    out->unit = "s";
+    return true;
+}
+
+static bool dcp_512k(bench_result *out)
+{
+    static opening o;
+    struct stat    st;
+    char           meta[PATH_MAX + 16];
+
+    bench_path("dcp.512k", o.path, sizeof(o.path));
+    if (!bench_prepare(o.path, make_512k) || !measure_open(&o, TENSORS, out))
+        return false;
+    snprintf(meta, sizeof(meta), "%s/.metadata", o.path);
+    if (stat(meta, &st) == 0)
+        snprintf(out->note, sizeof(out->note), "%d chunks in %d tensors, .metadata of %.0f MB",
+                 TENSORS * CHUNKS, TENSORS, (double)st.st_size / 1e6);
+    return true;
+}
+
+/* A safetensors file of a million tensors of one element. */
+static bool make_st_1m(const char *path)
+{
+    enum { N = 1000000 };
+    FILE    *out = fopen(path, "w");
+    uint64_t len = 0;
+    char     line[128];
+
+    for (int pass = 0; out && pass < 2; pass++) {
+        uint64_t total = 2;
+
+        for (int i = 0; i < N; i++) {
+            int n =
+                snprintf(line, sizeof(line),
+                         "%s\"t%06d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}",
+                         i ? "," : "{", i, i, i + 1);
+
+            total += (uint64_t)n;
+            if (pass == 1)
+                fwrite(line, 1, (size_t)n, out);
+        }
+        total -= 1;
+        if (pass == 0) {
+            len = total;
+            fwrite(&len, 8, 1, out); /* little-endian, as the machines this runs on */
+        }
+    }
+    if (!out)
+        return false;
+    fputc('}', out);
+    for (int i = 0; i < N; i++)
+        fputc(i & 0xff, out);
+    return fclose(out) == 0;
+}
+
+static bool st_1m(bench_result *out)
+{
+    static opening o;
+
+    bench_path("million.safetensors", o.path, sizeof(o.path));
+    if (!bench_prepare(o.path, make_st_1m) || !measure_open(&o, 1000000, out))
+        return false;
+    snprintf(out->note, sizeof(out->note), "a header of 1,000,000 tensors");
+    return true;
+}
+
+/* 1,000 tensors of 4 KiB on 8 ranks. */
+static bool make_1000(const char *path)
+{
+    static unsigned char bytes[4096];
+    const int64_t        shape[] = { 32, 64 };
+    rsd_view             view = { .box = { 2, { 0 }, { 32, 64 } }, .data = bytes };
+    rsd_rules           *rules;
+    rsd_layout          *layout;
+    rsd_state           *state;
+    rsd_error            err;
+    rsd_err              rc = rsd_rules_parse("mesh dp=8; * shard(0)@dp", &rules, &err);
+
+    if (!rc)
+        rc = rsd_rules_layout(rules, "t", RSD_BF16, 2, shape, &layout, &err);
+    if (!rc)
+        rc = rsd_state_create(&state, &err);
+    for (int i = 0; i < 1000 && !rc; i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "model.layers.%d.weight", i);
+        rc = rsd_state_tensor(state, name, layout, RSD_BF16, 2, shape, 1, &view, &err);
+    }
+    return !rc && rsd_save(path, state, NULL, &err) == RSD_OK;
+}
+
+int bench_list(const char *path)
+{
+    rsd_ckpt       *ckpt;
+    rsd_tensor_info info;
+    rsd_error       err;
+
+    if (rsd_ckpt_open(NULL, path, &ckpt, &err) != RSD_OK)
+        return 3;
+    for (size_t t = 0; t < rsd_ckpt_tensors(ckpt); t++)
+        if (rsd_ckpt_tensor(ckpt, t, &info, &err) == RSD_OK)
+            printf("%s %zu\n", info.name, info.chunks);
+    rsd_ckpt_close(ckpt);
+    return 0;
+}
+
+/* From the start of a process to its end. */
+static void list_in_process(void *arg)
+{
+    opening *o = arg;
+    int      status;
+    pid_t    pid = fork();
+
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
+
+        dup2(null, STDOUT_FILENO);
+        execl("/proc/self/exe", "bench", "--list", o->path, (char *)NULL);
+        _exit(3);
+    }
+    o->tensors = waitpid(pid, &status, 0) == pid && status == 0 ? 1000 : 0;
+}
+
+static bool open_1000(bench_result *out)
+{
+    static opening   o;
+    const bench_work work[] = { list_in_process };
+    void *const      arg[] = { &o };
+    double           seconds;
+
+    bench_path("dcp.1000", o.path, sizeof(o.path));
+    if (!bench_prepare(o.path, make_1000))
+        return false;
+    bench_turns(1, work, arg, 21, &seconds, NULL);
+    out->value = seconds * 1e3;
+    out->unit = "ms";
+    snprintf(out->note, sizeof(out->note), "1,000 tensors in 8 files: process start to listing");
+    return o.tensors == 1000;
+}
+
+const bench_case open_cases[] = {
+    { "open.dcp.512k", dcp_512k },
+    { "open.1000", open_1000 },
+    { "open.st.1m", st_1m },
+    { 0 },
+};
