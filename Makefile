@@ -12,6 +12,7 @@ help:
 	@echo 'make demo     the same, then a short tour in the terminal'
 	@echo 'make test     build and run every test that needs no Python package'
 	@echo 'make test-long  100,000 random layout pairs instead of 2,000'
+	@echo 'make test-interop  the tests against real PyTorch; makes $(BUILD)/venv from the package index'
 	@echo 'make bench    run the benchmarks; CASES="plan.*" picks some'
 	@echo 'make format   let clang-format lay out every C file'
 	@echo 'make check    layers, file names, format'
@@ -38,6 +39,11 @@ test-long: setup-test
 	@$(RUN) ninja -C $(BUILD) --quiet
 	@RESHARD_CASES=100000 $(RUN) $(BUILD)/tests/test_random_plans
 
+test-interop: setup-test
+	@tools/setup $(BUILD) python
+	@$(RUN) ninja -C $(BUILD) --quiet
+	@python=$$(tools/venv $(BUILD)) && $(RUN) $$python tests/interop/run.py --tool $(BUILD)/tests/ckpt_copy
+
 bench: all
 	@$(RUN) $(BUILD)/bench/bench --csv $(BUILD)/bench.csv '$(CASES)'
 
@@ -55,4 +61,4 @@ install: all
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all help setup-build setup-test demo test test-long bench check format install clean
+.PHONY: all help setup-build setup-test demo test test-long test-interop bench check format install clean

@@ -331,10 +331,418 @@ RSD_API rsd_err rsd_plan_each(const rsd_plan *plan,
 RSD_API size_t rsd_plan_text(const rsd_plan *plan, char *buf, size_t cap);
 RSD_API void   rsd_plan_free(rsd_plan *plan);
 
-/* Bytes under names, and plain Python objects: declared where they are made. */
-typedef struct rsd_store  rsd_store;
-typedef struct rsd_value  rsd_value;
+/* ---- comm: ranks that talk ---- */
+
+/* One rank's end of a group of ranks 0 .. size-1. It has one user at a time, and on MPI that is the
+ * thread that initialised MPI. rsd_comm_create_mpi() is in reshard_mpi.h. */
+typedef struct rsd_comm rsd_comm;
+
+/* This process alone. With of_size 1 it is the only rank there is; otherwise it plays rank
+ * `as_rank` of so many that are not there, which is how a tool shows what that rank would load:
+ * it agrees with itself, and whatever needs another rank's bytes is RSD_E_UNSUPPORTED. [local] */
+RSD_API rsd_err rsd_comm_create_self(int32_t as_rank, int32_t of_size, rsd_comm **out,
+                                     rsd_error *err);
+/* n ranks in this process: out[r] is for the thread that is rank r, which also frees it. Who waits
+ * for a rank that has been freed gets RSD_E_COMM at once. [local] */
+RSD_API rsd_err rsd_comm_create_threads(int32_t n, rsd_comm **out, rsd_error *err);
+/* The same with the threads: runs fn(arg, comm) as each of n ranks and returns when all have ended.
+ * The comm is freed when fn returns. The result is that of the rank that failed first in time. */
+RSD_API rsd_err rsd_comm_run_threads(int32_t n,
+                                     rsd_err (*fn)(void *arg, rsd_comm *comm, rsd_error *err),
+                                     void *arg, rsd_error *err);
+/* The ranks that mpirun or srun started this program as, or this process alone when neither did.
+ * Loads libreshard_mpi_openmpi.so or libreshard_mpi_mpich.so, whichever the launcher belongs to
+ * (RESHARD_MPI=openmpi, mpich or none decides it), initialises MPI, and finalises it when the comm
+ * is freed. Once in a program. [collective] */
+RSD_API rsd_err rsd_comm_create_launched(rsd_comm **out, rsd_error *err);
+
+/* Ranks of `comm` as a comm of their own, in the order they are listed. Every rank of `comm` calls
+ * it, with the list that it is in itself; n == 0: it is in none and gets NULL. [collective] */
+RSD_API rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm **out,
+                               rsd_error *err);
+/* Comms made with rsd_comm_split are freed before what they were made from; memory of
+ * rsd_comm_alloc has been given back. On MPI: [collective], unless the comm is broken. */
+RSD_API void rsd_comm_free(rsd_comm *comm);
+
+RSD_API int32_t rsd_comm_rank(const rsd_comm *comm);
+RSD_API int32_t rsd_comm_size(const rsd_comm *comm);
+
+/* How long a rank waits when nothing at all arrives: 300,000 ms unless told, at least 1. Then every
+ * rank gets RSD_E_TIMEOUT, with the ranks that did not come named as far as they are known. Give
+ * all ranks the same time. [local] */
+RSD_API rsd_err rsd_comm_set_timeout(rsd_comm *comm, int64_t ms, rsd_error *err);
+
+/* Wakes every rank that waits, with RSD_E_COMM and `why`. Any rank may call it, at any time between
+ * other calls. Like a timeout it breaks the comm, what it was made from and what was made from
+ * that: all calls fail from now on, except rsd_comm_free. In texts of both, ranks are numbered as
+ * in the first of these comms. */
+RSD_API void rsd_comm_abort(rsd_comm *comm, const char *why);
+
+/* Memory that the other ranks of this machine can copy from and to directly, if that can be had;
+ * page-aligned. Each rank may ask for another size. [collective] */
+RSD_API rsd_err rsd_comm_alloc(rsd_comm *comm, size_t bytes, void **out, rsd_error *err);
+/* NULL on every rank or on none. [collective] */
+RSD_API void rsd_comm_dealloc(rsd_comm *comm, void *data);
+
+/* Every rank that failed in the last collective that was agreed on, in rising order; err->rank and
+ * err->msg of that collective are those of the first. Fills at most `cap` and returns how many
+ * there are; beyond 1024 ranks only err->nfailed tells. [local] */
+RSD_API size_t rsd_comm_failures(const rsd_comm *comm, rsd_error *out, size_t cap);
+
+/* ---- comm: own transports ---- */
+
+/* A piece of memory of one rank as a plain value that can be sent to others. */
+typedef struct rsd_exposed {
+    uint64_t word[4];
+} rsd_exposed;
+
+#define RSD_COMM_ALONE 1u /* the other ranks are not there */
+
+/* What moves bytes between ranks. `self` is one rank's end; all calls with it come from one thread
+ * at a time, and nothing is called after close. Functions return RSD_OK or fill *err (never NULL)
+ * with one line; `err->rank` stays -1 for errors that only this rank knows of.
+ *
+ * A request is a pointer that the transport chose. NULL is a finished one, so that arrays of them
+ * need no compaction. */
+typedef struct rsd_comm_ops {
+    size_t      size;  /* sizeof(rsd_comm_ops) */
+    const char *name;  /* "mpi": for messages */
+    uint32_t    flags; /* RSD_COMM_* */
+
+    /* Constant for the life of `self`. */
+    int32_t (*rank)(void *self);
+    int32_t (*count)(void *self); /* of ranks */
+
+    /* Starts to send `bytes` bytes, which may be 0 or more than 4 GiB, to rank `to`, which may be
+     * this one. `tag` is 0 to 32767. The bytes stay as they are until the request has finished;
+     * that may be before the receiver has asked for them (short messages must not wait for it) or
+     * only when it has them. Messages from one rank to another with one tag are received in the
+     * order in which they were started. Never waits for the other side. */
+    rsd_err (*send)(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
+                    void **request, rsd_error *err);
+    /* Starts to receive the next message with that tag from rank `from`. Both ends know its size:
+     * a message of another one is RSD_E_MISMATCH where the transport sees it, and else a timeout.
+     * The memory is the transport's until the request has finished. Never waits. */
+    rsd_err (*recv)(void *self, int32_t from, int32_t tag, void *data, size_t bytes, void **request,
+                    rsd_error *err);
+
+    /* Sets *request to NULL if it has finished. Never waits, but does drive messages on. An error
+     * as in wait_some. */
+    rsd_err (*test)(void *self, void **request, rsd_error *err);
+    /* Waits until at least one of request[0 .. n-1] has finished and sets those that have to NULL;
+     * returns at once if all are NULL already. RSD_E_TIMEOUT, with nothing changed, after
+     * `timeout_ms` (0: looks once). A request that finished badly becomes NULL too and its error
+     * is returned; after any error those that are not NULL are still under way. Must let other
+     * threads and processes have the processor while it waits. */
+    rsd_err (*wait_some)(void *self, size_t n, void **request, int64_t timeout_ms, rsd_error *err);
+    /* Takes a request back. True: it is gone, *request is NULL and its memory is the caller's
+     * again; a receive may have written to it, and its message may be lost. False: it can't be
+     * taken back; it may finish through wait_some, and until it does its memory must stay. Waits at
+     * most for a copy that is under way. Works on a broken comm too. */
+    bool (*cancel)(void *self, void **request);
+
+    /* Breaks the comm for good: on every rank of it and of all comms that it was split from or
+     * into, send, recv, test, wait_some, split and alloc fail from now on with *why as their error,
+     * and those that wait wake up. Requests that have finished are still reported before. The first
+     * *why wins; another call does nothing. Does not wait. */
+    void (*stop)(void *self, const rsd_error *why);
+
+    /* Called on every rank with the list, checked, of the group it will be in, and those lists are
+     * disjoint. n == 0: *out is NULL. Fails on all or on none, except for want of memory. */
+    rsd_err (*split)(void *self, int32_t n, const int32_t *ranks, void **out, rsd_error *err);
+
+    /* Memory for expose, page-aligned, called on every rank with any size. Fails on all or on none.
+     * NULL: ordinary memory is as good. */
+    rsd_err (*alloc)(void *self, size_t bytes, void **out, rsd_error *err);
+    /* Called on every rank, with what the same call of alloc gave. NULL if alloc is. */
+    void (*dealloc)(void *self, void *data);
+
+    /* A value through which others can reach this memory, as long as it exists and by agreement of
+     * the two ranks on when. RSD_E_UNSUPPORTED: not this memory. Local. NULL: never. */
+    rsd_err (*expose)(void *self, const void *data, size_t bytes, rsd_exposed *out, rsd_error *err);
+    /* Where this rank finds what rank `owner` exposed: an address to copy from and to. A message
+     * from the owner that is received after it wrote makes its writes visible. RSD_E_UNSUPPORTED:
+     * not from here. Local. NULL if expose is. */
+    rsd_err (*reach)(void *self, int32_t owner, const rsd_exposed *what, void **out,
+                     rsd_error *err);
+
+    /* The last call. All requests have finished or been cancelled, except on a broken comm. */
+    void (*close)(void *self);
+} rsd_comm_ops;
+
+/* A comm on a transport of your own. The table is copied, `self` is closed by rsd_comm_free; after
+ * an error it is still the caller's. [local] */
+RSD_API rsd_err rsd_comm_create(const rsd_comm_ops *ops, void *self, rsd_comm **out,
+                                rsd_error *err);
+
+/* ---- store: bytes under names ---- */
+
+/* Files in folders, and trees of them that are published whole or not at all. A name is relative to
+ * the store's top: components between single '/', none of them empty, "." or ".."; no control
+ * characters. May be shared by threads. */
+typedef struct rsd_store rsd_store;
+
+/* What a store can do. */
+enum {
+    RSD_STORE_RANDOM_WRITE = 1, /* writes may come in any order; else rising, without holes */
+    RSD_STORE_EXCHANGE = 2,     /* a commit may replace a name that exists, with no moment without
+                                   it; where this depends on the file system, begin can refuse */
+    RSD_STORE_MAP = 4,          /* there is map */
+    RSD_STORE_SHARED = 8        /* other processes can open what this one wrote */
+};
+
+/* How a file is opened: one of the first three, and hints. */
+enum {
+    RSD_OPEN_READ = 1,
+    RSD_OPEN_CREATE = 2, /* for writing; it must not exist */
+    RSD_OPEN_WRITE = 4,  /* for writing; it must exist, and keeps what it has */
+
+    RSD_OPEN_DIRECT = 16, /* large aligned pieces may go past the cache: nobody reads them soon */
+    RSD_OPEN_FOLLOW = 32  /* follow symbolic links: only for names that the user himself gave,
+                             never for names found in a file */
+};
+
+/* How a tree is begun. */
+enum {
+    RSD_TREE_FILE = 1,     /* it is one file, not a folder */
+    RSD_TREE_OVERWRITE = 2 /* replace what has the name by then */
+};
+
+typedef enum rsd_io_op { RSD_IO_READ = 1, RSD_IO_WRITE = 2 } rsd_io_op;
+
+/* One request. It and its buffer belong to the store from submit until reap gives it back. */
+typedef struct rsd_io {
+    rsd_io_op op;
+    void     *file; /* the handle from open */
+    uint64_t  off;  /* bytes from the file's start */
+    void     *buf;  /* a write only reads it */
+    size_t    len;
+    void     *tag; /* the caller's; the store never looks */
+
+    /* The result. Less `done` than `len` with RSD_OK: a read met the end of the file. A write that
+     * is RSD_OK is complete. */
+    rsd_err rc;
+    int32_t sys_errno; /* why, when `rc` is set; 0: no system call was to blame */
+    size_t  done;      /* bytes */
+
+    void *own[2]; /* the store's while it has the request */
+} rsd_io;
+
+typedef enum rsd_entry_kind {
+    RSD_ENTRY_FILE = 1,
+    RSD_ENTRY_FOLDER,
+    RSD_ENTRY_OTHER
+} rsd_entry_kind;
+
+typedef struct rsd_entry {
+    const char    *name; /* within its folder; valid during the call that shows it */
+    rsd_entry_kind kind; /* other: symbolic link, device, socket, FIFO */
+    uint64_t       size; /* bytes of a file, else 0 */
+} rsd_entry;
+
+typedef struct rsd_opened {
+    void    *file;  /* the handle */
+    uint64_t size;  /* bytes that the file has now */
+    uint32_t align; /* pieces whose address, offset and length are multiples of this go past the
+                       cache; 1: it makes no difference */
+} rsd_opened;
+
+/* The table of a backend. Names that it gets have been checked and are never NULL; "" is the top
+ * and is given to `list` and `stat` only. Outputs are set only on success. Every function may be
+ * called by any thread at any time, except that a handle, queue or tree is not used any more once
+ * it is being closed. A function that returns rsd_err explains itself in *err, which is never NULL
+ * here. RSD_E_NOTFOUND, RSD_E_EXISTS and RSD_E_UNSUPPORTED mean what they say; callers rely on
+ * them. */
+typedef struct rsd_store_ops {
+    size_t      size;    /* sizeof(rsd_store_ops) */
+    const char *kind;    /* one word for messages, "file"; lives as long as the store */
+    uint32_t    flags;   /* RSD_STORE_... */
+    int32_t     threads; /* that may be inside `transfer` at once when the library makes the queues,
+                            the caller of reap included; 0: choose well, 1: make none */
+
+    /* Everything is closed by now. NULL: nothing to do. */
+    void (*destroy)(void *self);
+
+    /* -- files -- */
+
+    /* Opens a file. `flags` has exactly one of READ, CREATE and WRITE. `bytes` is the size that a
+     * created file will have in the end, so that room can be made at once; 0: not known. Refuses
+     * everything that is not a regular file, and symbolic links unless RSD_OPEN_FOLLOW is there. A
+     * created file can be opened by others at once. */
+    rsd_err (*open)(void *self, const char *name, uint32_t flags, uint64_t bytes, rsd_opened *out,
+                    rsd_error *err);
+    /* Does one request and returns when it is done: short transfers are continued, interruptions
+     * repeated. Never fails but in io->rc. Requests under way at the same time don't share bytes
+     * unless all of them read. An end (off + len) above INT64_MAX is RSD_E_INVALID. */
+    void (*transfer)(void *self, rsd_io *io);
+    /* What was written so far survives a power cut (C3). A failure is final: the bytes may be gone
+     * although a second try would succeed, so every later call fails in the same way. */
+    rsd_err (*sync)(void *self, void *file, rsd_error *err);
+    /* The handle is gone whatever this returns. A failure means that bytes which were not synced
+     * may be lost. */
+    rsd_err (*close)(void *self, void *file, rsd_error *err);
+
+    /* Optional, both or none. `len` > 0 bytes from `off` on, all within the file, to be read at
+     * *out. Only for files that nobody changes: touching a mapped byte of a file that was cut short
+     * ends the process. */
+    rsd_err (*map)(void *self, void *file, uint64_t off, size_t len, const void **out,
+                   rsd_error *err);
+    void (*unmap)(void *self, void *file, const void *at, size_t len);
+
+    /* -- queues: several requests under way. Optional, all four or none: without them the library
+     *    calls `transfer` from threads. A queue has one user at a time -- */
+
+    /* `depth` requests are usually under way, at least 1; more must work too. RSD_E_UNSUPPORTED:
+     * the library makes this queue, as if there were none of these functions. */
+    rsd_err (*queue_open)(void *self, size_t depth, void **out, rsd_error *err);
+    /* Waits for what is under way; the results are dropped. */
+    void (*queue_close)(void *self, void *queue);
+    /* Takes n requests and starts on them in any order. Does not wait for them and can't fail:
+     * troubles show in each request's result. */
+    void (*submit)(void *self, void *queue, rsd_io *io, size_t n);
+    /* Gives back up to `cap` finished requests and returns how many; waits until there are `min` of
+     * them or nothing is under way any more. min <= cap. */
+    size_t (*reap)(void *self, void *queue, size_t min, size_t cap, rsd_io **out);
+
+    /* -- names -- */
+
+    /* Visits what is in a folder, in any order, temporary names of trees too. Stops at the first
+     * visit that returns an error and returns that. */
+    rsd_err (*list)(void *self, const char                                                    *name,
+                    rsd_err (*visit)(void *arg, const rsd_entry *entry, rsd_error *err), void *arg,
+                    rsd_error *err);
+    /* What a name is, symbolic links not followed; out->name is `name`. */
+    rsd_err (*stat)(void *self, const char *name, rsd_entry *out, rsd_error *err);
+    /* Makes a folder and those above it that are missing; fine if it is there. Durable on return.
+     */
+    rsd_err (*make_folder)(void *self, const char *name, rsd_error *err);
+    /* Removes a file, or a folder with all that is in it. A folder's name goes first and at once:
+     * nobody finds half of it under its name. */
+    rsd_err (*remove)(void *self, const char *name, rsd_error *err);
+
+    /* -- trees: written under a temporary name, published at once (C1 to C5). Stores without a
+     *    rename keep the temporary names to themselves and publish by what they write last -- */
+
+    /* Begins to write what will be `name`. *temp (the tree's, lives as long) is a new name beside
+     * it, ".<last part>.tmp-<16 hex digits>": an empty folder, or an empty file for RSD_TREE_FILE.
+     * It is written to with the functions above. Removes what earlier writers of `name` left when
+     * they died, never what a living one still writes to. Without RSD_TREE_OVERWRITE: RSD_E_EXISTS
+     * if there is something of that name. With it: RSD_E_UNSUPPORTED if there is and it can't be
+     * replaced without a gap. The folder that `name` is in must exist. */
+    rsd_err (*begin)(void *self, const char *name, uint32_t flags, void **tree, const char **temp,
+                     rsd_error *err);
+    /* For the other writers of a tree, in this or another process: as long as one of them or the
+     * one who began lives, nobody takes the tree for a dead one's. */
+    rsd_err (*attach)(void *self, const char *temp, void **tree, rsd_error *err);
+    /* By the one who began, when all files are synced and closed (C3, C4): syncs the folders, makes
+     * `name` be this tree, all or nothing, makes that durable and removes what it replaced. Ends
+     * the handle on success. After a failure `name` is what it was, the handle is only good for
+     * abort. RSD_E_EXISTS: someone else was first. */
+    rsd_err (*commit)(void *self, void *tree, rsd_error *err);
+    /* Ends the handle; removes what was begun with it, leaves alone what it was attached to. A
+     * failure means that something is left for the next begin to remove. */
+    rsd_err (*abort)(void *self, void *tree, rsd_error *err);
+} rsd_store_ops;
+
+/* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": a new and
+ * empty store in memory. "null:": takes everything and keeps nothing, for measurements. [local] */
+RSD_API rsd_err rsd_store_open(const char *url, rsd_store **out, rsd_error *err);
+/* A store of one's own. The table is copied; `self` is handed to its functions, and belongs to the
+ * store once this succeeded. [local] */
+RSD_API rsd_err rsd_store_create(const rsd_store_ops *ops, void *self, rsd_store **out,
+                                 rsd_error *err);
+/* Every file, queue and tree has been closed. */
+RSD_API void rsd_store_free(rsd_store *store);
+
+/* ---- values: plain Python objects ---- */
+
+/* Values are fixed for ever. */
+typedef enum rsd_value_type {
+    RSD_VALUE_NONE = 1,
+    RSD_VALUE_BOOL = 2,
+    RSD_VALUE_INT = 3,    /* fits 64 bits */
+    RSD_VALUE_BIGINT = 4, /* rsd_value_bytes: decimal digits */
+    RSD_VALUE_FLOAT = 5,
+    RSD_VALUE_STR = 6, /* UTF-8 */
+    RSD_VALUE_BYTES = 7,
+    RSD_VALUE_LIST = 8,
+    RSD_VALUE_TUPLE = 9, /* torch.Size too */
+    RSD_VALUE_SET = 10,
+    RSD_VALUE_DICT = 11,   /* keys may be any values, in their order */
+    RSD_VALUE_DTYPE = 12,  /* torch.bfloat16 */
+    RSD_VALUE_DEVICE = 13, /* rsd_value_bytes: "cuda:0" */
+    RSD_VALUE_TENSOR = 14,
+    RSD_VALUE_OPAQUE = 15 /* anything else; rsd_value_bytes: its class, "module.name" */
+} rsd_value_type;
+
+/* Immutable; belongs to the rsd_values it was made in. */
+typedef struct rsd_value rsd_value;
+/* Owns values. Not for several threads while values are made. */
 typedef struct rsd_values rsd_values;
+
+/* A tensor inside an object: a strided view of a storage. */
+typedef struct rsd_value_tensor {
+    rsd_dtype   dtype;
+    int32_t     ndim;
+    int64_t     shape[RSD_MAX_NDIM];
+    int64_t     stride[RSD_MAX_NDIM]; /* elements */
+    int64_t     offset;               /* elements from the storage's start */
+    int64_t     storage_bytes;        /* the view lies inside */
+    const char *storage;              /* its name in the archive, "0"; NULL: only `bytes` */
+    const char *location;             /* "cpu", "cuda:0"; may be NULL */
+    const void *bytes;                /* of the storage; NULL: not read */
+    bool        requires_grad;
+    bool        conj, neg; /* the values are the conjugates, the negatives, of what is stored */
+} rsd_value_tensor;
+
+#define RSD_VALUE_MAX_DEPTH 512 /* containers in each other */
+
+RSD_API rsd_err rsd_values_create(rsd_values **out, rsd_error *err);
+RSD_API void    rsd_values_free(rsd_values *owner);
+
+/* Text, bytes and tensors are copied; a tensor's bytes are not. [local] */
+RSD_API rsd_err rsd_value_create_none(rsd_values *owner, const rsd_value **out, rsd_error *err);
+RSD_API rsd_err rsd_value_create_bool(rsd_values *owner, bool x, const rsd_value **out,
+                                      rsd_error *err);
+RSD_API rsd_err rsd_value_create_int(rsd_values *owner, int64_t x, const rsd_value **out,
+                                     rsd_error *err);
+RSD_API rsd_err rsd_value_create_float(rsd_values *owner, double x, const rsd_value **out,
+                                       rsd_error *err);
+RSD_API rsd_err rsd_value_create_dtype(rsd_values *owner, rsd_dtype x, const rsd_value **out,
+                                       rsd_error *err);
+RSD_API rsd_err rsd_value_create_tensor(rsd_values *owner, const rsd_value_tensor *tensor,
+                                        const rsd_value **out, rsd_error *err);
+/* One of BIGINT, STR, BYTES, DEVICE and OPAQUE. */
+RSD_API rsd_err rsd_value_create_bytes(rsd_values *owner, rsd_value_type type, const void *bytes,
+                                       size_t len, const rsd_value **out, rsd_error *err);
+/* One of LIST, TUPLE, SET and DICT. A dict has n pairs: `item` holds n keys and values in turn. The
+ * items are values of the same owner; RSD_E_UNSUPPORTED if they nest deeper than the limit. */
+RSD_API rsd_err rsd_value_create_list(rsd_values *owner, rsd_value_type type, size_t n,
+                                      const rsd_value *const *item, const rsd_value **out,
+                                      rsd_error *err);
+
+RSD_API rsd_value_type rsd_value_kind(const rsd_value *v);
+/* These give 0, false or NULL if the value is of another kind. */
+RSD_API bool    rsd_value_bool(const rsd_value *v);
+RSD_API int64_t rsd_value_int(const rsd_value *v);   /* also of a bool */
+RSD_API double  rsd_value_float(const rsd_value *v); /* also of an int */
+/* Of BIGINT, STR, BYTES, DEVICE and OPAQUE, with a NUL behind; `len` may be NULL. */
+RSD_API const char             *rsd_value_bytes(const rsd_value *v, size_t *len);
+RSD_API rsd_dtype               rsd_value_dtype(const rsd_value *v);
+RSD_API const rsd_value_tensor *rsd_value_tensor_of(const rsd_value *v);
+/* Items of a list, tuple or set, pairs of a dict. */
+RSD_API size_t           rsd_value_count(const rsd_value *v);
+RSD_API const rsd_value *rsd_value_item(const rsd_value *v, size_t i); /* of a dict: the value */
+RSD_API const rsd_value *rsd_value_key(const rsd_value *v, size_t i);
+/* The value that a dict has for a str; NULL if there is none. */
+RSD_API const rsd_value *rsd_value_get(const rsd_value *dict, const char *key);
+/* As Python prints it: "{'step': 100, 'lr': [0.1, 0.2]}"; opaque objects are "<module.name>". */
+RSD_API size_t rsd_value_text(const rsd_value *v, char *buf, size_t cap);
+/* As JSON. Tuples are lists. What JSON lacks is an object with one key: {"$bytes": "00ff"},
+ * {"$set": [..]}, {"$float": "nan"}, {"$dtype": ".."}, {"$device": ".."}, {"$opaque": ".."},
+ * {"$tensor": {"dtype": "..", "shape": [..]}}, and {"$dict": [[key, value], ..]} if a key is no
+ * str. */
+RSD_API size_t rsd_value_json(const rsd_value *v, char *buf, size_t cap);
 
 /* ---- checkpoint: what is in it, and reading any part of it ---- */
 
@@ -438,6 +846,38 @@ RSD_API size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_pa
 RSD_API rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                                 void (*damage)(void *arg, const rsd_error *what), void *arg,
                                 size_t *count, rsd_error *err);
+
+/* ---- transforms: what is done to the bytes of an item ---- */
+
+/* A transform makes streams; each stream either encodes or decodes. The calls for one stream come
+ * one after the other: begin, feed as often as there is input, end until it is done, free.
+ * Different streams may run in different threads at the same time. A stream keeps a bounded amount
+ * of memory, whatever its input says and however long it is. Functions that fail fill *err and
+ * return its code (RSD_E_FORMAT: the input is not what encoding gives); after that only free is
+ * called. None of them may block or call back into this library. */
+typedef struct rsd_transform {
+    const char
+        *name; /* "stream.zstd", "mine@example.org": what stands before the '/' of a descriptor */
+    const char
+        *version; /* "1": what is written; all with the same number before the first '.' are read */
+    void *arg;    /* for begin */
+    /* Gives a stream; `encode` is false for one that decodes. */
+    rsd_err (*begin)(void *arg, bool encode, void **stream, rsd_error *err);
+    /* Takes *used of `in_len` > 0 bytes and puts *made of at most `out_cap` > 0. It takes all, or
+     * it fills `out`. */
+    rsd_err (*feed)(void *stream, const void *in, size_t in_len, size_t *used, void *out,
+                    size_t out_cap, size_t *made, rsd_error *err);
+    /* There is no more input. Puts *made of at most `out_cap` > 0 bytes; *done: that was the last.
+     * A call that is not done puts at least one. Decoding input that was cut short is RSD_E_FORMAT.
+     */
+    rsd_err (*end)(void *stream, void *out, size_t out_cap, size_t *made, bool *done,
+                   rsd_error *err);
+    void (*free)(void *stream); /* also before the end and after a failure */
+} rsd_transform;
+
+/* Adds a transform, for the whole process and until it ends. The struct is copied; its texts and
+ * functions must stay. RSD_E_EXISTS if the name is taken. Any thread. */
+RSD_API RSD_API rsd_err rsd_transform_register(const rsd_transform *transform, rsd_error *err);
 
 /* ---- state: named tensors and values, as this process holds them ---- */
 

@@ -7,7 +7,7 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/workers.h"
-#include "exec/gather.h"
+#include "exec/collect.h"
 #include "exec/region.h"
 #include "format/transform.h"
 #include "shape/box.h"
@@ -94,7 +94,7 @@ static rsd_err put_data(out_file *o, const rsi_out_part *part, rsd_error *err)
     int64_t                 stride[RSD_MAX_NDIM];
     uint32_t                crc = 0;
     rsi_region              region;
-    rsd_err                 rc = rsi_gather_check(tensor, &part->box, err);
+    rsd_err                 rc = rsi_collect_check(tensor, &part->box, err);
 
     if (rc || part->len == 0)
         return rc;
@@ -108,9 +108,9 @@ static rsd_err put_data(out_file *o, const rsi_out_part *part, rsd_error *err)
 
         rsi_region_block(&region, i, &block);
         rsi_region_box(&region, &block.box, &box);
-        bytes = rsi_gather_direct(tensor, &box);
+        bytes = rsi_collect_direct(tensor, &box);
         if (!bytes) {
-            rc = rsi_gather(tensor, &box, o->pack, err);
+            rc = rsi_collect(tensor, &box, o->pack, err);
             bytes = o->pack;
         }
         if (rc)

@@ -124,26 +124,37 @@ static rsd_err set_path(const dcp_reading *r, rsi_pv v, rsi_dcp_path *path, rsi_
     return RSD_OK;
 }
 
-static rsd_err add_paths(const dcp_reading *r, rsi_pv dict, rsi_dcp_meta *meta, rsd_error *err)
+static rsd_err fill_paths(const dcp_reading *r, rsi_pv dict, bool *seen, rsi_dcp_meta *meta,
+                          rsd_error *err)
 {
     rsi_pickle_iter it = rsi_pickle_each(r->p, dict);
     rsi_pv          key, v;
     rsd_err         rc = RSD_OK;
 
-    meta->path =
-        rsi_arena_array(&meta->mem, rsi_pickle_count(r->p, dict) / 2, sizeof(meta->path[0]));
-    if (!meta->path)
-        return no_memory(err);
-    meta->has_paths = true;
     while (!rc && rsi_pickle_next(r->p, &it, &key) && rsi_pickle_next(r->p, &it, &v)) {
-        rsi_dcp_path *path = &meta->path[meta->npaths];
+        rsi_dcp_path *path = &meta->path[meta->npaths++];
 
         rc = rsi_dcp_text(r, key, meta, &path->name, err);
         if (rc)
             return rsi_while(err, rc, "planner_data");
+        if (seen[rsi_pickle_shared(key)])
+            return rsi_fail(err, RSD_E_FORMAT, "planner_data has \"%s\" twice", path->name);
+        seen[rsi_pickle_shared(key)] = true;
         rc = set_path(r, v, path, meta, err);
-        meta->npaths++;
     }
+    return rc;
+}
+
+static rsd_err add_paths(const dcp_reading *r, rsi_pv dict, rsi_dcp_meta *meta, rsd_error *err)
+{
+    size_t  n = rsi_pickle_count(r->p, dict) / 2;
+    bool   *seen = rsi_calloc(rsi_pickle_nshared(r->p), sizeof(seen[0]));
+    rsd_err rc;
+
+    meta->path = rsi_arena_array(&meta->mem, n, sizeof(meta->path[0]));
+    meta->has_paths = true;
+    rc = meta->path && seen ? fill_paths(r, dict, seen, meta, err) : no_memory(err);
+    rsi_free(seen);
     return rc;
 }
 

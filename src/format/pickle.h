@@ -28,8 +28,7 @@ typedef enum rsi_pickle_kind {
     RSI_PICKLE_TUPLE,
     RSI_PICKLE_INTS, /* a tuple of at most 32 integers, also the empty one: rsi_pickle_ints */
     RSI_PICKLE_LIST,
-    RSI_PICKLE_DICT, /* in the order of the file; a key may come twice, then Python keeps the last
-                        value */
+    RSI_PICKLE_DICT, /* in the order of the file; of a key that comes twice Python keeps the last */
     RSI_PICKLE_SET,  /* set and frozenset */
     RSI_PICKLE_CLASS,
     RSI_PICKLE_OBJECT, /* what calling something would have given */

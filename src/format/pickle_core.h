@@ -95,10 +95,9 @@ typedef struct intern {
 /* An object of a class that folds, which has not got its state yet and is still on the stack. */
 typedef struct open_object {
     uint32_t cell;   /* of the object: everything from here on goes when it folds */
-    uint32_t oldest; /* the first cell that was changed since; below `cell`: something older may
-                        refer to what goes */
-    size_t depth;    /* its place on the stack */
-    size_t nmemo;
+    uint32_t oldest; /* first cell changed since; below `cell`: it may refer to what goes */
+    size_t   depth;  /* values on the stack up to it */
+    size_t   nmemo;
 } open_object;
 
 /* DCP needs 2. A limit, because a fold looks through the memo since the object began. */
@@ -117,8 +116,7 @@ struct rsi_pickle {
 
     open_object open[MAX_OPEN];
     size_t      nopen;
-    size_t
-        open_depth; /* stack depth below which the innermost open object is gone; 0: none is open */
+    size_t      open_depth; /* a stack below this has lost the innermost one; 0: none is open */
 
     size_t memory, limit; /* bytes */
 
@@ -133,9 +131,9 @@ struct rsi_pickle {
     uint64_t size; /* of the source */
     bool     done; /* STOP was read */
     struct {
-        rsi_pv class;
         uint64_t at;
-        bool     seen;
+        rsi_pv class;
+        bool seen;
     } named, called; /* the first that is not in the list */
 
     rsd_error *err;

@@ -500,6 +500,9 @@ rsd_err rsi_pickle_run(rsi_pickle *p)
 
     while (!rc && !p->done) {
         p->op_at = p->base + (uint64_t)(p->at - p->begin);
+        if (p->op_at == p->size)
+            return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the pickle ends without STOP",
+                            rsi_pickle_place(p));
         if (p->at == p->end)
             rc = rsi_pickle_refill(p, 1);
         if (!rc)

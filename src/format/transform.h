@@ -8,42 +8,6 @@
 
 #include "format/source.h"
 
-/* ---- for programs that add one -----------------------------------------------------------------
- */
-
-/* A transform makes streams; each stream either encodes or decodes. The calls for one stream come
- * one after the other: begin, feed as often as there is input, end until it is done, free.
- * Different streams may run in different threads at the same time. A stream keeps a bounded amount
- * of memory, whatever its input says and however long it is. Functions that fail fill *err and
- * return its code (RSD_E_FORMAT: the input is not what encoding gives); after that only free is
- * called. None of them may block or call back into this library. */
-typedef struct rsd_transform {
-    const char
-        *name; /* "stream.zstd", "mine@example.org": what stands before the '/' of a descriptor */
-    const char
-        *version; /* "1": what is written; all with the same number before the first '.' are read */
-    void *arg;    /* for begin */
-    /* Gives a stream; `encode` is false for one that decodes. */
-    rsd_err (*begin)(void *arg, bool encode, void **stream, rsd_error *err);
-    /* Takes *used of `in_len` > 0 bytes and puts *made of at most `out_cap` > 0. It takes all, or
-     * it fills `out`. */
-    rsd_err (*feed)(void *stream, const void *in, size_t in_len, size_t *used, void *out,
-                    size_t out_cap, size_t *made, rsd_error *err);
-    /* There is no more input. Puts *made of at most `out_cap` > 0 bytes; *done: that was the last.
-     * A call that is not done puts at least one. Decoding input that was cut short is RSD_E_FORMAT.
-     */
-    rsd_err (*end)(void *stream, void *out, size_t out_cap, size_t *made, bool *done,
-                   rsd_error *err);
-    void (*free)(void *stream); /* also before the end and after a failure */
-} rsd_transform;
-
-/* Adds a transform, for the whole process and until it ends. The struct is copied; its texts and
- * functions must stay. RSD_E_EXISTS if the name is taken. Any thread. */
-RSD_API rsd_err rsd_transform_register(const rsd_transform *transform, rsd_error *err);
-
-/* ---- inside ------------------------------------------------------------------------------------
- */
-
 /* The transform that a descriptor `name[@domain][/version]` asks for. RSD_E_UNSUPPORTED if nobody
  * registered it. It stays for ever. */
 rsd_err rsi_transform_find(const char *descriptor, const rsd_transform **out, rsd_error *err);

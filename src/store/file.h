@@ -5,7 +5,6 @@
 #define RSI_FILE_H
 
 #include "base/error.h"
-#include "store/store_api.h"
 #include "store/sys.h"
 
 #include <stdatomic.h>

@@ -5,7 +5,6 @@
 #define RSI_IO_QUEUE_H
 
 #include "base/error.h"
-#include "store/store_api.h"
 
 typedef struct rsi_io_threads rsi_io_threads; /* one for each store */
 typedef struct rsi_io_queue   rsi_io_queue;

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- nodes ---- */
 
@@ -153,6 +154,14 @@ typedef struct mem_file {
     bool      writing;
 } mem_file;
 
+/* More than the machine has is refused before the system, asked for it, ends the process. */
+static bool too_much(size_t bytes)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && page > 0 && bytes / (size_t)page > (size_t)pages;
+}
+
 /* Memory for `bytes`; with the lock held alone. */
 static rsd_err grow(rsi_node *node, size_t bytes)
 {
@@ -160,6 +169,8 @@ static rsd_err grow(rsi_node *node, size_t bytes)
 
     if (bytes <= node->cap)
         return RSD_OK;
+    if (too_much(bytes))
+        return RSD_E_NOMEM;
     if (node->maps > 0)
         return RSD_E_INVALID; /* it would move away from under them */
     if (bytes < 2 * node->cap)

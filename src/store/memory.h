@@ -5,7 +5,6 @@
 #define RSI_MEMORY_H
 
 #include "base/error.h"
-#include "store/store_api.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -450,7 +450,7 @@ rsd_err rsi_tree_abort(rsi_tree *tree, rsd_error *err)
 
     if (!tree)
         return RSD_OK;
-    rc = tree->store->ops.abort(tree->store->self, tree->handle, place(err, &spare));
+    rc = (tree->store->ops.abort)(tree->store->self, tree->handle, place(err, &spare));
     rsi_free(tree);
     return rc;
 }

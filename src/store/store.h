@@ -6,7 +6,6 @@
 #define RSI_STORE_H
 
 #include "base/error.h"
-#include "store/store_api.h"
 
 struct rsi_io_threads;
 

@@ -12,10 +12,23 @@ typedef struct comm_case {
      * RSD_E_BUG with the line; ranks need not fail together. */
     rsd_err (*run)(rsd_comm *comm, rsd_error *err);
     int32_t min_ranks;
+    bool    slow; /* waits for a deadline: need not be run with every number of ranks */
 } comm_case;
 
-extern const comm_case comm_suite[];
-extern const size_t    comm_suite_count;
+/* The ith case; NULL behind the last. For up to 60 ranks. */
+const comm_case *comm_suite(size_t i);
+
+/* The parts; each ends in a case without a name. */
+extern const comm_case comm_suite_messages[];
+extern const comm_case comm_suite_collectives[];
+extern const comm_case comm_suite_groups[];
+extern const comm_case comm_suite_end[];
+#define COMM_CASE(name) #name, name /* the first two fields */
+
+/* Byte i of message `id` from rank `from`; such a message, freed by the caller; if it is one. */
+unsigned char  suite_byte(int32_t from, size_t id, size_t i);
+unsigned char *suite_message(int32_t from, size_t id, size_t bytes);
+bool           suite_is_message(const unsigned char *data, int32_t from, size_t id, size_t bytes);
 
 /* Ends a case: for code that runs on a thread of its own, where cmocka can't. */
 #define COMM_CHECK(what)                                                                           \

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 
 sys_faults faults;
@@ -14,14 +15,16 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* True: this one is to fail (errno is set) or to be short (error is 0). */
 static bool hit(const char *call)
 {
-    bool yes;
+    bool mine, yes;
 
     pthread_mutex_lock(&lock);
-    faults.calls++;
-    yes = faults.at && (faults.calls == faults.at || (faults.for_ever && faults.calls > faults.at));
+    mine = !faults.only || strcmp(faults.only, call) == 0;
+    faults.calls += mine;
+    yes = mine && faults.at &&
+          (faults.calls == faults.at || (faults.for_ever && faults.calls > faults.at));
+    pthread_mutex_unlock(&lock);
     if (faults.watch)
         faults.watch(call, faults.arg);
-    pthread_mutex_unlock(&lock);
     if (yes)
         errno = faults.error;
     return yes;

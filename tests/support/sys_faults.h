@@ -9,12 +9,13 @@
 #include <stdbool.h>
 
 typedef struct sys_faults {
-    int      at;       /* the call that fails, 1: the next; 0: none */
-    bool     for_ever; /* it and all after it */
-    int      error;    /* errno of the failure; 0: transfers move one byte only */
-    unsigned no_flags; /* renames with one of these flags are refused with EINVAL */
-    bool     no_direct, no_direct_write; /* O_DIRECT is refused by open, or only by pwrite */
-    bool     no_link;
+    int         at;       /* the call that fails, 1: the next; 0: none */
+    bool        for_ever; /* it and all after it */
+    const char *only;     /* counts and fails calls of this name only; NULL: all */
+    int         error;    /* errno of the failure; 0: transfers move one byte only */
+    unsigned    no_flags; /* renames with one of these flags are refused with EINVAL */
+    bool        no_direct, no_direct_write; /* O_DIRECT is refused by open, or only by pwrite */
+    bool        no_link;
     void (*watch)(const char *call, void *arg); /* before each call */
     void *arg;
 

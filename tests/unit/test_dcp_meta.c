@@ -591,6 +591,16 @@ static void name_that_is_there_twice_is_refused(void **state)
     refuse(written(&table.meta), RSD_E_FORMAT, "\"a.0\" is there twice");
 }
 
+static void path_that_is_there_twice_is_refused(void **state)
+{
+    rsi_dcp_path twice[] = { table.path, table.path };
+
+    (void)state;
+    table.meta.path = twice;
+    table.meta.npaths = 2;
+    refuse(written(&table.meta), RSD_E_FORMAT, "planner_data has \"a.0\" twice");
+}
+
 static void chunk_without_a_row_is_refused(void **state)
 {
     bytes          b = written(&table.meta);
@@ -951,6 +961,7 @@ int main(void)
         FACT(rows_that_can_not_be_are_refused),
         FACT(path_that_does_not_join_to_its_name_is_refused),
         FACT(name_that_is_there_twice_is_refused),
+        FACT(path_that_is_there_twice_is_refused),
         FACT(chunk_without_a_row_is_refused),
         FACT(row_without_a_chunk_is_refused),
         FACT(two_rows_for_one_chunk_are_refused),

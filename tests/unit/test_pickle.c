@@ -544,6 +544,7 @@ static void opcodes_that_are_not_for_data_are_refused_by_name(void **state)
 static void opcodes_without_their_values_are_refused(void **state)
 {
     (void)state;
+    refuse(PICKLE("N"), "byte 1: the pickle ends without STOP");
     refuse(PICKLE("."), "0 values on its stack");
     refuse(PICKLE("NN."), "2 values on its stack");
     refuse(PICKLE("(N."), "instead of 1");

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Puts boxes together out of views: memory with strides, or callbacks. */
-#include "exec/gather.h"
+#include "exec/collect.h"
 #include "plan/copy.h"
 #include "shape/box.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-rsd_err rsi_gather_check(const rsi_state_tensor *tensor, const rsd_box *box, rsd_error *err)
+rsd_err rsi_collect_check(const rsi_state_tensor *tensor, const rsd_box *box, rsd_error *err)
 {
     int64_t have = 0;
     char    text[RSI_BOX_TEXT];
@@ -37,7 +37,7 @@ static rsi_area area_of(const rsd_view *view)
     return area;
 }
 
-const unsigned char *rsi_gather_direct(const rsi_state_tensor *tensor, const rsd_box *box)
+const unsigned char *rsi_collect_direct(const rsi_state_tensor *tensor, const rsd_box *box)
 {
     for (size_t i = 0; i < tensor->nviews; i++) {
         const rsd_view *view = &tensor->view[i];
@@ -87,7 +87,7 @@ static rsd_err ask_box(const rsi_state_tensor *tensor, const rsd_view *view, con
     }
 }
 
-rsd_err rsi_gather(const rsi_state_tensor *tensor, const rsd_box *box, unsigned char *out,
+rsd_err rsi_collect(const rsi_state_tensor *tensor, const rsd_box *box, unsigned char *out,
                    rsd_error *err)
 {
     rsi_area to = { .box = *box, .data = out };

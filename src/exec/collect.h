@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of a box of a tensor, from the views that a caller gave. */
-#ifndef RSI_GATHER_H
-#define RSI_GATHER_H
+#ifndef RSI_COLLECT_H
+#define RSI_COLLECT_H
 
 #include "exec/state.h"
 
 /* Refuses a box that the views don't have, or have twice. */
-rsd_err rsi_gather_check(const rsi_state_tensor *tensor, const rsd_box *box, rsd_error *err);
+rsd_err rsi_collect_check(const rsi_state_tensor *tensor, const rsd_box *box, rsd_error *err);
 /* Where the packed bytes of the box lie in the caller's memory already; NULL if they don't. */
-const unsigned char *rsi_gather_direct(const rsi_state_tensor *tensor, const rsd_box *box);
+const unsigned char *rsi_collect_direct(const rsi_state_tensor *tensor, const rsd_box *box);
 /* Copies the box, packed, to `out`. */
-rsd_err rsi_gather(const rsi_state_tensor *tensor, const rsd_box *box, unsigned char *out,
+rsd_err rsi_collect(const rsi_state_tensor *tensor, const rsd_box *box, unsigned char *out,
                    rsd_error *err);
 
 #endif

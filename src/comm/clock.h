@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The clock that deadlines are counted on: it never jumps. */
+#ifndef RSI_CLOCK_H
+#define RSI_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t rsi_clock_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+#endif

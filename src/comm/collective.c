@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives from messages: a dissemination barrier, binomial trees for broadcast, gather and
+ * reduce, and Bruck's allgather, which fills the result in place. All work for any number of ranks.
+ * A failure of the transport breaks the comm, so that no rank waits for one that has left. Next:
+ * agree.c. */
+#include "comm/comm.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum kind { BARRIER, BROADCAST, GATHER, ALLGATHER, REDUCE };
+static const char *const kind_name[] = { "barrier", "broadcast", "gather", "allgather", "reduce" };
+
+/* Messages of one step, waited for together. */
+#define STEP_MAX 4
+typedef struct step {
+    rsd_comm  *comm;
+    enum kind  kind;
+    int32_t    tag;
+    size_t     n;
+    void      *request[STEP_MAX];
+    int32_t    peer[STEP_MAX];
+    rsd_error *err;
+    rsd_err    rc;
+    rsd_error  local;
+} step;
+
+/* The tag holds the kind and a running number: ranks that call different things time out instead of
+ * taking each other's bytes. */
+static void begin(step *s, rsd_comm *comm, enum kind kind, rsd_error *err)
+{
+    memset(s, 0, offsetof(step, local));
+    s->comm = comm;
+    s->kind = kind;
+    s->tag = RSI_TAG_COLLECTIVE | (int32_t)kind << 8 | (int32_t)(comm->calls++ & 0xff);
+    s->err = err ? err : &s->local;
+}
+
+static void add_recv(step *s, int32_t from, void *data, size_t bytes)
+{
+    if (s->rc)
+        return;
+    s->peer[s->n] = from;
+    s->rc = rsi_recv(s->comm, from, s->tag, data, bytes, &s->request[s->n], s->err);
+    if (!s->rc)
+        s->n++;
+}
+
+static void add_send(step *s, int32_t to, const void *data, size_t bytes)
+{
+    if (s->rc)
+        return;
+    s->peer[s->n] = to;
+    s->rc = rsi_send(s->comm, to, s->tag, data, bytes, &s->request[s->n], s->err);
+    if (!s->rc)
+        s->n++;
+}
+
+/* Waits for all that was added; after a failure nothing is left under way and the comm is broken.
+ */
+static rsd_err finish(step *s)
+{
+    if (!s->rc)
+        s->rc = rsi_wait_all(s->comm, s->n, s->request, s->peer, kind_name[s->kind], s->err);
+    if (s->rc) {
+        s->rc = rsi_break(s->comm, s->rc, s->err);
+        rsi_drop(s->comm, s->n, s->request);
+    }
+    s->n = 0;
+    return s->rc;
+}
+
+static rsd_err played_alone(const rsd_comm *comm, enum kind kind, rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_UNSUPPORTED,
+                    "rank %" PRId32 " of %" PRId32 " is played alone: there is nobody to %s with",
+                    comm->rank, comm->size, kind_name[kind]);
+}
+
+static rsd_err check_root(const rsd_comm *comm, int32_t root, rsd_error *err)
+{
+    if (root < 0 || root >= comm->size)
+        return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32 " among %" PRId32, root,
+                        comm->size);
+    return RSD_OK;
+}
+
+rsd_err rsi_barrier(rsd_comm *comm, rsd_error *err)
+{
+    int64_t n = comm->size;
+    step    s;
+
+    if (comm->alone)
+        return RSD_OK;
+    begin(&s, comm, BARRIER, err);
+    for (int64_t far = 1; far < n && !s.rc; far *= 2) {
+        add_recv(&s, (int32_t)((comm->rank + n - far) % n), NULL, 0);
+        add_send(&s, (int32_t)((comm->rank + far) % n), NULL, 0);
+        finish(&s);
+    }
+    return s.rc;
+}
+
+/* Ranks counted from the root, which is 0 of the tree; its children are 1, 2, 4 ..., and those of
+ * another node are that number plus each power of two below its lowest set bit. */
+static int32_t in_tree(const rsd_comm *comm, int32_t root)
+{
+    return (int32_t)(((int64_t)comm->rank - root + comm->size) % comm->size);
+}
+
+static int32_t from_tree(const rsd_comm *comm, int32_t root, int64_t node)
+{
+    return (int32_t)((node + root) % comm->size);
+}
+
+/* The first power of two that is no child any more: what the node's parent is away, or for the root
+ * at least the size. */
+static int64_t tree_end(const rsd_comm *comm, int32_t node)
+{
+    int64_t bit = 1;
+
+    while (bit < comm->size && !(node & bit))
+        bit *= 2;
+    return bit;
+}
+
+rsd_err rsi_broadcast(rsd_comm *comm, int32_t root, void *data, size_t bytes, rsd_error *err)
+{
+    int32_t node = in_tree(comm, root);
+    int64_t end = tree_end(comm, node);
+    step    s;
+    rsd_err rc = check_root(comm, root, err);
+
+    if (rc)
+        return rc;
+    if (comm->alone)
+        return root == comm->rank ? RSD_OK : played_alone(comm, BROADCAST, err);
+    begin(&s, comm, BROADCAST, err);
+    if (node > 0) {
+        add_recv(&s, from_tree(comm, root, node - end), data, bytes);
+        finish(&s);
+    }
+    /* The farthest child has the most below it. */
+    for (int64_t far = end / 2; far > 0 && !s.rc; far /= 2) {
+        if (node + far >= comm->size)
+            continue;
+        add_send(&s, from_tree(comm, root, node + far), data, bytes);
+        finish(&s);
+    }
+    return s.rc;
+}
+
+rsd_err rsi_gather(rsd_comm *comm, int32_t root, const void *mine, size_t bytes, void *out,
+                   rsd_error *err)
+{
+    int32_t node = in_tree(comm, root);
+    int64_t end = tree_end(comm, node);
+    int64_t below = end < comm->size - node ? end : comm->size - node; /* nodes from this one on */
+    char   *part = NULL;                                               /* [below * bytes] theirs */
+    step    s;
+    rsd_err rc = check_root(comm, root, err);
+
+    if (rc)
+        return rc;
+    if (comm->alone)
+        return played_alone(comm, GATHER, err);
+    begin(&s, comm, GATHER, err);
+    part = rsi_calloc((size_t)below, bytes);
+    if (!part)
+        return rsi_break(
+            comm, rsi_fail(s.err, RSD_E_NOMEM, "no memory to gather %zu bytes of each rank", bytes),
+            s.err);
+    if (bytes > 0)
+        memcpy(part, mine, bytes);
+    for (int64_t far = 1; far < end && node + far < comm->size && !s.rc; far *= 2) {
+        int64_t theirs = far < below - far ? far : below - far;
+
+        add_recv(&s, from_tree(comm, root, node + far), part + (size_t)far * bytes,
+                 (size_t)theirs * bytes);
+        finish(&s);
+    }
+    if (node > 0 && !s.rc) {
+        add_send(&s, from_tree(comm, root, node - end), part, (size_t)below * bytes);
+        finish(&s);
+    } else if (!s.rc && bytes > 0) { /* the tree starts at the root, `out` at rank 0 */
+        size_t head = (size_t)(comm->size - root) * bytes;
+
+        memcpy((char *)out + (size_t)root * bytes, part, head);
+        memcpy(out, part + head, (size_t)root * bytes);
+    }
+    rsi_free(part);
+    return s.rc;
+}
+
+/* ---- allgather ---- */
+
+/* Blocks of `count` ranks from `start` on, round the end, as one or two messages; empty ones are
+ * left out, which both ends can tell. */
+static void add_blocks(step *s, bool send, int32_t peer, char *data, const size_t *first,
+                       int64_t start, int64_t count)
+{
+    int64_t size = s->comm->size;
+    int64_t end = start + count < size ? start + count : size;
+    int64_t wrapped = start + count - end;
+    size_t  at[2] = { first[start], 0 };
+    size_t  bytes[2] = { first[end] - first[start], first[wrapped] };
+
+    for (int i = 0; i < 2; i++) {
+        if (bytes[i] == 0)
+            continue;
+        if (send)
+            add_send(s, peer, data + at[i], bytes[i]);
+        else
+            add_recv(s, peer, data + at[i], bytes[i]);
+    }
+}
+
+rsd_err rsi_allgather_at(rsd_comm *comm, void *data, const size_t *first, rsd_error *err)
+{
+    int64_t n = comm->size, me = comm->rank;
+    step    s;
+
+    if (comm->alone)
+        return played_alone(comm, ALLGATHER, err);
+    begin(&s, comm, ALLGATHER, err);
+    /* It has the blocks of ranks me .. me+have-1 and gets as many more from the rank behind them.
+     */
+    for (int64_t have = 1; have < n && !s.rc; have *= 2) {
+        int64_t more = have < n - have ? have : n - have;
+        int64_t ahead = (me + have) % n;
+
+        add_blocks(&s, false, (int32_t)ahead, data, first, ahead, more);
+        add_blocks(&s, true, (int32_t)((me + n - have) % n), data, first, me, more);
+        finish(&s);
+    }
+    return s.rc;
+}
+
+/* Blocks of one size need no table: messages are cut at the end of the ranks all the same. */
+rsd_err rsi_allgather(rsd_comm *comm, const void *mine, size_t bytes, void *out, rsd_error *err)
+{
+    int64_t n = comm->size, me = comm->rank;
+    char   *data = out;
+    step    s;
+
+    if (comm->alone)
+        return played_alone(comm, ALLGATHER, err);
+    if (bytes > 0)
+        memmove(data + (size_t)me * bytes, mine, bytes);
+    begin(&s, comm, ALLGATHER, err);
+    for (int64_t have = 1; have < n && !s.rc; have *= 2) {
+        int64_t more = have < n - have ? have : n - have;
+        int64_t ahead = (me + have) % n, behind = (me + n - have) % n;
+        int64_t get = more < n - ahead ? more : n - ahead, give = more < n - me ? more : n - me;
+
+        add_recv(&s, (int32_t)ahead, data + (size_t)ahead * bytes, (size_t)get * bytes);
+        if (get < more)
+            add_recv(&s, (int32_t)ahead, data, (size_t)(more - get) * bytes);
+        add_send(&s, (int32_t)behind, data + (size_t)me * bytes, (size_t)give * bytes);
+        if (give < more)
+            add_send(&s, (int32_t)behind, data, (size_t)(more - give) * bytes);
+        finish(&s);
+    }
+    return s.rc;
+}
+
+/* From sizes to places; the sum must fit. */
+static rsd_err place(rsd_comm *comm, size_t *first, rsd_error *err)
+{
+    size_t at = 0;
+
+    for (int32_t r = 0; r < comm->size; r++) {
+        size_t bytes = first[r];
+
+        first[r] = at;
+        if (__builtin_add_overflow(at, bytes, &at))
+            return rsi_fail(err, RSD_E_NOMEM, "no memory: the ranks have more bytes than fit");
+    }
+    first[comm->size] = at;
+    return RSD_OK;
+}
+
+rsd_err rsi_allgather_any(rsd_comm *comm, const void *mine, size_t bytes, rsi_gathered *out,
+                          rsd_error *err)
+{
+    rsi_gathered all = { 0 };
+    rsd_error    local;
+    rsd_err      rc = RSD_OK;
+
+    err = err ? err : &local;
+    if (comm->alone)
+        return played_alone(comm, ALLGATHER, err);
+    all.first = rsi_calloc((size_t)comm->size + 1, sizeof(all.first[0]));
+    if (!all.first)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the sizes of %" PRId32 " ranks", comm->size);
+    rc = rsi_agree(comm, rc, err);
+    if (!rc)
+        rc = rsi_allgather(comm, &bytes, sizeof(bytes), all.first, err);
+    if (rc)
+        goto out;
+    rc = place(comm, all.first, err);
+    if (!rc) {
+        all.data = rsi_alloc_aligned(64, all.first[comm->size]);
+        if (!all.data)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes of all ranks",
+                          all.first[comm->size]);
+    }
+    rc = rsi_agree(comm, rc, err);
+    if (rc)
+        goto out;
+    if (bytes > 0)
+        memcpy(all.data + all.first[comm->rank], mine, bytes);
+    rc = rsi_allgather_at(comm, all.data, all.first, err);
+    if (rc)
+        goto out;
+    *out = all;
+out:
+    if (rc)
+        rsi_gathered_release(&all);
+    return rc;
+}
+
+void rsi_gathered_release(rsi_gathered *gathered)
+{
+    rsi_free(gathered->data);
+    rsi_free(gathered->first);
+    memset(gathered, 0, sizeof(*gathered));
+}
+
+/* ---- reduce ---- */
+
+static int64_t reduce(rsi_reduce_op op, int64_t a, int64_t b)
+{
+    switch (op) {
+    case RSI_OP_SUM:
+        return (int64_t)((uint64_t)a + (uint64_t)b);
+    case RSI_OP_MIN:
+        return a < b ? a : b;
+    case RSI_OP_MAX:
+        return a > b ? a : b;
+    case RSI_OP_OR:
+        return a | b;
+    }
+    return a;
+}
+
+#define REDUCE_VALUES 64 /* in one round; more take several */
+
+static rsd_err allreduce_few(rsd_comm *comm, rsi_reduce_op op, int64_t *value, size_t n,
+                             rsd_error *err)
+{
+    int64_t end = tree_end(comm, comm->rank);
+    int64_t theirs[REDUCE_VALUES];
+    step    s;
+
+    begin(&s, comm, REDUCE, err);
+    for (int64_t far = 1; far < end && comm->rank + far < comm->size && !s.rc; far *= 2) {
+        add_recv(&s, (int32_t)(comm->rank + far), theirs, n * sizeof(theirs[0]));
+        if (finish(&s))
+            break;
+        for (size_t i = 0; i < n; i++)
+            value[i] = reduce(op, value[i], theirs[i]);
+    }
+    if (comm->rank > 0 && !s.rc) {
+        add_send(&s, (int32_t)(comm->rank - end), value, n * sizeof(value[0]));
+        finish(&s);
+    }
+    return s.rc ? s.rc : rsi_broadcast(comm, 0, value, n * sizeof(value[0]), err);
+}
+
+rsd_err rsi_allreduce(rsd_comm *comm, rsi_reduce_op op, int64_t *value, size_t n, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    if (comm->alone)
+        return RSD_OK;
+    for (size_t at = 0; at < n && !rc; at += REDUCE_VALUES)
+        rc = allreduce_few(comm, op, value + at, n - at < REDUCE_VALUES ? n - at : REDUCE_VALUES,
+                           err);
+    return rc;
+}

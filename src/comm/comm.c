@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The comm object: argument checks, messages, memory of peers, subgroups. The transports behind it
+ * are comm_self.c, comm_threads.c and comm_mpi.c. Next: collective.c. */
+#include "comm/comm.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define TIMEOUT_MS 300000
+#define PAGE_BYTES 4096
+
+rsd_err rsd_comm_create(const rsd_comm_ops *ops, void *self, rsd_comm **out, rsd_error *err)
+{
+    rsd_comm *comm;
+    int32_t   rank, count;
+
+    if (!ops || !out || ops->size < offsetof(rsd_comm_ops, close) + sizeof(ops->close))
+        return rsi_fail(err, RSD_E_INVALID, "a comm needs a whole table of operations");
+    if (!ops->rank || !ops->count || !ops->send || !ops->recv || !ops->test || !ops->wait_some ||
+        !ops->cancel || !ops->stop || !ops->split || !ops->close || !ops->alloc != !ops->dealloc ||
+        !ops->expose != !ops->reach)
+        return rsi_fail(err, RSD_E_INVALID, "the comm \"%s\" lacks an operation",
+                        ops->name ? ops->name : "");
+    rank = ops->rank(self);
+    count = ops->count(self);
+    if (count < 1 || rank < 0 || rank >= count)
+        return rsi_fail(err, RSD_E_INVALID, "a comm can't be rank %" PRId32 " of %" PRId32, rank,
+                        count);
+    comm = rsi_calloc(1, sizeof(*comm));
+    if (!comm)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a comm");
+    memcpy(&comm->ops, ops, ops->size < sizeof(*ops) ? ops->size : sizeof(*ops));
+    comm->self = self;
+    comm->rank = rank;
+    comm->size = count;
+    comm->timeout_ms = TIMEOUT_MS;
+    comm->alone = ops->flags & RSD_COMM_ALONE && count > 1;
+    *out = comm;
+    return RSD_OK;
+}
+
+void rsd_comm_free(rsd_comm *comm)
+{
+    if (!comm)
+        return;
+    comm->ops.close(comm->self);
+    rsi_free(comm->origin);
+    rsi_free(comm->failed);
+    rsi_free(comm->stuck);
+    rsi_free(comm);
+}
+
+int32_t rsd_comm_rank(const rsd_comm *comm)
+{
+    return comm->rank;
+}
+
+int32_t rsd_comm_size(const rsd_comm *comm)
+{
+    return comm->size;
+}
+
+rsd_err rsd_comm_set_timeout(rsd_comm *comm, int64_t ms, rsd_error *err)
+{
+    if (!comm || ms < 1)
+        return rsi_fail(err, RSD_E_INVALID, "a comm can't wait for %" PRId64 " ms", ms);
+    comm->timeout_ms = ms;
+    return RSD_OK;
+}
+
+size_t rsd_comm_failures(const rsd_comm *comm, rsd_error *out, size_t cap)
+{
+    if (out && comm->nfailed > 0)
+        memcpy(out, comm->failed, (cap < comm->nfailed ? cap : comm->nfailed) * sizeof(out[0]));
+    return comm->nfailed;
+}
+
+void rsd_comm_abort(rsd_comm *comm, const char *why)
+{
+    rsd_error err;
+
+    if (!comm)
+        return;
+    rsi_fail(&err, RSD_E_COMM, "rank %" PRId32 " gave up: %s", rsi_origin(comm, comm->rank),
+             why ? why : "no reason given");
+    err.rank = rsi_origin(comm, comm->rank);
+    err.nfailed = 1;
+    comm->ops.stop(comm->self, &err);
+}
+
+/* ---- messages ---- */
+
+static rsd_err check_peer(const rsd_comm *comm, int32_t peer, int32_t tag, const void *data,
+                          size_t bytes, rsd_error *err)
+{
+    if (peer < 0 || peer >= comm->size)
+        return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32 " among %" PRId32, peer,
+                        comm->size);
+    if (tag < 0 || tag > RSI_TAG_ROLLCALL || (!data && bytes > 0))
+        return rsi_fail(err, RSD_E_INVALID, "a message can't have the tag %" PRId32 " and no bytes",
+                        tag);
+    if (comm->alone && peer != comm->rank)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "rank %" PRId32 " of %" PRId32 " is played alone, rank %" PRId32
+                        " is not there",
+                        comm->rank, comm->size, peer);
+    return RSD_OK;
+}
+
+rsd_err rsi_send(rsd_comm *comm, int32_t to, int32_t tag, const void *data, size_t bytes,
+                 void **request, rsd_error *err)
+{
+    rsd_error local;
+    rsd_err   rc;
+
+    err = err ? err : &local;
+    rc = check_peer(comm, to, tag, data, bytes, err);
+    if (rc)
+        return rc;
+    return comm->ops.send(comm->self, to, tag, data, bytes, request, err);
+}
+
+rsd_err rsi_recv(rsd_comm *comm, int32_t from, int32_t tag, void *data, size_t bytes,
+                 void **request, rsd_error *err)
+{
+    rsd_error local;
+    rsd_err   rc;
+
+    err = err ? err : &local;
+    rc = check_peer(comm, from, tag, data, bytes, err);
+    if (rc)
+        return rc;
+    return comm->ops.recv(comm->self, from, tag, data, bytes, request, err);
+}
+
+rsd_err rsi_test(rsd_comm *comm, void **request, rsd_error *err)
+{
+    rsd_error local;
+
+    return comm->ops.test(comm->self, request, err ? err : &local);
+}
+
+rsd_err rsi_wait_some(rsd_comm *comm, size_t n, void **request, const int32_t *peer,
+                      const char *what, rsd_error *err)
+{
+    rsd_error local;
+    rsd_err   rc;
+
+    err = err ? err : &local;
+    rc = comm->ops.wait_some(comm->self, n, request, comm->timeout_ms, err);
+    if (rc == RSD_E_TIMEOUT && err->rank < 0) /* ours; that of another rank names somebody */
+        rc = rsi_rollcall(comm, n, request, peer, what, err);
+    return rc;
+}
+
+rsd_err rsi_wait_all(rsd_comm *comm, size_t n, void **request, const int32_t *peer,
+                     const char *what, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < n && !rc; i++)
+        while (request[i] && !rc)
+            rc = rsi_wait_some(comm, n, request, peer, what, err);
+    return rc;
+}
+
+bool rsi_drop(rsd_comm *comm, size_t n, void **request)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < n; i++)
+        if (request[i])
+            all = comm->ops.cancel(comm->self, &request[i]) && all;
+    return all;
+}
+
+rsd_err rsi_break(rsd_comm *comm, rsd_err rc, rsd_error *err)
+{
+    rsd_error local;
+    int32_t   me = rsi_origin(comm, comm->rank);
+
+    if (!rc)
+        return RSD_OK;
+    if (!err) {
+        err = &local;
+        rsi_fail(err, rc, "%s", rsd_err_name(rc));
+    }
+    if (err->rank < 0) {
+        rsi_while(err, rc, "rank %" PRId32, me);
+        err->rank = me;
+        err->nfailed = 1;
+    }
+    comm->ops.stop(comm->self, err);
+    return rc;
+}
+
+/* ---- memory of peers ---- */
+
+rsd_err rsi_expose(rsd_comm *comm, const void *data, size_t bytes, rsd_exposed *out, rsd_error *err)
+{
+    rsd_error local;
+
+    if (!comm->ops.expose)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "no memory can be exposed on the comm \"%s\"",
+                        comm->ops.name);
+    return comm->ops.expose(comm->self, data, bytes, out, err ? err : &local);
+}
+
+rsd_err rsi_reach(rsd_comm *comm, int32_t owner, const rsd_exposed *what, void **out,
+                  rsd_error *err)
+{
+    rsd_error local;
+
+    if (owner < 0 || owner >= comm->size)
+        return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32 " among %" PRId32, owner,
+                        comm->size);
+    if (!comm->ops.reach)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "no memory can be reached on the comm \"%s\"",
+                        comm->ops.name);
+    return comm->ops.reach(comm->self, owner, what, out, err ? err : &local);
+}
+
+rsd_err rsd_comm_alloc(rsd_comm *comm, size_t bytes, void **out, rsd_error *err)
+{
+    rsd_error local;
+    void     *data = NULL;
+    rsd_err   rc = RSD_OK;
+
+    err = err ? err : &local;
+    if (!comm || !out)
+        return rsi_fail(err, RSD_E_INVALID, "a comm and a place for the memory are needed");
+    /* A transport may have to wait in there for all ranks without a deadline: see that they came.
+     */
+    rc = rsi_agree(comm, RSD_OK, err);
+    if (rc)
+        return rc;
+    if (comm->ops.alloc)
+        rc = comm->ops.alloc(comm->self, bytes, &data, err);
+    else
+        data = rsi_alloc_aligned(PAGE_BYTES, bytes);
+    if (!rc && !data)
+        rc =
+            rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes that other ranks can reach", bytes);
+    rc = rsi_agree(comm, rc, err);
+    if (rc) {
+        if (!comm->ops.alloc)
+            rsi_free(data);
+        return rc;
+    }
+    *out = data;
+    return RSD_OK;
+}
+
+void rsd_comm_dealloc(rsd_comm *comm, void *data)
+{
+    if (!data)
+        return;
+    rsi_barrier(comm, NULL); /* the others may still copy; on a broken comm nobody does */
+    if (comm->ops.dealloc)
+        comm->ops.dealloc(comm->self, data);
+    else
+        rsi_free(data);
+}
+
+/* ---- subgroups ---- */
+
+/* The list is fit to be a group, and this rank is in it. */
+static rsd_err check_group(const rsd_comm *comm, int32_t n, const int32_t *ranks, uint64_t *seen,
+                           rsd_error *err)
+{
+    bool mine = n == 0;
+
+    if (n < 0 || n > comm->size || (n > 0 && !ranks))
+        return rsi_fail(err, RSD_E_INVALID,
+                        "a group of %" PRId32 " ranks can't be made from %" PRId32, n, comm->size);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t r = ranks[i];
+
+        if (r < 0 || r >= comm->size)
+            return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32 " among %" PRId32, r,
+                            comm->size);
+        if (seen[r]++)
+            return rsi_fail(err, RSD_E_INVALID, "rank %" PRId32 " is in the group twice", r);
+        mine = mine || r == comm->rank;
+    }
+    if (!mine)
+        return rsi_fail(err, RSD_E_INVALID,
+                        "rank %" PRId32 " lists a group that it is not in itself", comm->rank);
+    return RSD_OK;
+}
+
+/* FNV-1a, since all ranks must get the same: rsi_hash differs in each process. */
+static uint64_t group_hash(int32_t n, const int32_t *ranks)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (int32_t i = 0; i < n; i++)
+        hash = (hash ^ (uint32_t)ranks[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* All ranks of a group list the same one; since each is in its own list, groups are disjoint then.
+ */
+static rsd_err compare_groups(rsd_comm *comm, int32_t n, const int32_t *ranks, uint64_t *hash,
+                              rsd_error *err)
+{
+    uint64_t mine = group_hash(n, ranks);
+    rsd_err  rc;
+
+    if (comm->alone)
+        return RSD_OK;
+    rc = rsi_allgather(comm, &mine, sizeof(mine), hash, err);
+    if (rc)
+        return rc;
+    for (int32_t i = 0; i < n && !rc; i++)
+        if (hash[ranks[i]] != mine)
+            rc = rsi_fail(err, RSD_E_MISMATCH,
+                          "the group of rank %" PRId32 " and that of rank %" PRId32 " differ",
+                          comm->rank, ranks[i]);
+    return rsi_agree(comm, rc, err);
+}
+
+/* Wraps what the transport gave and keeps the numbers that its ranks have in the first comm. */
+static rsd_err make_group(const rsd_comm *comm, int32_t n, const int32_t *ranks, void *self,
+                          rsd_comm **out, rsd_error *err)
+{
+    rsd_comm *group;
+    rsd_err   rc = rsd_comm_create(&comm->ops, self, &group, err);
+
+    if (rc) {
+        comm->ops.close(self);
+        return rc;
+    }
+    group->timeout_ms = comm->timeout_ms;
+    group->origin = rsi_calloc((size_t)n, sizeof(group->origin[0]));
+    if (!group->origin) {
+        rsd_comm_free(group);
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a group of %" PRId32 " ranks", n);
+    }
+    for (int32_t i = 0; i < n; i++)
+        group->origin[i] = rsi_origin(comm, ranks[i]);
+    *out = group;
+    return RSD_OK;
+}
+
+rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm **out,
+                       rsd_error *err)
+{
+    rsd_error local;
+    rsd_comm *group = NULL;
+    uint64_t *hash; /* [size] */
+    void     *self = NULL;
+    rsd_err   rc;
+
+    err = err ? err : &local;
+    if (!comm || !out)
+        return rsi_fail(err, RSD_E_INVALID, "a comm and a place for the group are needed");
+    hash = rsi_calloc((size_t)comm->size, sizeof(hash[0]));
+    rc = hash ? check_group(comm, n, ranks, hash, err)
+              : rsi_fail(err, RSD_E_NOMEM, "no memory for a group of %" PRId32 " ranks", n);
+    rc = rsi_agree(comm, rc, err);
+    if (!rc)
+        rc = compare_groups(comm, n, ranks, hash, err);
+    rsi_free(hash);
+    if (rc)
+        return rc;
+    rc = comm->ops.split(comm->self, n, ranks, &self, err);
+    if (!rc && n > 0)
+        rc = make_group(comm, n, ranks, self, &group, err);
+    rc = rsi_agree(comm, rc, err);
+    if (rc) {
+        rsd_comm_free(group);
+        return rc;
+    }
+    *out = group;
+    return RSD_OK;
+}

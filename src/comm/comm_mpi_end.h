@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What comm_mpi.c and comm_mpi_memory.c share: one rank's end of a comm on MPI. */
+#ifndef RSI_COMM_MPI_END_H
+#define RSI_COMM_MPI_END_H
+
+#include "base/error.h"
+
+#include <reshard/reshard_mpi.h>
+
+/* All comms that were split from one; they break together. */
+typedef struct rsi_mpi_family {
+    int          ends;        /* open */
+    bool         initialised; /* MPI, by us */
+    bool         crowded;     /* more ranks on a machine than cores */
+    int          rank, size;  /* in the first comm */
+    MPI_Comm     control;     /* on which the one message is sent that breaks it */
+    MPI_Request  listen;      /* for that message */
+    MPI_Request *told;        /* [size] sends of it */
+    bool         broken;
+    rsd_error    heard, why; /* what `listen` receives; the error of all calls once broken */
+} rsi_mpi_family;
+
+typedef struct rsi_mpi_end {
+    rsi_mpi_family        *family;
+    MPI_Comm               comm;
+    MPI_Comm               node; /* ranks that share memory; MPI_COMM_NULL until it is needed */
+    int                    rank, size;
+    struct rsi_mpi_window *windows;
+    uint64_t               allocs; /* so far: the same number on all ranks */
+} rsi_mpi_end;
+
+/* RSD_E_COMM with MPI's text behind `what`. */
+rsd_err rsi_mpi_fail(int code, const char *what, rsd_error *err);
+/* RSD_OK, or the error that broke the family; looks if one has come. */
+rsd_err rsi_mpi_broken(rsi_mpi_end *me, rsd_error *err);
+
+/* Waits for what a non-blocking collective started: the blocking ones of MPICH spin, which takes a
+ * hundred times as long when there are more ranks than cores. `code` is what starting it gave. */
+int rsi_mpi_settle(int code, MPI_Request *request);
+/* True if all ranks did. [collective] */
+bool rsi_mpi_all(MPI_Comm comm, bool did);
+
+/* Of the table. */
+rsd_err rsi_mpi_alloc(void *self, size_t bytes, void **out, rsd_error *err);
+void    rsi_mpi_dealloc(void *self, void *data);
+rsd_err rsi_mpi_expose(void *self, const void *data, size_t bytes, rsd_exposed *out,
+                       rsd_error *err);
+rsd_err rsi_mpi_reach(void *self, int32_t owner, const rsd_exposed *what, void **out,
+                      rsd_error *err);
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that ranks of one machine share through a window of MPI's. Where no window can be had, it
+ * is ordinary memory that can't be exposed: slower, never wrong. */
+#include "comm/comm_mpi_end.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+
+#define PAGE_BYTES 4096
+
+typedef struct rsi_mpi_window {
+    struct rsi_mpi_window *next;
+    uint64_t               id;     /* which alloc made it */
+    MPI_Win                window; /* MPI_WIN_NULL: ordinary memory */
+    char                  *base;   /* where MPI's memory begins, */
+    char                  *data;   /* and the first page in it */
+    size_t                 bytes;  /* from `data` on */
+} rsi_mpi_window;
+
+static char *next_page(char *p)
+{
+    return p + (PAGE_BYTES - (uintptr_t)p % PAGE_BYTES) % PAGE_BYTES;
+}
+
+/* All ranks must have done a step, since the next takes all of them. False: no window on any of
+ * them, or one that some lack, which stays unused until the end because to free it takes all. */
+static bool open_window(rsi_mpi_end *me, rsi_mpi_window *w)
+{
+    MPI_Info info = MPI_INFO_NULL;
+    int      code;
+    bool     good;
+
+    if (me->node == MPI_COMM_NULL && MPI_Comm_split_type(me->comm, MPI_COMM_TYPE_SHARED, 0,
+                                                         MPI_INFO_NULL, &me->node) != MPI_SUCCESS)
+        me->node = MPI_COMM_NULL;
+    if (!rsi_mpi_all(me->comm, me->node != MPI_COMM_NULL))
+        return false;
+    /* Each rank's part is its own, on pages that it touches first. */
+    if (MPI_Info_create(&info) == MPI_SUCCESS)
+        MPI_Info_set(info, "alloc_shared_noncontig", "true");
+    MPI_Comm_set_errhandler(me->node, MPI_ERRORS_RETURN);
+    code = MPI_Win_allocate_shared((MPI_Aint)(w->bytes + PAGE_BYTES), 1, info, me->node, &w->base,
+                                   &w->window);
+    if (info != MPI_INFO_NULL)
+        MPI_Info_free(&info);
+    good = code == MPI_SUCCESS;
+    if (good) {
+        MPI_Win_set_errhandler(w->window, MPI_ERRORS_RETURN);
+        /* One epoch for its whole life: loads and stores, ordered by messages. */
+        good = MPI_Win_lock_all(MPI_MODE_NOCHECK, w->window) == MPI_SUCCESS;
+    }
+    return rsi_mpi_all(me->comm, good);
+}
+
+rsd_err rsi_mpi_alloc(void *self, size_t bytes, void **out, rsd_error *err)
+{
+    rsi_mpi_end    *me = self;
+    rsi_mpi_window *w;
+    char           *plain = NULL;
+    rsd_err         rc = rsi_mpi_broken(me, err);
+
+    if (rc)
+        return rc;
+    me->allocs++;
+    w = bytes < PTRDIFF_MAX - 2 * PAGE_BYTES ? rsi_calloc(1, sizeof(*w)) : NULL;
+    if (!rsi_mpi_all(me->comm, w != NULL)) {
+        rsi_free(w);
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes on each rank", bytes);
+    }
+    w->id = me->allocs;
+    w->bytes = bytes;
+    if (open_window(me, w)) {
+        w->data = next_page(w->base);
+    } else {
+        w->window = MPI_WIN_NULL;
+        plain = rsi_alloc_aligned(PAGE_BYTES, bytes);
+        if (!rsi_mpi_all(me->comm, plain != NULL)) {
+            rsi_free(plain);
+            rsi_free(w);
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes on each rank", bytes);
+        }
+        w->base = w->data = plain;
+    }
+    w->next = me->windows;
+    me->windows = w;
+    *out = w->data;
+    return RSD_OK;
+}
+
+void rsi_mpi_dealloc(void *self, void *data)
+{
+    rsi_mpi_end     *me = self;
+    rsi_mpi_window **at = &me->windows;
+    rsi_mpi_window  *w;
+
+    while (*at && (*at)->data != data)
+        at = &(*at)->next;
+    w = *at;
+    if (!w)
+        return;
+    *at = w->next;
+    if (w->window == MPI_WIN_NULL) {
+        rsi_free(w->base);
+    } else if (!me->family->broken) { /* else nobody knows who would come to free it */
+        MPI_Win_unlock_all(w->window);
+        MPI_Win_free(&w->window);
+    }
+    rsi_free(w);
+}
+
+rsd_err rsi_mpi_expose(void *self, const void *data, size_t bytes, rsd_exposed *out, rsd_error *err)
+{
+    rsi_mpi_end *me = self;
+    uintptr_t    at = (uintptr_t)data;
+
+    for (const rsi_mpi_window *w = me->windows; w; w = w->next) {
+        uintptr_t from = (uintptr_t)w->data;
+
+        if (w->window == MPI_WIN_NULL || at < from || at - from > w->bytes ||
+            bytes > w->bytes - (at - from))
+            continue;
+        *out = (rsd_exposed){ { w->id, (uint64_t)(at - (uintptr_t)w->base), bytes } };
+        return RSD_OK;
+    }
+    return rsi_fail(err, RSD_E_UNSUPPORTED,
+                    "other ranks can reach only memory from rsd_comm_alloc, and not always that");
+}
+
+rsd_err rsi_mpi_reach(void *self, int32_t owner, const rsd_exposed *what, void **out,
+                      rsd_error *err)
+{
+    rsi_mpi_end          *me = self;
+    const rsi_mpi_window *w = me->windows;
+    MPI_Group             all, near;
+    MPI_Aint              bytes = 0;
+    int                   there = owner, here = MPI_UNDEFINED, unit, code;
+    char                 *base = NULL;
+
+    while (w && w->id != what->word[0])
+        w = w->next;
+    if (!w || w->window == MPI_WIN_NULL)
+        return rsi_fail(err, RSD_E_INVALID, "what rank %" PRId32 " exposed is not there", owner);
+    MPI_Comm_group(me->comm, &all);
+    MPI_Comm_group(me->node, &near);
+    MPI_Group_translate_ranks(all, 1, &there, near, &here);
+    MPI_Group_free(&all);
+    MPI_Group_free(&near);
+    if (here == MPI_UNDEFINED)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "rank %" PRId32 " is on another machine", owner);
+    code = MPI_Win_shared_query(w->window, here, &bytes, &unit, &base);
+    if (code != MPI_SUCCESS)
+        return rsi_mpi_fail(code, "MPI_Win_shared_query", err);
+    if (what->word[1] > (uint64_t)bytes || what->word[2] > (uint64_t)bytes - what->word[1])
+        return rsi_fail(err, RSD_E_INVALID, "what rank %" PRId32 " exposed is not in its memory",
+                        owner);
+    *out = base + what->word[1];
+    return RSD_OK;
+}

@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that are threads of one process. Each rank has a mailbox with the receives it has asked for
+ * and the messages that nobody has asked for yet. A message is copied once, from the sender's
+ * memory to the receiver's, by whoever comes second; only short ones that come first are put into a
+ * buffer, so that their sender need not wait. comm_run.c starts the threads.
+ *
+ * Locks: a box' lock guards its lists and the `done` of requests that its rank owns. No thread
+ * holds two box locks; the family's lock comes before them. Bytes are copied without a lock. */
+#include "comm/comm_threads.h"
+#include "comm/comm.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define EAGER_BYTES 8192 /* up to here a message does not wait for its receiver */
+
+/* A receive in the list of its own box, or a message in the list of the receiver's. */
+typedef struct message {
+    struct message *next;
+    int32_t         owner, from, to, tag; /* owner: the rank that waits for it */
+    const void     *src;
+    void           *dst;
+    size_t          bytes, came; /* asked for, and how many the sender had */
+    bool            queued;      /* guarded by the box it is queued in, to's */
+    bool            done;        /* guarded by the owner's box */
+    bool            receive;     /* else a message */
+    bool            eager;       /* nobody's request; the bytes follow it */
+    _Alignas(16) char data[];
+} message;
+
+typedef struct list {
+    message *first, **end;
+} list;
+
+typedef struct box {
+    pthread_mutex_t lock;
+    pthread_cond_t  ring;    /* something of this rank is done, or all is over */
+    list            asked;   /* receives */
+    list            waiting; /* messages */
+    int32_t         number;  /* of its rank in the first group of the family, for texts */
+    _Atomic bool    gone;    /* the rank has closed its end */
+} box;
+
+typedef struct family family;
+
+typedef struct group {
+    struct group *next; /* in the family */
+    family       *family;
+    uint64_t      id;     /* in the family */
+    uint64_t      parent; /* the id of the group it was split from, */
+    uint64_t      nth;    /* in which split of that, */
+    int32_t       leader; /* and the first rank of its list there */
+    int32_t       size;
+    int32_t       left;  /* ranks that have closed their ends */
+    box           box[]; /* [size] */
+} group;
+
+/* All groups that were split from one: they break together and are freed when the last end is
+ * closed. */
+struct family {
+    pthread_mutex_t lock; /* of all below and of the groups' left */
+    group          *groups;
+    uint64_t        made; /* groups so far */
+    int32_t         ends; /* open */
+    _Atomic bool    broken;
+    rsd_error       why; /* set before `broken`, then constant */
+};
+
+typedef struct end {
+    group   *group;
+    int32_t  rank;
+    uint64_t splits; /* so far */
+} end;
+
+/* ---- lists ---- */
+
+static void put_last(list *l, message *m)
+{
+    m->next = NULL;
+    m->queued = true;
+    *l->end = m;
+    l->end = &m->next;
+}
+
+/* Takes out the first with that sender and tag, or `one` itself. */
+static message *take(list *l, int32_t from, int32_t tag, const message *one)
+{
+    for (message **at = &l->first; *at; at = &(*at)->next) {
+        message *m = *at;
+
+        if (one ? m != one : m->from != from || m->tag != tag)
+            continue;
+        *at = m->next;
+        if (l->end == &m->next)
+            l->end = at;
+        m->queued = false;
+        return m;
+    }
+    return NULL;
+}
+
+/* ---- making and freeing ---- */
+
+static void box_init(box *b)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&b->lock, NULL);
+    pthread_cond_init(&b->ring, &attr);
+    pthread_condattr_destroy(&attr);
+    b->asked.end = &b->asked.first;
+    b->waiting.end = &b->waiting.first;
+    atomic_init(&b->gone, false);
+}
+
+static group *group_create(family *f, uint64_t parent, uint64_t nth, int32_t leader, int32_t size)
+{
+    group *g = rsi_calloc(1, sizeof(*g) + (size_t)size * sizeof(g->box[0]));
+
+    if (!g)
+        return NULL;
+    for (int32_t i = 0; i < size; i++)
+        box_init(&g->box[i]);
+    g->family = f;
+    g->id = ++f->made;
+    g->parent = parent;
+    g->nth = nth;
+    g->leader = leader;
+    g->size = size;
+    g->next = f->groups;
+    f->groups = g;
+    return g;
+}
+
+static void group_free(group *g)
+{
+    for (int32_t i = 0; i < g->size; i++) {
+        message *m = g->box[i].waiting.first;
+
+        while (m) {
+            message *next = m->next;
+
+            if (m->eager)
+                rsi_free(m);
+            m = next;
+        }
+        pthread_cond_destroy(&g->box[i].ring);
+        pthread_mutex_destroy(&g->box[i].lock);
+    }
+    rsi_free(g);
+}
+
+static void family_free(family *f)
+{
+    while (f->groups) {
+        group *next = f->groups->next;
+
+        group_free(f->groups);
+        f->groups = next;
+    }
+    pthread_mutex_destroy(&f->lock);
+    rsi_free(f);
+}
+
+/* The end of one rank; the family's lock is held, or nobody else knows it yet. */
+static end *open_end(group *g, int32_t rank, int32_t number)
+{
+    end *me = rsi_calloc(1, sizeof(*me));
+
+    if (!me)
+        return NULL;
+    me->group = g;
+    me->rank = rank;
+    g->box[rank].number = number;
+    g->family->ends++;
+    return me;
+}
+
+rsd_err rsi_threads_open(int32_t n, void **out, rsd_error *err)
+{
+    family *f;
+    group  *g;
+    int32_t made = 0;
+
+    f = rsi_calloc(1, sizeof(*f));
+    if (!f)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a comm of %" PRId32 " threads", n);
+    pthread_mutex_init(&f->lock, NULL);
+    g = group_create(f, 0, 0, 0, n);
+    while (g && made < n && (out[made] = open_end(g, made, made)) != NULL)
+        made++;
+    if (made == n)
+        return RSD_OK;
+    while (made > 0)
+        rsi_free(out[--made]);
+    family_free(f);
+    return rsi_fail(err, RSD_E_NOMEM, "no memory for a comm of %" PRId32 " threads", n);
+}
+
+static void wake_all(group *g)
+{
+    for (int32_t i = 0; i < g->size; i++) {
+        pthread_mutex_lock(&g->box[i].lock);
+        pthread_cond_broadcast(&g->box[i].ring);
+        pthread_mutex_unlock(&g->box[i].lock);
+    }
+}
+
+static void forget_group(family *f, group *g)
+{
+    group **at = &f->groups;
+
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    group_free(g);
+}
+
+static void threads_close(void *self)
+{
+    end    *me = self;
+    group  *g = me->group;
+    family *f = g->family;
+    bool    last;
+
+    atomic_store(&g->box[me->rank].gone, true);
+    pthread_mutex_lock(&f->lock);
+    wake_all(g);
+    last = --f->ends == 0;
+    /* A group that not all could join for want of memory goes with the family. */
+    if (++g->left == g->size && !last)
+        forget_group(f, g);
+    pthread_mutex_unlock(&f->lock);
+    if (last)
+        family_free(f);
+    rsi_free(me);
+}
+
+/* ---- errors ---- */
+
+static rsd_err broken(const end *me, rsd_error *err)
+{
+    const family *f = me->group->family;
+
+    if (!atomic_load(&f->broken))
+        return RSD_OK;
+    *err = f->why;
+    return (rsd_err)f->why.code;
+}
+
+static void threads_stop(void *self, const rsd_error *why)
+{
+    end    *me = self;
+    family *f = me->group->family;
+
+    pthread_mutex_lock(&f->lock);
+    if (!atomic_load(&f->broken)) {
+        f->why = *why;
+        atomic_store(&f->broken, true);
+        for (group *g = f->groups; g; g = g->next)
+            wake_all(g);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+static rsd_err compare(const message *m, rsd_error *err)
+{
+    if (m->came == m->bytes)
+        return RSD_OK;
+    return rsi_fail(err, RSD_E_MISMATCH,
+                    "rank %" PRId32 " sent %zu bytes with the tag %" PRId32
+                    " where %zu were expected",
+                    m->from, m->came, m->tag, m->bytes);
+}
+
+/* ---- messages ---- */
+
+static void copy(void *dst, const void *src, size_t bytes)
+{
+    if (bytes > 0)
+        memcpy(dst, src, bytes);
+}
+
+static void set_done(group *g, message *m)
+{
+    box *b = &g->box[m->owner];
+
+    pthread_mutex_lock(&b->lock);
+    m->done = true; /* from here on the owner may free it */
+    pthread_cond_broadcast(&b->ring);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static rsd_err threads_send(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
+                            void **request, rsd_error *err)
+{
+    end     *me = self;
+    group   *g = me->group;
+    box     *b = &g->box[to];
+    bool     eager = bytes <= EAGER_BYTES;
+    message *asked, *m;
+    rsd_err  rc = broken(me, err);
+
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&b->lock);
+    asked = take(&b->asked, me->rank, tag, NULL);
+    if (asked) {
+        pthread_mutex_unlock(&b->lock);
+        asked->came = bytes;
+        copy(asked->dst, data, bytes < asked->bytes ? bytes : asked->bytes);
+        set_done(g, asked);
+        *request = NULL;
+        return RSD_OK;
+    }
+    m = rsi_calloc(1, sizeof(*m) + (eager ? bytes : 0));
+    if (m) {
+        *m = (message){ .owner = me->rank, .from = me->rank, .to = to, .tag = tag, .src = data };
+        m->bytes = m->came = bytes;
+        m->eager = eager;
+        if (eager) {
+            copy(m->data, data, bytes);
+            m->src = m->data;
+        }
+        put_last(&b->waiting, m);
+    }
+    pthread_mutex_unlock(&b->lock);
+    if (!m)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a message of %zu bytes", bytes);
+    *request = eager ? NULL : m;
+    return RSD_OK;
+}
+
+static rsd_err threads_recv(void *self, int32_t from, int32_t tag, void *data, size_t bytes,
+                            void **request, rsd_error *err)
+{
+    end     *me = self;
+    group   *g = me->group;
+    box     *b = &g->box[me->rank];
+    message *m, *ask = NULL;
+    rsd_err  rc = broken(me, err);
+
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&b->lock);
+    m = take(&b->waiting, from, tag, NULL);
+    if (!m) {
+        ask = rsi_calloc(1, sizeof(*ask));
+        if (ask) {
+            *ask = (message){ .owner = me->rank, .from = from, .to = me->rank, .tag = tag };
+            ask->receive = true;
+            ask->dst = data;
+            ask->bytes = bytes;
+            put_last(&b->asked, ask);
+        }
+    }
+    pthread_mutex_unlock(&b->lock);
+    if (!m && !ask)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to ask for a message of %zu bytes", bytes);
+    if (m) {
+        message got = { .from = from, .tag = tag, .bytes = bytes, .came = m->bytes };
+
+        copy(data, m->src, bytes < m->bytes ? bytes : m->bytes);
+        if (m->eager)
+            rsi_free(m);
+        else
+            set_done(g, m);
+        rc = compare(&got, err);
+        if (rc)
+            return rc;
+    }
+    *request = ask;
+    return RSD_OK;
+}
+
+/* Sets finished requests to NULL and counts them; the box is locked. */
+static rsd_err reap(size_t n, void **request, size_t *finished, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    *finished = 0;
+    for (size_t i = 0; i < n; i++) {
+        message *m = request[i];
+
+        if (!m || !m->done)
+            continue;
+        if (!rc)
+            rc = compare(m, err);
+        rsi_free(m);
+        request[i] = NULL;
+        ++*finished;
+    }
+    return rc;
+}
+
+/* Nothing is to be hoped for from a rank that has closed its end; what it sent before was taken. */
+static rsd_err hopeless(const end *me, size_t n, void *const *request, rsd_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const message *m = request[i];
+        const box     *b;
+
+        if (!m)
+            continue;
+        b = &me->group->box[m->receive ? m->from : m->to];
+        if (atomic_load(&b->gone))
+            return rsi_fail(err, RSD_E_COMM, "rank %" PRId32 " has left", b->number);
+    }
+    return RSD_OK;
+}
+
+static bool all_null(size_t n, void *const *request)
+{
+    for (size_t i = 0; i < n; i++)
+        if (request[i])
+            return false;
+    return true;
+}
+
+static struct timespec after_ms(int64_t ms)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += (time_t)(ms / 1000);
+    t.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_nsec -= 1000000000;
+        t.tv_sec++;
+    }
+    return t;
+}
+
+static rsd_err threads_wait_some(void *self, size_t n, void **request, int64_t timeout_ms,
+                                 rsd_error *err)
+{
+    end            *me = self;
+    box            *b = &me->group->box[me->rank];
+    struct timespec until = after_ms(timeout_ms);
+    size_t          finished = 0;
+    bool            late = timeout_ms == 0;
+    rsd_err         rc;
+
+    if (all_null(n, request))
+        return RSD_OK;
+    pthread_mutex_lock(&b->lock);
+    for (;;) {
+        rc = reap(n, request, &finished, err);
+        if (rc || finished > 0)
+            break;
+        rc = broken(me, err);
+        if (!rc)
+            rc = hopeless(me, n, request, err);
+        if (rc)
+            break;
+        if (late) {
+            rc = rsi_fail(err, RSD_E_TIMEOUT, "nothing came within %" PRId64 " ms", timeout_ms);
+            break;
+        }
+        late = pthread_cond_timedwait(&b->ring, &b->lock, &until) == ETIMEDOUT;
+    }
+    pthread_mutex_unlock(&b->lock);
+    return rc;
+}
+
+static rsd_err threads_test(void *self, void **request, rsd_error *err)
+{
+    rsd_err rc = threads_wait_some(self, 1, request, 0, err);
+
+    return rc == RSD_E_TIMEOUT && err->rank < 0 ? RSD_OK : rc;
+}
+
+static bool threads_cancel(void *self, void **request)
+{
+    end     *me = self;
+    group   *g = me->group;
+    message *m = *request;
+    box     *b = &g->box[m->to];
+    bool     queued;
+
+    pthread_mutex_lock(&b->lock);
+    queued = m->queued;
+    if (queued)
+        take(m->receive ? &b->asked : &b->waiting, 0, 0, m);
+    pthread_mutex_unlock(&b->lock);
+    if (!queued) { /* the other side copies, or has */
+        b = &g->box[me->rank];
+        pthread_mutex_lock(&b->lock);
+        while (!m->done)
+            pthread_cond_wait(&b->ring, &b->lock);
+        pthread_mutex_unlock(&b->lock);
+    }
+    rsi_free(m);
+    *request = NULL;
+    return true;
+}
+
+/* ---- groups, memory ---- */
+
+static rsd_err threads_split(void *self, int32_t n, const int32_t *ranks, void **out,
+                             rsd_error *err)
+{
+    end     *me = self, *mine = NULL;
+    family  *f = me->group->family;
+    uint64_t nth = me->splits++;
+    int32_t  place = 0;
+    group   *g;
+    rsd_err  rc = broken(me, err);
+
+    if (rc)
+        return rc;
+    if (n == 0) {
+        *out = NULL;
+        return RSD_OK;
+    }
+    while (ranks[place] != me->rank)
+        place++;
+    /* Who comes first makes the group, the others find it by what they all know. */
+    pthread_mutex_lock(&f->lock);
+    for (g = f->groups; g; g = g->next)
+        if (g->parent == me->group->id && g->nth == nth && g->leader == ranks[0])
+            break;
+    if (!g)
+        g = group_create(f, me->group->id, nth, ranks[0], n);
+    if (g)
+        mine = open_end(g, place, me->group->box[me->rank].number);
+    pthread_mutex_unlock(&f->lock);
+    if (!mine)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a group of %" PRId32 " threads", n);
+    *out = mine;
+    return RSD_OK;
+}
+
+/* All memory is everybody's. */
+static rsd_err threads_expose(void *self, const void *data, size_t bytes, rsd_exposed *out,
+                              rsd_error *err)
+{
+    (void)self;
+    (void)err;
+    *out = (rsd_exposed){ { (uint64_t)(uintptr_t)data, bytes } };
+    return RSD_OK;
+}
+
+static rsd_err threads_reach(void *self, int32_t owner, const rsd_exposed *what, void **out,
+                             rsd_error *err)
+{
+    (void)self;
+    (void)owner;
+    (void)err;
+    *out = (void *)(uintptr_t)what->word[0];
+    return RSD_OK;
+}
+
+static int32_t threads_rank(void *self)
+{
+    return ((end *)self)->rank;
+}
+
+static int32_t threads_count(void *self)
+{
+    return ((end *)self)->group->size;
+}
+
+const rsd_comm_ops rsi_threads_ops = {
+    .size = sizeof(rsd_comm_ops),
+    .name = "threads",
+    .rank = threads_rank,
+    .count = threads_count,
+    .send = threads_send,
+    .recv = threads_recv,
+    .test = threads_test,
+    .wait_some = threads_wait_some,
+    .cancel = threads_cancel,
+    .stop = threads_stop,
+    .split = threads_split,
+    .expose = threads_expose,
+    .reach = threads_reach,
+    .close = threads_close,
+};

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transport between threads, for those who wrap it: comm_self.c and comm_run.c. */
+#ifndef RSI_COMM_THREADS_H
+#define RSI_COMM_THREADS_H
+
+#include "base/error.h"
+
+extern const rsd_comm_ops rsi_threads_ops;
+
+/* The ends of n ranks, n at least 1: out[r] is `self` for rsi_threads_ops. */
+rsd_err rsi_threads_open(int32_t n, void **out, rsd_error *err);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is missing? A rank that has waited in vain mostly waits for one that waits itself. So each
+ * tells all others that it is there and whom it waits for: missing are those who are waited for and
+ * did not tell. Then the comm is broken with that verdict, which also wakes ranks that come late.
+ * One small message between any two ranks, and only when all is lost anyway. */
+#include "comm/comm.h"
+#include "comm/clock.h"
+#include "base/checked.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* By how much schedulers and unequal starts may let ranks give up at other times: a tenth of the
+ * time they waited, within limits. */
+#define GRACE_MIN_MS 250
+#define GRACE_MAX_MS 10000
+
+#define RANKS_MAX 4096 /* beyond, only those this rank waits for itself are named */
+#define WAITS_MAX 15   /* that a rank tells of */
+#define NAMES_MAX 8    /* that a text lists */
+
+typedef struct sign { /* of life */
+    int32_t n;
+    int32_t wait[WAITS_MAX];
+} sign;
+
+typedef struct roll {
+    rsd_comm *comm;
+    sign     *seen;    /* [size] from each rank; this one's own at its place */
+    void    **request; /* [2 * size] receive from r at r, send to r at size + r */
+    bool     *waited;  /* [size] */
+} roll;
+
+static sign own_sign(const rsd_comm *comm, size_t n, void *const *request, const int32_t *peer)
+{
+    sign    s = { 0 };
+    int32_t last = -1;
+
+    for (size_t i = 0; i < n && s.n < WAITS_MAX; i++) {
+        if (!request[i] || peer[i] == last || peer[i] == comm->rank)
+            continue;
+        last = peer[i];
+        s.wait[s.n++] = last;
+    }
+    return s;
+}
+
+static bool is_here(const roll *r, int32_t rank)
+{
+    return rank == r->comm->rank || !r->request[rank];
+}
+
+static bool all_here(const roll *r)
+{
+    for (int32_t i = 0; i < r->comm->size; i++)
+        if (!is_here(r, i))
+            return false;
+    return true;
+}
+
+/* Marks whom those who are here wait for. */
+static void mark_waited(roll *r)
+{
+    for (int32_t i = 0; i < r->comm->size; i++)
+        for (int32_t w = 0; is_here(r, i) && w < r->seen[i].n && w < WAITS_MAX; w++)
+            if (r->seen[i].wait[w] >= 0 && r->seen[i].wait[w] < r->comm->size)
+                r->waited[r->seen[i].wait[w]] = true;
+}
+
+/* Says "here" to all and hears them until all are or time is up. An error is that of a rank which
+ * came to a verdict before. */
+static rsd_err call(roll *r, rsd_error *err)
+{
+    rsd_comm *comm = r->comm;
+    int64_t   grace = rsi_min(rsi_max(comm->timeout_ms / 10, GRACE_MIN_MS), GRACE_MAX_MS);
+    int64_t   end = rsi_clock_ms() + grace;
+    int32_t   size = comm->size;
+    rsd_err   rc = RSD_OK;
+
+    for (int32_t i = 0; i < size && !rc; i++) {
+        if (i == comm->rank)
+            continue;
+        rc = rsi_recv(comm, i, RSI_TAG_ROLLCALL, &r->seen[i], sizeof(sign), &r->request[i], err);
+        if (!rc)
+            rc = rsi_send(comm, i, RSI_TAG_ROLLCALL, &r->seen[comm->rank], sizeof(sign),
+                          &r->request[size + i], err);
+    }
+    while (!rc) {
+        int64_t left = end - rsi_clock_ms();
+
+        if (all_here(r) || left <= 0)
+            return RSD_OK;
+        rc = comm->ops.wait_some(comm->self, 2 * (size_t)size, r->request, left, err);
+        if (rc == RSD_E_TIMEOUT && err->rank < 0)
+            rc = RSD_OK;
+    }
+    return rc;
+}
+
+/* Who is named: those that the roll call missed, or without one those that this rank waits for. */
+static bool is_named(const roll *r, const sign *own, int32_t rank)
+{
+    if (r->seen)
+        return r->waited[rank] && !is_here(r, rank);
+    for (int32_t w = 0; w < own->n; w++)
+        if (own->wait[w] == rank)
+            return true;
+    return false;
+}
+
+static rsd_err verdict(const roll *r, const sign *own, const char *what, rsd_error *err)
+{
+    const rsd_comm *comm = r->comm;
+    char            names[256];
+    rsi_text        text = rsi_text_begin(names, sizeof(names));
+    int64_t         ms = comm->timeout_ms;
+    bool            whole = ms % 1000 == 0;
+    int32_t         n = 0, first = -1;
+
+    for (int32_t i = 0; i < comm->size; i++) {
+        if (!is_named(r, own, i))
+            continue;
+        if (n < NAMES_MAX)
+            rsi_text_add(&text, "%s%" PRId32, n ? ", " : "", rsi_origin(comm, i));
+        first = n ? first : rsi_origin(comm, i);
+        n++;
+    }
+    if (n > NAMES_MAX)
+        rsi_text_add(&text, " and %" PRId32 " more", n - NAMES_MAX);
+    if (n == 0)
+        rsi_fail(err, RSD_E_TIMEOUT,
+                 "%s: all ranks are there, but have waited for each other for %" PRId64
+                 " %s: they did not call the same things in the same order",
+                 what, whole ? ms / 1000 : ms, whole ? "s" : "ms");
+    else
+        rsi_fail(err, RSD_E_TIMEOUT, "%s: rank%s %s did not come within %" PRId64 " %s", what,
+                 n > 1 ? "s" : "", names, whole ? ms / 1000 : ms, whole ? "s" : "ms");
+    err->rank = n ? first : rsi_origin(comm, 0);
+    err->nfailed = n ? n : comm->size;
+    return RSD_E_TIMEOUT;
+}
+
+rsd_err rsi_rollcall(rsd_comm *comm, size_t n, void *const *request, const int32_t *peer,
+                     const char *what, rsd_error *err)
+{
+    size_t  size = (size_t)comm->size;
+    size_t  bytes = size * (sizeof(sign) + 2 * sizeof(void *) + sizeof(bool));
+    sign    own = own_sign(comm, n, request, peer);
+    roll    r = { .comm = comm };
+    char   *mem = NULL;
+    rsd_err rc = RSD_OK;
+
+    if (comm->size <= RANKS_MAX && !comm->alone)
+        mem = rsi_calloc(1, bytes);
+    if (mem) {
+        r.request = (void **)(void *)mem;
+        r.seen = (sign *)(void *)(mem + 2 * size * sizeof(void *));
+        r.waited = (bool *)(void *)(r.seen + size);
+        r.seen[comm->rank] = own;
+        rc = call(&r, err);
+        mark_waited(&r);
+    }
+    if (rc && err->rank < 0)
+        r.seen = NULL; /* not all could be asked */
+    if (!rc || err->rank < 0)
+        rc = verdict(&r, &own, what, err);
+    comm->ops.stop(comm->self, err);
+    if (mem && !rsi_drop(comm, 2 * size, r.request) && !comm->stuck)
+        comm->stuck = mem;
+    else
+        rsi_free(mem);
+    return rc;
+}
