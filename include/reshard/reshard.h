@@ -931,6 +931,27 @@ typedef struct rsd_save_opts {
 RSD_API rsd_err rsd_save(const char *path, const rsd_state *state, const rsd_save_opts *opts,
                          rsd_error *err);
 
+/* ---- load ---- */
+
+typedef struct rsd_load_opts {
+    size_t     size;          /* sizeof(rsd_load_opts) */
+    rsd_store *store;         /* NULL: `path` is a local one */
+    rsd_choice verify;        /* see rsd_read_opts */
+    bool       allow_partial; /* tensors that the checkpoint has not are left as they are */
+    int32_t    threads;       /* 0: as many as this process may run on */
+    size_t     staging;       /* bytes of buffers; 0: 64 MiB at most */
+    /* Called with each tensor that was left out. */
+    void (*missing)(void *arg, const char *name);
+    void *arg;
+} rsd_load_opts;
+
+/* Fills the views of every tensor in the state, whatever layout the checkpoint has. Name, dtype and
+ * shape must be the same; all are compared before the first byte is read. Each rank reads what its
+ * own views need. `comm` NULL: [local], so that a program without ranks loads its slice. Otherwise
+ * [collective]: if one rank fails, all do. */
+RSD_API rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state,
+                         const rsd_load_opts *opts, rsd_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,50 +3,20 @@
 #include "base/mem.h"
 #include "exec/fetch.h"
 #include "exec/verify.h"
-#include "format/detect.h"
+#include "format/open.h"
 
 #include <string.h>
 
 rsd_err rsd_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err)
 {
-    static rsd_err (*const open[])(rsd_ckpt *, rsd_error *) = {
-        [RSD_FORMAT_DCP] = rsi_dcp_open,
-        [RSD_FORMAT_SAFETENSORS] = rsi_st_open,
-        [RSD_FORMAT_TORCH] = rsi_torch_open,
-    };
-    rsd_ckpt *ckpt;
-    rsd_err   rc;
-
     if (!path || !out)
         return rsi_fail(err, RSD_E_INVALID, "a path and a place for the checkpoint are needed");
-    ckpt = rsi_calloc(1, sizeof(*ckpt));
-    if (!ckpt)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a checkpoint");
-    rc = rsi_files_open(&ckpt->files, store, path, err);
-    if (!rc) {
-        rc = rsi_detect(&ckpt->files, &ckpt->format, err);
-        if (!rc)
-            rc = open[ckpt->format](ckpt, err);
-        if (rc)
-            rsi_while(err, rc, "checkpoint \"%s\"", path);
-    }
-    if (rc) {
-        rsd_ckpt_close(ckpt);
-        return rc;
-    }
-    *out = ckpt;
-    return RSD_OK;
+    return rsi_ckpt_open(store, path, out, err);
 }
 
 void rsd_ckpt_close(rsd_ckpt *ckpt)
 {
-    if (!ckpt)
-        return;
-    if (ckpt->ops)
-        ckpt->ops->close(ckpt);
-    rsi_files_close(&ckpt->files);
-    rsi_arena_release(&ckpt->mem);
-    rsi_free(ckpt);
+    rsi_ckpt_close(ckpt);
 }
 
 rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt)

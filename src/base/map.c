@@ -2,6 +2,7 @@
 /* Open addressing with linear probing, at most two thirds full. By hand: the C library's hsearch is
  * global and fixed in size. */
 #include "base/map.h"
+#include "base/digest.h"
 #include "base/mem.h"
 
 #include <pthread.h>
@@ -25,30 +26,10 @@ static void make_seed(void)
         seed ^= random;
 }
 
-/* 64 x 64 -> 128 bits, folded: every bit of both goes into every bit of the result. */
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    __extension__ typedef unsigned __int128 u128;
-    u128                                    r = (u128)a * b;
-
-    return (uint64_t)r ^ (uint64_t)(r >> 64);
-}
-
 uint64_t rsi_hash(const void *key, size_t len)
 {
-    const unsigned char *p = key;
-    uint64_t             h, word;
-    size_t               left = len;
-
     pthread_once(&once, make_seed);
-    h = seed ^ mix(len + 1, 0xa0761d6478bd642fu);
-    for (; left >= 8; left -= 8, p += 8) {
-        memcpy(&word, p, 8);
-        h = mix(h ^ word, 0xe7037ed1a0b428dbu) + 0x8ebc6af09c88c6e3u;
-    }
-    word = 0;
-    memcpy(&word, p, left);
-    return mix(h ^ word, 0x589965cc75374cc3u ^ seed);
+    return rsi_digest(seed, key, len);
 }
 
 static struct rsi_map_slot *find(const rsi_map *map, uint64_t hash, const void *key, size_t len)

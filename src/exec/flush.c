@@ -169,7 +169,7 @@ static rsd_err put_item(out_file *o, const rsi_out_item *item, rsd_error *err)
         rc = rsi_encoder_end(o->encoder, err);
     rsi_encoder_free(o->encoder);
     o->encoder = NULL;
-    if (item->row) {
+    if (item->row && image->transform) {
         item->row->offset = (int64_t)start;
         item->row->length = (int64_t)(o->at - start);
     }

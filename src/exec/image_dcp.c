@@ -188,6 +188,10 @@ static rsd_err add_archive(building *b, rsi_dcp_row *row, const void *pickle, si
         return rc;
     row->file = (uint32_t)(b->meta->nfiles - 1);
     row->transforms = image->transform ? 0 : RSI_DCP_NO_TRANSFORMS;
+    if (!image->transform) { /* else it is known when it has been written */
+        row->offset = (int64_t)spec.start;
+        row->length = (int64_t)zip->size;
+    }
     for (size_t gap = 0; gap <= spec.n && !rc; gap++) {
         part.kind = RSI_PART_GAP;
         part.nth = gap;

@@ -3,6 +3,7 @@
  * irregular boxes are table.c's, text is rules.c's. Next: plan/overlap.c. */
 #include "shape/layout.h"
 #include "base/checked.h"
+#include "base/digest.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "shape/box.h"
@@ -342,6 +343,44 @@ int32_t rsd_layout_world(const rsd_layout *layout)
     if (layout->mesh)
         return layout->mesh->world;
     return table->nranks ? table->rank[table->nranks - 1] + 1 : 0;
+}
+
+static uint64_t digest_mesh(uint64_t d, const rsd_mesh *mesh)
+{
+    int64_t coord[RSD_MAX_NDIM] = { 0 };
+
+    d = rsi_digest(d, mesh->shape, (size_t)mesh->ndim * sizeof(mesh->shape[0]));
+    for (int64_t i = 0; i < mesh->size; i++) {
+        int32_t rank = rsd_mesh_rank(mesh, coord);
+
+        d = rsi_digest(d, &rank, sizeof(rank));
+        for (int a = mesh->ndim - 1; a >= 0 && ++coord[a] == mesh->shape[a]; a--)
+            coord[a] = 0;
+    }
+    return d;
+}
+
+uint64_t rsi_layout_digest(const rsd_layout *layout)
+{
+    const rsi_table *table = &layout->table;
+    uint64_t         d = (uint64_t)layout->covers;
+    size_t           words = 2 * table->boxes.n * (size_t)table->boxes.ndim;
+
+    if (!layout->mesh) {
+        d = rsi_digest(d, table->boxes.at, words * sizeof(table->boxes.at[0]));
+        return table->boxes.n == 0
+                   ? d
+                   : rsi_digest(d, table->holder,
+                                table->hold_first[table->boxes.n] * sizeof(table->holder[0]));
+    }
+    d = digest_mesh(d, layout->mesh);
+    for (int a = 0; a < layout->mesh->ndim; a++) {
+        int64_t place[] = { layout->place[a].kind, layout->place[a].dim, layout->place[a].split,
+                            layout->place[a].reduce };
+
+        d = rsi_digest(d, place, sizeof(place));
+    }
+    return d;
 }
 
 void rsi_dim_coord(const rsi_dim *dim, const int64_t *mesh_coord, int64_t *coord)

@@ -28,6 +28,8 @@ struct rsd_layout {
 };
 
 rsd_layout *rsi_layout_ref(const rsd_layout *layout); /* one more user; rsd_layout_free ends it */
+/* The same for equal layouts in every process. O(ranks). */
+uint64_t rsi_layout_digest(const rsd_layout *layout);
 /* Coordinates of the levels of dimension d, picked from those of the mesh. */
 void rsi_dim_coord(const rsi_dim *dim, const int64_t *mesh_coord, int64_t *coord);
 /* Ranks along the axes of one kind (1 if there is none): holders of each box, or contributors to

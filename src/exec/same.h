@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Do all ranks mean the same state? */
+#ifndef RSI_SAME_H
+#define RSI_SAME_H
+
+#include "comm/comm.h"
+#include "exec/state.h"
+
+/* Compares names, dtypes, shapes and layouts of all ranks' tensors, and the names of their values.
+ * The error, on all ranks, names the first tensor that a rank has otherwise than rank 0.
+ * [collective] */
+rsd_err rsi_same_state(rsd_comm *comm, const rsd_state *state, rsd_error *err);
+
+#endif
