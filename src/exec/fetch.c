@@ -15,8 +15,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define BLOCK          ((size_t)4 << 20)  /* bytes that are read at once */
-#define PARALLEL_BYTES ((int64_t)8 << 20) /* from here on threads are worth their start */
+#define BLOCK          ((size_t)4 << 20)   /* bytes that are read at once */
+#define HOT            ((size_t)256 << 10) /* bytes that are still near when their CRC is taken */
+#define PARALLEL_BYTES ((int64_t)8 << 20)  /* from here on threads are worth their start */
 
 /* One chunk's share of a read. */
 typedef struct fetch {
@@ -38,6 +39,27 @@ static rsd_err read_at(const fetch *f, uint64_t at, void *buf, size_t len, rsd_e
     if (!f->extent.decoded)
         return rsi_files_read(&f->ckpt->files, f->file, at, buf, len, err);
     memcpy(buf, f->extent.decoded + at, len);
+    return RSD_OK;
+}
+
+/* Bytes that lie together in the file, with their CRC if it is wanted. */
+static rsd_err read_dense(const fetch *f, const rsi_block *block, size_t i, unsigned char *to,
+                          rsd_error *err)
+{
+    size_t   bytes = (size_t)block->bytes, step = f->crc ? HOT : bytes;
+    uint32_t crc = 0;
+
+    for (size_t done = 0; done < bytes; done += step) {
+        size_t  len = step < bytes - done ? step : bytes - done;
+        rsd_err rc = read_at(f, block->at + done, to + done, len, err);
+
+        if (rc)
+            return rc;
+        if (f->crc)
+            crc = rsi_crc32(crc, to + done, len);
+    }
+    if (f->crc)
+        f->crc[i] = crc;
     return RSD_OK;
 }
 
@@ -151,14 +173,14 @@ static rsd_err through_buffer(const fetch *f, int64_t i, const rsi_block *block,
     rsd_err           rc;
 
     rsi_strides(block->box.ndim, block->box.len, r->elem_bytes, packed);
-    if (block->span == block->bytes || !r->near)
+    if (block->span == block->bytes)
+        rc = read_dense(f, block, (size_t)i, buf, err);
+    else if (!r->near)
         rc = read_runs(f, block, buf, packed, err);
     else
         rc = sift(f, block, buf, err);
     if (rc)
         return rc;
-    if (f->crc)
-        f->crc[i] = rsi_crc32(0, buf, (size_t)block->bytes);
     if (rsi_fix_any(&f->fix))
         rc = rsi_fix_elements(&f->fix, f->dtype, buf, (size_t)block->bytes, err);
     if (rc)
@@ -180,10 +202,8 @@ static rsd_err read_block(void *arg, size_t i, rsd_error *err)
     rsi_region_block(&f->region, (int64_t)i, &block);
     if (runs_fit(f, &block) && (block.span == block.bytes || !f->region.near)) {
         to = f->to.data + rsi_box_offset(&block.box, &f->to.box, f->to.stride);
-        rc = read_runs(f, &block, to, f->to.stride, err);
-        if (!rc && f->crc)
-            f->crc[i] = rsi_crc32(0, to, (size_t)block.bytes);
-        return rc;
+        return block.span == block.bytes ? read_dense(f, &block, i, to, err)
+                                         : read_runs(f, &block, to, f->to.stride, err);
     }
     rc = rsi_pool_get(f->pool, &buf, err);
     if (rc)
