@@ -877,7 +877,7 @@ typedef struct rsd_transform {
 
 /* Adds a transform, for the whole process and until it ends. The struct is copied; its texts and
  * functions must stay. RSD_E_EXISTS if the name is taken. Any thread. */
-RSD_API RSD_API rsd_err rsd_transform_register(const rsd_transform *transform, rsd_error *err);
+RSD_API rsd_err rsd_transform_register(const rsd_transform *transform, rsd_error *err);
 
 /* ---- state: named tensors and values, as this process holds them ---- */
 

@@ -88,7 +88,7 @@ static rsd_err ask_box(const rsi_state_tensor *tensor, const rsd_view *view, con
 }
 
 rsd_err rsi_collect(const rsi_state_tensor *tensor, const rsd_box *box, unsigned char *out,
-                   rsd_error *err)
+                    rsd_error *err)
 {
     rsi_area to = { .box = *box, .data = out };
 

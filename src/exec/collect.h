@@ -11,6 +11,6 @@ rsd_err rsi_collect_check(const rsi_state_tensor *tensor, const rsd_box *box, rs
 const unsigned char *rsi_collect_direct(const rsi_state_tensor *tensor, const rsd_box *box);
 /* Copies the box, packed, to `out`. */
 rsd_err rsi_collect(const rsi_state_tensor *tensor, const rsd_box *box, unsigned char *out,
-                   rsd_error *err);
+                    rsd_error *err);
 
 #endif

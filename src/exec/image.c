@@ -2,11 +2,13 @@
 /* Builds images: the lists, and which chunks a tensor is stored as. What goes into files is up to
  * the formats. */
 #include "exec/image.h"
+#include "base/crc32.h"
 #include "base/mem.h"
 #include "format/transform.h"
 #include "plan/side.h"
 #include "shape/box.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static rsd_err no_memory(rsd_error *err)
@@ -55,6 +57,86 @@ rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *er
     image->part[image->nparts++] = *part;
     image->item[image->nitems - 1].nparts++;
     image->file[image->nfiles - 1].bytes += part->len;
+    return RSD_OK;
+}
+
+/* With several storages torch works out their places itself, so such an archive begins where an
+ * aligned one would. */
+static rsd_err align_file(rsi_image *image, rsd_error *err)
+{
+    static const unsigned char zeros[64];
+    uint64_t                   over = image->file[image->nfiles - 1].bytes % sizeof(zeros);
+    rsi_out_part               part = { .kind = RSI_PART_BYTES, .bytes = zeros };
+    rsd_err                    rc;
+
+    if (over == 0 || image->transform)
+        return RSD_OK;
+    part.len = sizeof(zeros) - over;
+    rc = rsi_image_item(image, NULL, err);
+    return rc ? rc : rsi_image_part(image, &part, err);
+}
+
+rsd_err rsi_image_archive(rsi_image *image, rsi_dcp_row *row, const void *pickle, size_t pickle_len,
+                          size_t n, const rsi_out_part *storage, rsd_error *err)
+{
+    uint64_t     *size = rsi_arena_array(&image->mem, n + 1, sizeof(size[0]));
+    uint32_t     *crc = rsi_arena_array(&image->mem, n + 1, sizeof(crc[0]));
+    rsi_zip_plan *zip = rsi_arena_array(&image->mem, 1, sizeof(*zip));
+    rsi_zip_spec  spec = { .pickle = pickle, .pickle_len = pickle_len, .n = n, .size = size };
+    rsd_err       rc = size && crc && zip ? RSD_OK : no_memory(err);
+
+    for (size_t i = 0; i < n && !rc; i++) {
+        size[i] = storage[i].len;
+        if (storage[i].kind == RSI_PART_BYTES)
+            crc[i] = rsi_crc32(0, storage[i].bytes, (size_t)storage[i].len);
+    }
+    if (!rc && n > 1)
+        rc = align_file(image, err);
+    if (!rc) /* what is compressed has no place in the file that could be aligned */
+        spec.start = image->transform ? 0 : image->file[image->nfiles - 1].bytes;
+    if (!rc)
+        rc = rsi_zip_plan_make(&spec, &image->mem, zip, err);
+    if (!rc)
+        rc = rsi_image_item(image, row, err);
+    if (!rc && row && !image->transform) { /* else it is known when it has been written */
+        row->offset = (int64_t)spec.start;
+        row->length = (int64_t)zip->size;
+    }
+    for (size_t i = 0; i <= n && !rc; i++) {
+        rsi_out_part part = { .kind = RSI_PART_GAP, .nth = i, .zip = zip, .crc = crc };
+
+        part.len = rsi_zip_gap_size(zip, i);
+        rc = rsi_image_part(image, &part, err);
+        if (rc || i == n)
+            break;
+        part = storage[i];
+        part.zip = zip;
+        part.nth = i;
+        part.crc = crc;
+        rc = rsi_image_part(image, &part, err);
+    }
+    return rc;
+}
+
+rsd_err rsi_image_storages(rsi_image *image, const rsi_storages *from, rsi_out_part **out,
+                           rsd_error *err)
+{
+    rsi_out_part *part = rsi_arena_array(&image->mem, from->n, sizeof(part[0]));
+
+    if (!part)
+        return no_memory(err);
+    for (size_t i = 0; i < from->n; i++) {
+        const rsd_value_tensor *t = from->tensor[i];
+
+        if (!t->bytes && t->storage_bytes > 0)
+            return rsi_fail(err, RSD_E_UNSUPPORTED,
+                            "a tensor of %" PRId64 " bytes in it has not been read",
+                            t->storage_bytes);
+        part[i] = (rsi_out_part){ .kind = RSI_PART_BYTES,
+                                  .len = (uint64_t)t->storage_bytes,
+                                  .bytes = t->bytes };
+    }
+    *out = part;
     return RSD_OK;
 }
 
@@ -236,7 +318,7 @@ rsd_err rsi_stored_chunks(const rsi_state_tensor *tensor, size_t ordinal, bool e
         ok = list_mesh(&list, layout, ordinal, empties);
     else
         ok = list_table(&list, &layout->table, ordinal);
-    if (ok && empties && list.n == 0) /* a table of nothing: torch wants one chunk all the same */
+    if (ok && list.n == 0) /* of a tensor of nothing too something must be found again */
         ok = add_chunk(&list, &whole, 0);
     if (ok)
         kept = rsi_arena_array(mem, list.n, sizeof(kept[0]));

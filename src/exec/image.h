@@ -78,6 +78,15 @@ rsd_err rsi_image_file(rsi_image *image, const char *name, int32_t owner, rsd_er
 rsd_err rsi_image_item(rsi_image *image, rsi_dcp_row *row, rsd_error *err);
 rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *err);
 
+/* Adds a torch.save archive as one item of the open file: its pickle, in image->mem, and n
+ * storages, each DATA or BYTES. */
+rsd_err rsi_image_archive(rsi_image *image, rsi_dcp_row *row, const void *pickle, size_t pickle_len,
+                          size_t n, const rsi_out_part *storage, rsd_error *err);
+/* The storages of tensors inside a value, as parts in image->mem. RSD_E_UNSUPPORTED if the bytes of
+ * one are not at hand. */
+rsd_err rsi_image_storages(rsi_image *image, const rsi_storages *from, rsi_out_part **out,
+                           rsd_error *err);
+
 /* A box of a tensor that is stored as one chunk, and the rank that writes it. */
 typedef struct rsi_stored {
     rsd_box box;

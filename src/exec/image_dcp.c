@@ -162,75 +162,43 @@ static rsd_err open_file(building *b, int32_t rank, bool *open, rsd_error *err)
     return rsi_image_file(b->image, name, rank, err);
 }
 
-/* Adds an archive as one item: its pickle and at most one storage, `box` of a tensor. */
-static rsd_err add_archive(building *b, rsi_dcp_row *row, const void *pickle, size_t pickle_len,
-                           size_t tensor, const rsd_box *box, uint64_t bytes, rsd_error *err)
+/* The row of an item in the file that is open. */
+static void open_row(building *b, rsi_dcp_row *row)
 {
-    rsi_image    *image = b->image;
-    uint64_t     *size = rsi_arena_array(&image->mem, 1, sizeof(size[0]));
-    uint32_t     *crc = rsi_arena_array(&image->mem, 1, sizeof(crc[0]));
-    rsi_zip_plan *zip = rsi_arena_array(&image->mem, 1, sizeof(*zip));
-    rsi_zip_spec  spec = {
-         .pickle = pickle, .pickle_len = pickle_len, .n = box ? 1 : 0, .size = size
-    };
-    rsi_out_part part = { .crc = crc, .zip = zip };
-    rsd_err      rc;
-
-    if (!size || !crc || !zip)
-        return no_memory(err);
-    size[0] = bytes;
-    /* What is compressed has no place in the file that could be aligned. */
-    spec.start = image->transform ? 0 : image->file[image->nfiles - 1].bytes;
-    rc = rsi_zip_plan_make(&spec, &image->mem, zip, err);
-    if (!rc)
-        rc = rsi_image_item(image, row, err);
-    if (rc)
-        return rc;
     row->file = (uint32_t)(b->meta->nfiles - 1);
-    row->transforms = image->transform ? 0 : RSI_DCP_NO_TRANSFORMS;
-    if (!image->transform) { /* else it is known when it has been written */
-        row->offset = (int64_t)spec.start;
-        row->length = (int64_t)zip->size;
-    }
-    for (size_t gap = 0; gap <= spec.n && !rc; gap++) {
-        part.kind = RSI_PART_GAP;
-        part.nth = gap;
-        part.len = rsi_zip_gap_size(zip, gap);
-        rc = rsi_image_part(image, &part, err);
-        if (!rc && gap < spec.n) {
-            part.kind = RSI_PART_DATA;
-            part.len = bytes;
-            part.tensor = tensor;
-            part.box = *box;
-            rc = rsi_image_part(image, &part, err);
-        }
-    }
-    return rc;
+    row->transforms = b->image->transform ? 0 : RSI_DCP_NO_TRANSFORMS;
 }
 
 static rsd_err add_value(building *b, size_t i, rsd_error *err)
 {
     const rsi_state_value *value = &b->state->value[i];
     rsi_bytes              pickle = { 0 };
+    rsi_storages           storages = { 0 };
+    rsi_out_part          *part;
     void                  *kept;
-    rsd_err                rc = rsi_value_to_pickle(value->value, &pickle, err);
+    rsd_err                rc = rsi_value_to_pickle(value->value, &pickle, &storages, err);
 
-    if (rc)
-        return rsi_while(err, rc, "value \"%s\"", value->spot.name);
-    kept = rsi_arena_text(&b->image->mem, (const char *)pickle.at, pickle.len);
-    if (kept)
-        rc = add_archive(b, &b->meta->item[i].row, kept, pickle.len, 0, NULL, 0, err);
-    else
-        rc = no_memory(err);
+    if (!rc)
+        rc = rsi_image_storages(b->image, &storages, &part, err);
+    if (!rc) {
+        open_row(b, &b->meta->item[i].row);
+        kept = rsi_arena_text(&b->image->mem, (const char *)pickle.at, pickle.len);
+        rc = kept ? rsi_image_archive(b->image, &b->meta->item[i].row, kept, pickle.len, storages.n,
+                                      part, err)
+                  : no_memory(err);
+    }
     rsi_free(pickle.at);
-    return rc;
+    rsi_free(storages.tensor);
+    return rc ? rsi_while(err, rc, "value \"%s\"", value->spot.name) : RSD_OK;
 }
 
 static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
 {
     const rsi_state_tensor *tensor = &b->state->tensor[t];
     const rsd_box          *box = &b->chunks[t][i].box;
+    rsi_dcp_row            *row = &b->meta->row[b->meta->tensor[t].first + i];
     rsi_tensor_pickle       facts = { .dtype = tensor->dtype, .ndim = tensor->ndim };
+    rsi_out_part            data = { .kind = RSI_PART_DATA, .tensor = t, .box = *box };
     unsigned char          *pickle = rsi_arena_array(&b->image->mem, RSI_TENSOR_PICKLE_MAX, 1);
     size_t                  len;
     rsd_err                 rc;
@@ -243,11 +211,12 @@ static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
         facts.stride[d] =
             d == tensor->ndim - 1 ? 1 : facts.stride[d + 1] * rsi_max(1, box->len[d + 1]);
     facts.storage_bytes = rsd_box_count(box) * tensor->elem_bytes;
+    data.len = (uint64_t)facts.storage_bytes;
     rc = rsi_tensor_pickle_write(&facts, pickle, &len, err);
-    if (!rc)
-        rc = add_archive(b, &b->meta->row[b->meta->tensor[t].first + i], pickle, len, t, box,
-                         (uint64_t)facts.storage_bytes, err);
-    return rc;
+    if (rc)
+        return rc;
+    open_row(b, row);
+    return rsi_image_archive(b->image, row, pickle, len, 1, &data, err);
 }
 
 /* The file of one rank: values first, then chunks, both in the order of the state. */

@@ -6,8 +6,6 @@
 #include "exec/image.h"
 #include "shape/box.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +13,6 @@
 typedef struct leaf {
     const rsi_spot  *spot;
     const rsd_value *value;
-    size_t           order; /* of the state: tensors and values as they were added */
 } leaf;
 
 static rsd_err no_memory(rsd_error *err)
@@ -23,17 +20,14 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
 }
 
-/* The value of a tensor: a dense view of the storage that has its number. */
-static rsd_err tensor_value(const rsi_state_tensor *tensor, size_t i, rsd_values *owner,
+/* The value of a tensor: a dense view of a storage. What it has as its bytes says whose it is:
+ * own_tensor. */
+static rsd_err tensor_value(const rsi_state_tensor *tensor, rsd_values *owner,
                             const rsd_value **out, rsd_error *err)
 {
-    rsd_value_tensor v = { .dtype = tensor->dtype, .ndim = tensor->ndim };
-    char             key[24];
+    rsd_value_tensor v = { .dtype = tensor->dtype, .ndim = tensor->ndim, .bytes = tensor };
     int64_t          step = 1;
 
-    snprintf(key, sizeof(key), "%zu", i);
-    v.storage = key;
-    v.location = "cpu";
     v.storage_bytes = tensor->elem_bytes;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
         v.shape[d] = tensor->shape[d];
@@ -125,8 +119,8 @@ static rsd_err state_value(const rsd_state *state, rsd_values *owner, const rsd_
     if (!all.leaf)
         return no_memory(err);
     for (size_t i = 0; i < state->ntensors && !rc; i++) {
-        all.leaf[i] = (leaf){ .spot = &state->tensor[i].spot, .order = i };
-        rc = tensor_value(&state->tensor[i], i, owner, &all.leaf[i].value, err);
+        all.leaf[i] = (leaf){ .spot = &state->tensor[i].spot };
+        rc = tensor_value(&state->tensor[i], owner, &all.leaf[i].value, err);
     }
     for (size_t i = 0; i < state->nvalues && !rc; i++)
         all.leaf[state->ntensors + i] =
@@ -139,68 +133,70 @@ static rsd_err state_value(const rsd_state *state, rsd_values *owner, const rsd_
     return rc;
 }
 
-static rsd_err make_pickle(rsi_image *image, const rsd_state *state, const void **pickle,
-                           size_t *len, rsd_error *err)
+/* The tensor of the state that a value stands for; NULL: one that came with a value. */
+static const rsi_state_tensor *own_tensor(const rsd_state *state, const rsd_value_tensor *t)
 {
-    rsi_bytes        bytes = { 0 };
+    uintptr_t at = (uintptr_t)t->bytes, first = (uintptr_t)state->tensor;
+
+    return at >= first && at < first + state->ntensors * sizeof(state->tensor[0]) ? t->bytes : NULL;
+}
+
+/* The parts of the storages in the order of the pickle: boxes of the state's tensors, and what
+ * values bring along. */
+static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi_storages *from,
+                             rsi_out_part **out, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    *out = rsi_arena_array(&image->mem, from->n, sizeof((*out)[0]));
+    if (!*out)
+        return no_memory(err);
+    for (size_t i = 0; i < from->n && !rc; i++) {
+        const rsd_value_tensor *t = from->tensor[i];
+        const rsi_state_tensor *own = own_tensor(state, t);
+        rsi_storages            one = { .tensor = &from->tensor[i], .n = 1 };
+        rsi_out_part           *part = &(*out)[i], *brought;
+
+        if (!own) {
+            rc = rsi_image_storages(image, &one, &brought, err);
+            *part = rc ? *part : *brought;
+            continue;
+        }
+        *part = (rsi_out_part){ .kind = RSI_PART_DATA,
+                                .tensor = (size_t)(own - state->tensor),
+                                .len = (uint64_t)t->storage_bytes,
+                                .box.ndim = own->ndim };
+        memcpy(part->box.len, own->shape, sizeof(part->box.len));
+    }
+    return rc;
+}
+
+rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err)
+{
+    rsi_bytes        pickle = { 0 };
+    rsi_storages     storages = { 0 };
     rsd_values      *owner;
     const rsd_value *root;
+    rsi_out_part    *part;
+    void            *kept;
     rsd_err          rc = rsd_values_create(&owner, err);
 
     if (rc)
         return rc;
     rc = state_value(state, owner, &root, err);
     if (!rc)
-        rc = rsi_value_to_pickle(root, &bytes, err);
-    if (!rc) {
-        *pickle = rsi_arena_text(&image->mem, (const char *)bytes.at, bytes.len);
-        *len = bytes.len;
-        rc = *pickle ? RSD_OK : no_memory(err);
-    }
-    rsi_free(bytes.at);
-    rsd_values_free(owner);
-    return rc;
-}
-
-rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err)
-{
-    size_t        n = state->ntensors;
-    uint64_t     *size = rsi_arena_array(&image->mem, n + 1, sizeof(size[0]));
-    uint32_t     *crc = rsi_arena_array(&image->mem, n + 1, sizeof(crc[0]));
-    rsi_zip_plan *zip = rsi_arena_array(&image->mem, 1, sizeof(*zip));
-    rsi_zip_spec  spec = { .n = n, .size = size };
-    rsi_out_part  part = { .zip = zip, .crc = crc };
-    rsd_err       rc;
-
-    if (!size || !crc || !zip)
-        return no_memory(err);
-    for (size_t i = 0; i < n; i++) {
-        const rsi_state_tensor *t = &state->tensor[i];
-        int64_t                 bytes = 0;
-
-        rsi_product(t->ndim, t->shape, t->elem_bytes, &bytes); /* was checked when it was added */
-        size[i] = (uint64_t)bytes;
-    }
-    rc = make_pickle(image, state, &spec.pickle, &spec.pickle_len, err);
+        rc = rsi_value_to_pickle(root, &pickle, &storages, err);
     if (!rc)
-        rc = rsi_zip_plan_make(&spec, &image->mem, zip, err);
+        rc = make_storages(image, state, &storages, &part, err);
     if (!rc)
         rc = rsi_image_file(image, NULL, 0, err);
-    if (!rc)
-        rc = rsi_image_item(image, NULL, err);
-    for (size_t i = 0; i <= n && !rc; i++) {
-        part.kind = RSI_PART_GAP;
-        part.nth = i;
-        part.len = rsi_zip_gap_size(zip, i);
-        rc = rsi_image_part(image, &part, err);
-        if (rc || i == n)
-            break;
-        part.kind = RSI_PART_DATA;
-        part.tensor = i;
-        part.len = size[i];
-        part.box = (rsd_box){ .ndim = state->tensor[i].ndim };
-        memcpy(part.box.len, state->tensor[i].shape, sizeof(part.box.len));
-        rc = rsi_image_part(image, &part, err);
+    if (!rc) {
+        kept = rsi_arena_text(&image->mem, (const char *)pickle.at, pickle.len);
+        rc = kept ? rsi_image_archive(image, NULL, kept, pickle.len, storages.n, part, err)
+                  : no_memory(err);
     }
+    rsi_free(pickle.at);
+    rsi_free(storages.tensor);
+    rsd_values_free(owner);
     return rc;
 }

@@ -72,8 +72,10 @@ static void size_blocks(rsi_region *r, int64_t most)
 
         for (int j = 0; j < ndim; j++)
             block.len[j] = r->block_len[j];
-        one = r->near ? span_of(r, block.len) : rsd_box_count(&block) * r->elem_bytes;
-        fits = 1 + rsi_max(0, most - one) / (r->near ? r->file_stride[k] : one);
+        one = rsd_box_count(&block) * r->elem_bytes;
+        fits = 1 + rsi_max(0, most - one) / one;
+        if (r->near && r->file_stride[k] > 0) /* elements that share a place take no span */
+            fits = rsi_min(fits, 1 + rsi_max(0, most - span_of(r, block.len)) / r->file_stride[k]);
         r->block_len[k] = rsi_min(r->box.len[k], fits);
         if (r->block_len[k] < r->box.len[k])
             break;

@@ -169,13 +169,16 @@ struct frame {
     size_t           next;
 };
 
-/* Goes through all values below `root`; decoding has bounded their number and depth. */
-static rsd_err read_storages(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
-                             const rsd_value *root, struct frame *stack, rsd_error *err)
+rsd_err rsi_torch_read_tensors(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
+                               const rsd_value *root, rsd_error *err)
 {
+    struct frame    *stack = rsi_calloc(RSD_VALUE_MAX_DEPTH + 1, sizeof(stack[0]));
     size_t           depth = 0;
     const rsd_value *v = root;
     rsd_err          rc = RSD_OK;
+
+    if (!stack)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to read an object");
 
     while (v && !rc) {
         if (rsd_value_kind(v) == RSD_VALUE_TENSOR)
@@ -192,6 +195,7 @@ static rsd_err read_storages(const rsi_source *source, const rsi_zip *zip, rsd_v
                 depth--;
         }
     }
+    rsi_free(stack);
     return rc;
 }
 
@@ -199,19 +203,14 @@ rsd_err rsi_torch_object_item(const rsi_source *source, rsd_values *owner, const
                               rsd_error *err)
 {
     rsi_arena        mem = { 0 };
-    struct frame    *stack;
     rsi_value_pickle pickle;
     rsi_zip          zip;
     rsd_err          rc = rsi_zip_read(source, &mem, &zip, err);
 
     if (!rc)
         rc = rsi_torch_value(source, &zip, owner, &pickle, err);
-    if (!rc) {
-        stack = rsi_calloc(RSD_VALUE_MAX_DEPTH + 1, sizeof(stack[0]));
-        rc = stack ? read_storages(source, &zip, owner, pickle.root, stack, err)
-                   : rsi_fail(err, RSD_E_NOMEM, "no memory to read an object");
-        rsi_free(stack);
-    }
+    if (!rc)
+        rc = rsi_torch_read_tensors(source, &zip, owner, pickle.root, err);
     rsi_arena_release(&mem);
     if (!rc)
         *out = pickle.root;

@@ -20,6 +20,10 @@ rsd_err rsi_torch_object_item(const rsi_source *source, rsd_values *owner, const
  * storage. *unlisted: see rsi_value_pickle. */
 rsd_err rsi_torch_value(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
                         rsi_value_pickle *out, rsd_error *err);
+/* Reads the bytes of the small tensors in a value of the archive, so that it can be shown and
+ * saved. */
+rsd_err rsi_torch_read_tensors(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
+                               const rsd_value *root, rsd_error *err);
 /* Where a tensor's elements are, checked against its storage's record. */
 rsd_err rsi_torch_extent(const rsi_source *source, const rsi_zip *zip,
                          const rsi_tensor_pickle *tensor, rsi_extent *out, rsd_error *err);

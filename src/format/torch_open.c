@@ -341,6 +341,9 @@ rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
         if (rc)
             rsi_while(err, rc, "tensor \"%s\"", self->tensors.at[t].name);
     }
+    for (size_t i = 0; i < self->objects.n && !rc; i++)
+        rc = rsi_torch_read_tensors(&self->source, &self->zip, self->values,
+                                    self->objects.at[i].value, err);
     ckpt->ntensors = self->tensors.n;
     ckpt->nobjects = self->objects.n;
     return rc;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "format/tensor_pickle.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,9 +33,10 @@ bool rsi_bytes_add(rsi_bytes *bytes, const void *more, size_t len)
 
 /* What is being written; the first failure is kept. */
 typedef struct writer {
-    rsi_bytes *out;
-    rsd_err    rc;
-    rsd_error *err;
+    rsi_bytes    *out;
+    rsi_storages *storages;
+    rsd_err       rc;
+    rsd_error    *err;
 } writer;
 
 static void put(writer *w, const void *bytes, size_t len)
@@ -189,6 +191,22 @@ static void put_dtype(writer *w, rsd_dtype dtype)
     put_byte(w, '\n');
 }
 
+/* Notes a tensor as the next storage. */
+static bool add_storage(rsi_storages *s, const rsd_value_tensor *t)
+{
+    if (s->n == s->cap) {
+        size_t                   cap = s->cap ? 2 * s->cap : 16;
+        const rsd_value_tensor **more = rsi_realloc(s->tensor, cap, sizeof(more[0]));
+
+        if (!more)
+            return false;
+        s->tensor = more;
+        s->cap = cap;
+    }
+    s->tensor[s->n++] = t;
+    return true;
+}
+
 static void put_tensor(writer *w, const rsd_value_tensor *t)
 {
     rsi_tensor_pickle tensor = { .dtype = t->dtype,
@@ -203,9 +221,10 @@ static void put_tensor(writer *w, const rsd_value_tensor *t)
 
     memcpy(tensor.size, t->shape, sizeof(tensor.size));
     memcpy(tensor.stride, t->stride, sizeof(tensor.stride));
-    if (t->storage && strlen(t->storage) <= RSI_TENSOR_KEY_MAX)
-        memcpy(tensor.key, t->storage, strlen(t->storage) + 1);
-    rc = rsi_tensor_pickle_write(&tensor, pickle, &len, w->err);
+    snprintf(tensor.key, sizeof(tensor.key), "%zu", w->storages->n);
+    rc = add_storage(w->storages, t)
+             ? rsi_tensor_pickle_write(&tensor, pickle, &len, w->err)
+             : rsi_fail(w->err, RSD_E_NOMEM, "no memory for the tensors of a value");
     if (rc) {
         w->rc = w->rc ? w->rc : rc;
         return;
@@ -336,9 +355,10 @@ static void put_value(writer *w, const rsd_value *root, frame *stack)
     }
 }
 
-rsd_err rsi_value_to_pickle(const rsd_value *value, rsi_bytes *out, rsd_error *err)
+rsd_err rsi_value_to_pickle(const rsd_value *value, rsi_bytes *out, rsi_storages *storages,
+                            rsd_error *err)
 {
-    writer w = { .out = out, .err = err };
+    writer w = { .out = out, .storages = storages, .err = err };
     size_t before = out->len;
     frame *stack = rsi_calloc(RSD_VALUE_MAX_DEPTH + 1, sizeof(stack[0]));
 

@@ -14,8 +14,16 @@ typedef struct rsi_bytes {
 
 bool rsi_bytes_add(rsi_bytes *bytes, const void *more, size_t len); /* false: no memory */
 
-/* Tensors are written as views of the storage that they name. RSD_E_UNSUPPORTED names what has no
- * pickle that is only data: an object of a foreign class. On error *out is as it was. */
-rsd_err rsi_value_to_pickle(const rsd_value *value, rsi_bytes *out, rsd_error *err);
+/* The tensors of a value in the order in which they were written: number i is storage i. */
+typedef struct rsi_storages {
+    const rsd_value_tensor **tensor; /* for rsi_free */
+    size_t                   n, cap;
+} rsi_storages; /* zeroed: none */
+
+/* Each tensor gets a storage of its own, whatever it was called where it came from.
+ * RSD_E_UNSUPPORTED names what has no pickle that is only data: an object of a foreign class. On
+ * error *out is as it was. */
+rsd_err rsi_value_to_pickle(const rsd_value *value, rsi_bytes *out, rsi_storages *storages,
+                            rsd_error *err);
 
 #endif

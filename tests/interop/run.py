@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests against PyTorch, both ways: PYTHON tests/interop/run.py --tool PATH_TO_ckpt_copy
+
+torch writes and we read (read_checks.py); we convert what torch wrote and torch reads
+(copy_checks.py). Four ranks run beside this process (ranks.py).
+"""
+
+import argparse
+import pathlib
+import sys
+import tempfile
+import warnings
+
+import torch.multiprocessing
+
+import copy_checks
+import ranks
+import read_checks
+from report import Report
+from tool import Tool
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--tool", required=True, help="the program ckpt_copy")
+    options.add_argument("--keep", help="a folder to leave all checkpoints in")
+    args = options.parse_args()
+    warnings.filterwarnings("ignore")
+    report, tool = Report(), Tool(args.tool)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(args.keep or temporary)
+        folder.mkdir(exist_ok=True)
+        run(report, tool, folder)
+    return report.end()
+
+
+def run(report, tool, folder):
+    context = torch.multiprocessing.get_context("spawn")
+    written, copied = context.Event(), context.Event()
+    job = torch.multiprocessing.start_processes(
+        ranks.worker, args=(str(folder), written, copied), nprocs=ranks.WORLD, join=False
+    )
+    loads = []
+    try:
+        read_checks.single(report, tool, folder)
+        while not written.wait(1):
+            if job.join(0):
+                raise RuntimeError("the ranks ended before they had written")
+        read_checks.sharded(report, tool, folder)
+        loads = copy_checks.copies(report, tool, folder)
+        copied.set()
+        while not job.join(1):
+            pass
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # also what a rank raised
+        report.check("the tests run to their end", " ".join(str(e).split())[-600:])
+    finally:
+        for process in job.processes:
+            process.terminate()
+    copy_checks.loaded(report, folder, loads)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors with known bytes, and what it means that two things are the same."""
+
+import math
+import zlib
+
+import torch
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex32,
+    torch.complex64,
+    torch.complex128,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+    torch.float4_e2m1fn_x2,
+]
+# What safetensors has a name for.
+SAFETENSORS_DTYPES = [d for d in DTYPES if d not in (torch.complex32, torch.complex128)]
+
+
+def dtype_name(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def make(name, dtype=torch.float32, shape=()):
+    """Every bit pattern, NaNs with payloads too; the same name gives the same bytes."""
+    count = math.prod(shape) * dtype.itemsize
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    raw = torch.randint(0, 256, (count,), dtype=torch.uint8, generator=generator)
+    if dtype == torch.bool:
+        raw &= 1
+    return raw.view(dtype).reshape(shape)
+
+
+def zeros(dtype, shape):
+    """torch.zeros, also for dtypes that it does not know."""
+    return (
+        torch.zeros(math.prod(shape) * dtype.itemsize, dtype=torch.uint8).view(dtype).reshape(shape)
+    )
+
+
+def raw_bytes(tensor):
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def tensor_problem(got, want):
+    """None if dtype, shape and every bit are the same."""
+    if not isinstance(got, torch.Tensor):
+        return f"is a {type(got).__name__}, not a tensor"
+    if got.dtype != want.dtype:
+        return f"is {got.dtype}, not {want.dtype}"
+    if got.shape != want.shape:
+        return f"has shape {tuple(got.shape)}, not {tuple(want.shape)}"
+    if raw_bytes(got) != raw_bytes(want):
+        return "has other bytes"
+    return None
+
+
+def problem(got, want, where="state"):
+    """The first difference between two nested states; None if there is none."""
+    if isinstance(want, torch.Tensor):
+        wrong = tensor_problem(got, want)
+        return f"{where} {wrong}" if wrong else None
+    if isinstance(want, dict):
+        if not isinstance(got, dict):
+            return f"{where} is a {type(got).__name__}, not a dict"
+        if set(got) != set(want):
+            return f"{where} has keys {sorted(map(repr, got))}, not {sorted(map(repr, want))}"
+        pairs = [(f"{where}[{k!r}]", got[k], want[k]) for k in want]
+    elif isinstance(want, (list, tuple)):
+        if isinstance(got, list) != isinstance(want, list) or not isinstance(got, (list, tuple)):
+            return f"{where} is a {type(got).__name__}, not a {type(want).__name__}"
+        if len(got) != len(want):
+            return f"{where} has {len(got)} items, not {len(want)}"
+        pairs = [(f"{where}[{i}]", got[i], want[i]) for i in range(len(want))]
+    else:
+        same = type(got) is type(want) and (got == want or repr(got) == repr(want))
+        return None if same else f"{where} is {got!r}, not {want!r}"
+    for place, a, b in pairs:
+        wrong = problem(a, b, place)
+        if wrong:
+            return wrong
+    return None
+
+
+def to_json(value):
+    """What rsd_value_json makes of a Python object."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, (bytes, bytearray)):
+        return {"$bytes": bytes(value).hex()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(v) for v in value]
+    if isinstance(value, (set, frozenset)):
+        return {"$set": sorted(map(to_json, value))}
+    if isinstance(value, dict):
+        if all(isinstance(k, str) for k in value):
+            return {k: to_json(v) for k, v in value.items()}
+        return {"$dict": [[to_json(k), to_json(v)] for k, v in value.items()]}
+    if isinstance(value, torch.dtype):
+        return {"$dtype": dtype_name(value)}
+    if isinstance(value, torch.device):
+        return {"$device": str(value)}
+    if isinstance(value, torch.Tensor):
+        return {"$tensor": {"dtype": dtype_name(value.dtype), "shape": list(value.shape)}}
+    return {"$opaque": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+
+def sort_sets(value):
+    """Sets have no order; JSON lists have."""
+    if isinstance(value, list):
+        return [sort_sets(v) for v in value]
+    if isinstance(value, dict):
+        if set(value) == {"$set"}:
+            return {"$set": sorted(value["$set"])}
+        return {k: sort_sets(v) for k, v in value.items()}
+    return value
