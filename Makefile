@@ -24,7 +24,7 @@ setup-build:
 	@test -f $(BUILD)/build.ninja || $(RUN) meson setup $(BUILD) $(MESON_ARGS) >/dev/null
 
 setup-test:
-	@tools/setup $(BUILD) build features test
+	@tools/setup $(BUILD) build features mpi test
 	@test -f $(BUILD)/build.ninja || $(RUN) meson setup $(BUILD) $(MESON_ARGS) >/dev/null
 	@$(RUN) meson configure $(BUILD) -Dtests=enabled
 
