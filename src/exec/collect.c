@@ -7,6 +7,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* The view before `n` that shares elements of `part` too; n: none. */
+static size_t shared_with(const rsi_state_tensor *tensor, const rsd_box *part, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n && !rsd_box_intersect(&tensor->view[i].box, part, NULL))
+        i++;
+    return i;
+}
+
 rsd_err rsi_collect_check(const rsi_state_tensor *tensor, const rsd_box *box, rsd_error *err)
 {
     int64_t have = 0;
@@ -19,6 +29,9 @@ rsd_err rsi_collect_check(const rsi_state_tensor *tensor, const rsd_box *box, rs
             continue;
         if (!tensor->view[i].data && !tensor->view[i].get)
             return rsi_fail(err, RSD_E_INVALID, "view %zu has neither memory nor a get", i);
+        if (shared_with(tensor, &part, i) < i)
+            return rsi_fail(err, RSD_E_MISMATCH, "the views %zu and %zu overlap",
+                            shared_with(tensor, &part, i), i);
         have += rsd_box_count(&part);
     }
     if (have == rsd_box_count(box))

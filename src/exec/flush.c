@@ -12,7 +12,7 @@
 #include "format/transform.h"
 #include "shape/box.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,8 +25,8 @@ typedef struct flushing {
     const rsi_flush_opts *opts;
     size_t               *which; /* [n] files to write */
     size_t                n;
-    int64_t               total;
-    _Atomic int64_t       done;
+    int64_t               total, done;
+    pthread_mutex_t       lock; /* of `done`, and of telling it */
 } flushing;
 
 /* One file on its way out. */
@@ -80,11 +80,15 @@ static rsd_err put(out_file *o, const void *bytes, size_t len, rsd_error *err)
 
 static rsd_err tell_progress(flushing *f, int64_t bytes, rsd_error *err)
 {
-    int64_t done = atomic_fetch_add(&f->done, bytes) + bytes;
+    int stop;
 
-    if (f->opts->on_progress && f->opts->on_progress(f->opts->arg, done, f->total))
-        return rsi_fail(err, RSD_E_CANCELED, "canceled by the caller");
-    return RSD_OK;
+    if (!f->opts->on_progress)
+        return RSD_OK;
+    pthread_mutex_lock(&f->lock);
+    f->done += bytes;
+    stop = f->opts->on_progress(f->opts->arg, f->done, f->total);
+    pthread_mutex_unlock(&f->lock);
+    return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
 }
 
 /* A box of a tensor, block by block, with its CRC. */
@@ -216,10 +220,28 @@ static rsd_err write_file(void *arg, size_t i, rsd_error *err)
     return rc ? rc : closed;
 }
 
+static int64_t data_bytes(const rsi_image *image, const rsi_out_file *file)
+{
+    int64_t bytes = 0;
+
+    for (size_t i = 0; i < file->nitems; i++) {
+        const rsi_out_item *item = &image->item[file->first + i];
+
+        for (size_t k = 0; k < item->nparts; k++)
+            if (image->part[item->first + k].kind == RSI_PART_DATA)
+                bytes += (int64_t)image->part[item->first + k].len;
+    }
+    return bytes;
+}
+
 rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, rsd_store *store,
                         const rsi_flush_opts *opts, rsd_error *err)
 {
-    flushing     f = { .image = image, .state = state, .store = store, .opts = opts };
+    flushing     f = { .image = image,
+                       .state = state,
+                       .store = store,
+                       .opts = opts,
+                       .lock = PTHREAD_MUTEX_INITIALIZER };
     rsi_workers *workers = NULL;
     rsd_err      rc;
 
@@ -229,8 +251,8 @@ rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, 
     for (size_t i = 0; i < image->nfiles; i++)
         if (rank < 0 || image->file[i].owner == rank)
             f.which[f.n++] = i;
-    for (size_t i = 0; i < image->nparts; i++)
-        f.total += image->part[i].kind == RSI_PART_DATA ? (int64_t)image->part[i].len : 0;
+    for (size_t i = 0; i < f.n; i++)
+        f.total += data_bytes(image, &image->file[f.which[i]]);
     rc = rsi_workers_create(opts->threads, &workers, err);
     if (!rc)
         rc = rsi_workers_run(workers, f.n, write_file, &f, err);

@@ -266,28 +266,44 @@ static rsd_err group_for(building *b, rsi_map *known, int32_t rank, uint32_t nth
     return rc;
 }
 
+/* The parts of one tensor; had[rank] counts those that a rank has so far. */
+static rsd_err plan_tensor(building *b, rsi_map *known, size_t t, uint32_t *had, rsd_error *err)
+{
+    rsi_stored *chunk = NULL;
+    size_t      n = 0;
+    rsd_err rc = rsi_stored_chunks(&b->state->tensor[t], t, false, &b->image->mem, &chunk, &n, err);
+
+    for (size_t i = 0; i < n && !rc; i++) {
+        size_t group = 0;
+
+        rc = group_for(b, known, chunk[i].rank, had[chunk[i].rank]++, &group, err);
+        if (!rc)
+            rc = add_piece(b, t, &chunk[i].box, group, err);
+    }
+    for (size_t i = 0; i < n; i++)
+        had[chunk[i].rank] = 0;
+    return rc;
+}
+
 static rsd_err plan_parts(building *b, rsi_map *known, rsd_error *err)
 {
+    int32_t   world = 1;
+    uint32_t *had;
+    rsd_err   rc = RSD_OK;
+
     for (size_t t = 0; t < b->state->ntensors; t++) {
-        rsi_stored *chunk;
-        size_t      n;
-        rsd_err     rc =
-            rsi_stored_chunks(&b->state->tensor[t], t, false, &b->image->mem, &chunk, &n, err);
+        const rsd_layout *layout = b->state->tensor[t].layout;
 
-        for (size_t i = 0; i < n && !rc; i++) {
-            uint32_t nth = 0;
-            size_t   group = 0;
-
-            for (size_t k = i; k > 0 && chunk[k - 1].rank == chunk[i].rank; k--)
-                nth++; /* the boxes of a rank stand together */
-            rc = group_for(b, known, chunk[i].rank, nth, &group, err);
-            if (!rc)
-                rc = add_piece(b, t, &chunk[i].box, group, err);
-        }
-        if (rc)
-            return rc;
+        if (layout && rsd_layout_world(layout) > world)
+            world = rsd_layout_world(layout);
     }
-    return RSD_OK;
+    had = rsi_calloc((size_t)world, sizeof(had[0]));
+    if (!had)
+        return no_memory(err);
+    for (size_t t = 0; t < b->state->ntensors && !rc; t++)
+        rc = plan_tensor(b, known, t, had, err);
+    rsi_free(had);
+    return rc;
 }
 
 static rsd_err image_parts(building *b, rsd_error *err)

@@ -72,6 +72,8 @@ static void size_blocks(rsi_region *r, int64_t most)
 
         for (int j = 0; j < ndim; j++)
             block.len[j] = r->block_len[j];
+        if (r->near && r->box.len[k] > 1 && r->file_stride[k] - span_of(r, block.len) > NEAR)
+            break; /* what lies between these is not worth reading */
         one = rsd_box_count(&block) * r->elem_bytes;
         fits = 1 + rsi_max(0, most - one) / one;
         if (r->near && r->file_stride[k] > 0) /* elements that share a place take no span */

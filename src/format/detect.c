@@ -21,14 +21,14 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
     bool      dcp = false, st = false, temp = false;
     rsd_err   rc = rsi_files_list(files, &mem, &names, &n, err);
 
-    if (rc)
-        return rc;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; !rc && i < n; i++) {
         dcp = dcp || strcmp(names[i], ".metadata") == 0 || rsi_dcp_is_rank_metadata(names[i]);
         st = st || ends_in(names[i], ".safetensors") || strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
         temp = temp || strcmp(names[i], ".metadata.tmp") == 0;
     }
     rsi_arena_release(&mem);
+    if (rc)
+        return rc;
     if (dcp || st) {
         *out = dcp ? RSD_FORMAT_DCP : RSD_FORMAT_SAFETENSORS;
         return RSD_OK;

@@ -271,13 +271,19 @@ static size_t torch_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *
 static rsd_err torch_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                             const rsd_value **out, rsd_error *err)
 {
-    const torch *self = ckpt->self;
+    const torch     *self = ckpt->self;
+    const rsd_value *copy;
+    rsd_err          rc;
 
-    (void)err;
     *name = self->objects.at[i].name;
-    if (owner)
-        *out = self->objects.at[i].value; /* lives as long as the checkpoint */
-    return RSD_OK;
+    if (!owner)
+        return RSD_OK;
+    rc = rsi_value_copy(self->objects.at[i].value, owner, &copy, err);
+    if (!rc)
+        rc = rsi_torch_read_tensors(&self->source, &self->zip, owner, copy, err);
+    if (!rc)
+        *out = copy;
+    return rc;
 }
 
 static void torch_close(rsd_ckpt *ckpt)
@@ -341,9 +347,6 @@ rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
         if (rc)
             rsi_while(err, rc, "tensor \"%s\"", self->tensors.at[t].name);
     }
-    for (size_t i = 0; i < self->objects.n && !rc; i++)
-        rc = rsi_torch_read_tensors(&self->source, &self->zip, self->values,
-                                    self->objects.at[i].value, err);
     ckpt->ntensors = self->tensors.n;
     ckpt->nobjects = self->objects.n;
     return rc;

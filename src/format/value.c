@@ -288,3 +288,40 @@ const rsd_value *rsd_value_get(const rsd_value *dict, const char *key)
     }
     return NULL;
 }
+
+/* Depth is at most RSD_VALUE_MAX_DEPTH, whoever made the value. */
+static rsd_err copy_items(const rsd_value *v, rsd_values *owner, const rsd_value **out,
+                          rsd_error *err)
+{
+    size_t            n = rsd_value_kind(v) == RSD_VALUE_DICT ? 2 * (size_t)v->n : v->n;
+    const rsd_value **item = rsi_calloc(n, sizeof(item[0]));
+    rsd_err           rc = item ? RSD_OK : no_memory(err);
+
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = rsi_value_copy(v->as.item[i], owner, &item[i], err);
+    if (!rc)
+        rc = rsd_value_create_list(owner, rsd_value_kind(v), v->n, item, out, err);
+    rsi_free(item);
+    return rc;
+}
+
+rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **out, rsd_error *err)
+{
+    switch (rsd_value_kind(v)) {
+    case RSD_VALUE_LIST:
+    case RSD_VALUE_TUPLE:
+    case RSD_VALUE_SET:
+    case RSD_VALUE_DICT:
+        return copy_items(v, owner, out, err);
+    case RSD_VALUE_TENSOR:
+        return rsd_value_create_tensor(owner, v->as.tensor, out, err);
+    case RSD_VALUE_BIGINT:
+    case RSD_VALUE_STR:
+    case RSD_VALUE_BYTES:
+    case RSD_VALUE_DEVICE:
+    case RSD_VALUE_OPAQUE:
+        return rsd_value_create_bytes(owner, rsd_value_kind(v), v->as.bytes, v->n, out, err);
+    default:
+        return add(owner, *v, out, err);
+    }
+}

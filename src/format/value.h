@@ -26,6 +26,10 @@ struct rsd_values {
     rsd_value small[262]; /* the integers -5 to 256, as in Python */
 };
 
+/* The same value in another owner; a tensor's bytes are not copied. */
+rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **out,
+                       rsd_error *err);
+
 /* The classes that decoding knows, for rsi_pickle_options. */
 const rsi_pickle_class *rsi_value_classes(size_t *n);
 /* A value of a pickle that was read with these classes. Nothing is called: objects of other classes

@@ -121,6 +121,10 @@ static void put_bigint(writer *w, const char *digits, size_t len)
     }
     if (le[used - 1] & 0x80)
         used++;
+    if (used > MOST_LONG) {
+        w->rc = rsi_fail(w->err, RSD_E_UNSUPPORTED, "an integer of %zu digits is too long", len);
+        return;
+    }
     if (negative) {
         unsigned carry = 1;
 

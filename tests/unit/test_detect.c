@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_detect.c - the format of a checkpoint, from the names in a folder or a file's first bytes.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "ckpt_fixture.h"
+#include "format/detect.h"
+
+#include <string.h>
+
+static rsd_err detect(rsd_store *store, const char *path, rsd_format *out, rsd_error *err)
+{
+    rsi_files files;
+    rsd_err   rc = rsi_files_open(&files, store, path, err);
+
+    if (!rc)
+        rc = rsi_detect(&files, out, err);
+    rsi_files_close(&files);
+    return rc;
+}
+
+/* A folder with these empty files, told by one text with spaces. */
+static void assert_folder(const char *names, rsd_err code, int format, const char *text)
+{
+    rsd_store *store = fix_store();
+    rsd_error  err = { 0 };
+    rsd_format found = RSD_FORMAT_AUTO;
+    char       name[64];
+
+    assert_int_equal(rsi_store_make_folder(store, "f", NULL), RSD_OK);
+    while (*names) {
+        size_t len = strcspn(names, " ");
+
+        memcpy(name, "f/", 2);
+        memcpy(name + 2, names, len);
+        name[2 + len] = 0;
+        fix_put(store, name, "", 0);
+        names += len + (names[len] == ' ');
+    }
+    assert_int_equal(detect(store, "f", &found, &err), code);
+    assert_int_equal(found, format);
+    if (text)
+        assert_non_null(strstr(err.msg, text));
+    rsd_store_free(store);
+    assert_int_equal(rsi_mem_stats_get().bytes, 0);
+}
+
+static void folders_are_told_by_the_names_in_them(void **state)
+{
+    (void)state;
+    assert_folder(".metadata __0_0.distcp", RSD_OK, RSD_FORMAT_DCP, NULL);
+    assert_folder("__0.metadata", RSD_OK, RSD_FORMAT_DCP, NULL);
+    assert_folder("__12.metadata config.json", RSD_OK, RSD_FORMAT_DCP, NULL);
+    assert_folder("model.safetensors", RSD_OK, RSD_FORMAT_SAFETENSORS, NULL);
+    assert_folder("model.safetensors.index.json", RSD_OK, RSD_FORMAT_SAFETENSORS, NULL);
+    assert_folder(".metadata a.safetensors", RSD_OK, RSD_FORMAT_DCP, NULL);
+}
+
+static void folders_without_a_checkpoint_are_refused(void **state)
+{
+    (void)state;
+    assert_folder("", RSD_E_FORMAT, 0, "no checkpoint is in it");
+    assert_folder("readme.txt safetensors __.metadata __x.metadata a.metadata", RSD_E_FORMAT, 0,
+                  "neither \".metadata\" nor a \".safetensors\" file");
+    assert_folder(".safetensors", RSD_E_FORMAT, 0, "no checkpoint is in it");
+}
+
+static void a_save_that_did_not_end_is_told(void **state)
+{
+    (void)state;
+    assert_folder(".metadata.tmp __0_0.distcp", RSD_E_FORMAT, 0, "a save that did not end");
+}
+
+static void assert_file(const void *bytes, size_t len, rsd_err code, int format, const char *text)
+{
+    rsd_store *store = fix_store();
+    rsd_error  err = { 0 };
+    rsd_format found = RSD_FORMAT_AUTO;
+
+    fix_put(store, "any.name", bytes, len);
+    assert_int_equal(detect(store, "any.name", &found, &err), code);
+    assert_int_equal(found, format);
+    if (text)
+        assert_non_null(strstr(err.msg, text));
+    rsd_store_free(store);
+    assert_int_equal(rsi_mem_stats_get().bytes, 0);
+}
+
+static void files_are_told_by_their_first_bytes(void **state)
+{
+    (void)state;
+    assert_file("PK\3\4", 4, RSD_OK, RSD_FORMAT_TORCH, NULL);
+    assert_file("\2\0\0\0\0\0\0\0{}", 10, RSD_OK, RSD_FORMAT_SAFETENSORS, NULL);
+    assert_file("\2\0\0\0\0\0\0\0{", 9, RSD_OK, RSD_FORMAT_SAFETENSORS, NULL);
+}
+
+static void bare_pickles_are_unsupported(void **state)
+{
+    (void)state;
+    assert_file("\x80\2}.", 4, RSD_E_UNSUPPORTED, 0, "a bare pickle");
+    assert_file("\x80\5", 2, RSD_E_UNSUPPORTED, 0, "a bare pickle");
+}
+
+static void other_files_are_refused(void **state)
+{
+    (void)state;
+    assert_file("", 0, RSD_E_FORMAT, 0, "it is no checkpoint");
+    assert_file("PK\3", 3, RSD_E_FORMAT, 0, "it is no checkpoint");
+    assert_file("PK\1\2", 4, RSD_E_FORMAT, 0, "it is no checkpoint");
+    assert_file("\x80\6}.", 4, RSD_E_FORMAT, 0, "it is no checkpoint");
+    assert_file("\x80\1}.", 4, RSD_E_FORMAT, 0, "it is no checkpoint");
+    assert_file("\2\0\0\0\0\0\0\0", 8, RSD_E_FORMAT, 0, "it is no checkpoint");
+    assert_file("hello, world", 12, RSD_E_FORMAT, 0, "it is no checkpoint");
+}
+
+static rsd_err detect_once(void *arg, rsd_error *err)
+{
+    rsd_format found;
+
+    return detect(arg, "f", &found, err);
+}
+
+static void detecting_without_memory_fails_cleanly(void **state)
+{
+    rsd_store *store = fix_store();
+
+    (void)state;
+    fix_put(store, "f/.metadata", "", 0);
+    for (char name[] = "f/a file with quite a long name 0"; name[32] <= '9'; name[32]++) {
+        memset(name + 4, name[32], 27);
+        fix_put(store, name, "", 0);
+    }
+    fix_every_allocation(detect_once, NULL, store);
+    rsd_store_free(store);
+    assert_int_equal(rsi_mem_stats_get().bytes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(folders_are_told_by_the_names_in_them),
+        cmocka_unit_test(folders_without_a_checkpoint_are_refused),
+        cmocka_unit_test(a_save_that_did_not_end_is_told),
+        cmocka_unit_test(files_are_told_by_their_first_bytes),
+        cmocka_unit_test(bare_pickles_are_unsupported),
+        cmocka_unit_test(other_files_are_refused),
+        cmocka_unit_test(detecting_without_memory_fails_cleanly),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

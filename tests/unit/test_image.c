@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_image.c - which files a checkpoint will have, who writes them and what is in them, for every
+ * kind of layout; image.c and the three formats' image_*.c. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "ckpt_fixture.h"
+#include "exec/image.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static int32_t data[1024];
+
+static rsd_state *make(void)
+{
+    rsd_state *made;
+
+    assert_int_equal(rsd_state_create(&made, NULL), RSD_OK);
+    return made;
+}
+
+/* "0:[0:2, 0:3] 1:[2:4, 0:3]": rank and box of each chunk. */
+static void assert_chunks(rsd_layout *layout, int ndim, const int64_t *shape, size_t ordinal,
+                          bool empties, const char *want)
+{
+    char        text[512];
+    rsi_text    out = rsi_text_begin(text, sizeof(text));
+    rsi_arena   mem = { 0 };
+    rsd_state  *made = make();
+    rsi_stored *chunk;
+    size_t      n;
+
+    fix_add_ramp(made, "x", layout, ndim, shape, data);
+    assert_int_equal(rsi_stored_chunks(&made->tensor[0], ordinal, empties, &mem, &chunk, &n, NULL),
+                     RSD_OK);
+    for (size_t i = 0; i < n; i++) {
+        char box[64];
+
+        rsd_box_text(&chunk[i].box, box, sizeof(box));
+        rsi_text_add(&out, "%s%" PRId32 ":%s", i ? " " : "", chunk[i].rank, box);
+    }
+    assert_string_equal(text, want);
+    rsi_arena_release(&mem);
+    rsd_state_free(made);
+}
+
+static const int64_t sq[] = { 4, 6 };
+
+static void chunks_are_the_boxes_of_the_layout(void **state)
+{
+    (void)state;
+    assert_chunks(NULL, 2, sq, 5, true, "0:[0:4, 0:6]");
+    assert_chunks(fix_layout("mesh tp=2; * shard(0)@tp", RSD_I32, 2, sq), 2, sq, 0, true,
+                  "0:[0:2, 0:6] 1:[2:4, 0:6]");
+    assert_chunks(fix_layout("mesh tp=3; * shard(1)@tp", RSD_I32, 2, sq), 2, sq, 0, true,
+                  "0:[0:4, 0:2] 1:[0:4, 2:4] 2:[0:4, 4:6]");
+    assert_chunks(fix_layout("mesh dp=2 tp=2; * shard(0)@dp shard(1)@tp", RSD_I32, 2, sq), 2, sq, 0,
+                  true, "0:[0:2, 0:3] 1:[0:2, 3:6] 2:[2:4, 0:3] 3:[2:4, 3:6]");
+}
+
+static void replicated_tensors_are_written_by_each_rank_in_turn(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < 7; t++) {
+        char want[32];
+
+        rsi_text_add(&(rsi_text){ .buf = want, .cap = sizeof(want) }, "%zu:[0:4, 0:6]", t % 3);
+        assert_chunks(fix_layout("mesh dp=3; * replicate", RSD_I32, 2, sq), 2, sq, t, true, want);
+    }
+}
+
+/* Chunk c is held by ranks c and c + 2. */
+static void replicated_shards_are_spread_over_their_holders(void **state)
+{
+    const char *hsdp = "mesh dp=2 tp=2; * shard(0)@tp";
+
+    (void)state;
+    assert_chunks(fix_layout(hsdp, RSD_I32, 2, sq), 2, sq, 0, true, "0:[0:2, 0:6] 3:[2:4, 0:6]");
+    assert_chunks(fix_layout(hsdp, RSD_I32, 2, sq), 2, sq, 1, true, "2:[0:2, 0:6] 1:[2:4, 0:6]");
+}
+
+static void uneven_shards_keep_their_sizes(void **state)
+{
+    const int64_t five[] = { 5 };
+
+    (void)state;
+    assert_chunks(fix_layout("mesh tp=3; * shard(0)@tp", RSD_I32, 1, five), 1, five, 0, true,
+                  "0:[0:2] 1:[2:4] 2:[4:5]");
+}
+
+/* torch: 5 rows on 4 ranks are 2, 2, 1 and an empty one that starts at 5. */
+static void empty_shards_are_chunks_only_where_torch_has_them(void **state)
+{
+    const int64_t five[] = { 5 };
+    const char   *rules = "mesh tp=4; * shard(0)@tp";
+
+    (void)state;
+    assert_chunks(fix_layout(rules, RSD_I32, 1, five), 1, five, 0, true,
+                  "0:[0:2] 1:[2:4] 2:[4:5] 3:[5:5]");
+    assert_chunks(fix_layout(rules, RSD_I32, 1, five), 1, five, 0, false,
+                  "0:[0:2] 1:[2:4] 2:[4:5]");
+}
+
+static void several_empty_shards_are_one_chunk(void **state)
+{
+    const int64_t two[] = { 2 };
+
+    (void)state;
+    assert_chunks(fix_layout("mesh tp=4; * shard(0)@tp", RSD_I32, 1, two), 1, two, 0, true,
+                  "0:[0:1] 1:[1:2] 2:[2:2]");
+}
+
+static void a_tensor_of_nothing_is_one_empty_chunk(void **state)
+{
+    const int64_t none[] = { 0, 3 };
+
+    (void)state;
+    assert_chunks(NULL, 2, none, 0, true, "0:[0:0, 0:3]");
+    assert_chunks(fix_layout("mesh tp=2; * shard(0)@tp", RSD_I32, 2, none), 2, none, 0, true,
+                  "0:[0:0, 0:3]");
+}
+
+static void strided_shards_are_several_chunks_of_a_rank(void **state)
+{
+    const int64_t eight[] = { 8 };
+
+    (void)state;
+    assert_chunks(fix_layout("mesh dp=2 tp=2; * strided(0,2)@dp shard(0)@tp", RSD_I32, 1, eight), 1,
+                  eight, 0, true, "0:[0:2] 1:[4:6] 2:[2:4] 3:[6:8]");
+    assert_chunks(fix_layout("mesh dp=2; * strided(0,2)@dp", RSD_I32, 1, eight), 1, eight, 0, true,
+                  "0:[0:2] 0:[4:6] 1:[2:4] 1:[6:8]");
+}
+
+static rsd_layout *table(size_t n, const int32_t *owner, const rsd_box *box, int64_t size)
+{
+    rsd_layout *layout;
+
+    assert_int_equal(rsd_layout_create_boxes(RSD_I32, 1, &size, n, owner, box, &layout, NULL),
+                     RSD_OK);
+    return layout;
+}
+
+static void boxes_of_a_table_are_written_by_one_of_their_holders(void **state)
+{
+    const int64_t six[] = { 6 };
+    const int32_t owner[] = { 2, 0, 1, 2 };
+    const rsd_box box[] = { fix_box1(0, 3), fix_box1(3, 3), fix_box1(3, 3), fix_box1(3, 3) };
+
+    (void)state;
+    /* Box [3:6] is row 1, held by 0, 1 and 2. */
+    assert_chunks(table(4, owner, box, 6), 1, six, 0, true, "2:[0:3] 1:[3:6]");
+    assert_chunks(table(4, owner, box, 6), 1, six, 1, true, "2:[0:3] 2:[3:6]");
+    assert_chunks(table(4, owner, box, 6), 1, six, 2, true, "2:[0:3] 0:[3:6]");
+}
+
+/* ---- files ---- */
+
+/* "name@owner/items" of each file; the checkpoint itself is ".". */
+static void assert_files(const rsd_state *made, const rsi_image_spec *spec, const char *want)
+{
+    char      text[1024] = { 0 };
+    rsi_text  out = rsi_text_begin(text, sizeof(text));
+    rsi_image image;
+    rsd_error err;
+
+    if (rsi_image_make(&image, made, spec, &err))
+        fail_msg("%s", err.msg);
+    for (size_t i = 0; i < image.nfiles; i++)
+        rsi_text_add(&out, "%s%s@%" PRId32 "/%zu", i ? " " : "",
+                     image.file[i].name ? image.file[i].name : ".", image.file[i].owner,
+                     image.file[i].nitems);
+    assert_string_equal(text, want);
+    rsi_image_release(&image);
+}
+
+/* "r" in rows on 3 ranks, "s" replicated, two values. */
+static rsd_state *small_state(rsd_values *owner)
+{
+    const int64_t    six[] = { 6 };
+    rsd_state       *made = make();
+    const rsd_value *v;
+
+    fix_add_ramp(made, "r", fix_layout("mesh tp=3; * shard(0)@tp", RSD_I32, 1, six), 1, six, data);
+    fix_add_ramp(made, "s", fix_layout("mesh tp=3; * replicate", RSD_I32, 1, six), 1, six, data);
+    if (owner) {
+        assert_int_equal(rsd_value_create_int(owner, 7, &v, NULL), RSD_OK);
+        assert_int_equal(rsd_state_value(made, "u", v, NULL), RSD_OK);
+        assert_int_equal(rsd_state_value(made, "v", v, NULL), RSD_OK);
+    }
+    return made;
+}
+
+static void dcp_has_a_file_for_each_rank_that_writes(void **state)
+{
+    const rsi_image_spec spec = { .format = RSD_FORMAT_DCP };
+    rsd_values          *owner;
+    rsd_state           *made;
+
+    (void)state;
+    assert_int_equal(rsd_values_create(&owner, NULL), RSD_OK);
+    made = small_state(owner);
+    assert_files(made, &spec, "__0_0.distcp@0/2 __1_0.distcp@1/3 __2_0.distcp@2/1");
+    rsd_state_free(made);
+    made = make();
+    assert_files(made, &spec, "");
+    rsd_state_free(made);
+    rsd_values_free(owner);
+}
+
+static void ranks_that_write_nothing_have_no_file(void **state)
+{
+    const rsi_image_spec spec = { .format = RSD_FORMAT_DCP };
+    const int64_t        six[] = { 6 };
+    const int32_t        owner[] = { 1, 4 };
+    const rsd_box        box[] = { fix_box1(0, 3), fix_box1(3, 3) };
+    rsd_state           *made = make();
+
+    (void)state;
+    fix_add_ramp(made, "x", table(2, owner, box, 6), 1, six, data);
+    assert_files(made, &spec, "__1_0.distcp@1/1 __4_0.distcp@4/1");
+    rsd_state_free(made);
+}
+
+static void safetensors_are_one_file_or_several_with_an_index(void **state)
+{
+    rsd_state     *made = small_state(NULL);
+    rsi_image_spec spec = { .format = RSD_FORMAT_SAFETENSORS, .one_file = true };
+
+    (void)state;
+    assert_files(made, &spec, ".@0/1");
+    spec.shard_size = 24;
+    assert_files(made, &spec, ".@0/1");
+    spec = (rsi_image_spec){ .format = RSD_FORMAT_SAFETENSORS };
+    assert_files(made, &spec, "model.safetensors@0/1");
+    spec.shard_size = 24;
+    assert_files(made, &spec,
+                 "model-00001-of-00002.safetensors@0/1 model-00002-of-00002.safetensors@0/1 "
+                 "model.safetensors.index.json@0/1");
+    spec.shard_size = 48;
+    assert_files(made, &spec, "model.safetensors@0/1");
+    rsd_state_free(made);
+}
+
+static void distributed_safetensors_have_a_file_for_each_rank(void **state)
+{
+    const rsi_image_spec spec = { .format = RSD_FORMAT_SAFETENSORS, .distributed = true };
+    rsd_state           *made = small_state(NULL);
+
+    (void)state;
+    assert_files(made, &spec,
+                 "shard-00001-model-00001-of-00001.safetensors@0/1 "
+                 "shard-00002-model-00001-of-00001.safetensors@1/1 "
+                 "shard-00003-model-00001-of-00001.safetensors@2/1");
+    rsd_state_free(made);
+}
+
+static void several_boxes_of_a_rank_are_several_distributed_files(void **state)
+{
+    const rsi_image_spec spec = { .format = RSD_FORMAT_SAFETENSORS, .distributed = true };
+    const int64_t        eight[] = { 8 };
+    rsd_state           *made = make();
+
+    (void)state;
+    fix_add_ramp(made, "x", fix_layout("mesh dp=2; * strided(0,2)@dp", RSD_I32, 1, eight), 1, eight,
+                 data);
+    assert_files(made, &spec,
+                 "shard-00001-model-00001-of-00002.safetensors@0/1 "
+                 "shard-00001-model-00002-of-00002.safetensors@0/1 "
+                 "shard-00002-model-00001-of-00002.safetensors@1/1 "
+                 "shard-00002-model-00002-of-00002.safetensors@1/1");
+    rsd_state_free(made);
+}
+
+/* Boxes of a table are sorted by place, so those of a rank need not stand together. */
+static void boxes_of_ranks_in_turn_are_several_distributed_files_too(void **state)
+{
+    const rsi_image_spec spec = { .format = RSD_FORMAT_SAFETENSORS, .distributed = true };
+    const int64_t        six[] = { 6 };
+    const int32_t        owner[] = { 0, 1, 0 };
+    const rsd_box        box[] = { fix_box1(0, 2), fix_box1(2, 2), fix_box1(4, 2) };
+    rsd_state           *made = make();
+
+    (void)state;
+    fix_add_ramp(made, "x", table(3, owner, box, 6), 1, six, data);
+    assert_files(made, &spec,
+                 "shard-00001-model-00001-of-00002.safetensors@0/1 "
+                 "shard-00002-model-00001-of-00002.safetensors@1/1 "
+                 "shard-00001-model-00002-of-00002.safetensors@0/1");
+    rsd_state_free(made);
+}
+
+static void torch_save_is_one_file(void **state)
+{
+    const rsi_image_spec spec = { .format = RSD_FORMAT_TORCH, .one_file = true };
+    rsd_state           *made = small_state(NULL);
+
+    (void)state;
+    assert_files(made, &spec, ".@0/1");
+    rsd_state_free(made);
+}
+
+/* ---- what is refused ---- */
+
+static void assert_refused(const rsd_state *made, const rsi_image_spec *spec, rsd_err code,
+                           const char *text)
+{
+    rsd_error err = { 0 };
+    rsi_image image;
+
+    assert_int_equal(rsi_image_make(&image, made, spec, &err), code);
+    if (!strstr(err.msg, text))
+        fail_msg("\"%s\" has no \"%s\"", err.msg, text);
+    assert_null(image.file);
+}
+
+static void what_a_format_is_not_is_refused(void **state)
+{
+    rsd_state     *made = small_state(NULL);
+    rsi_image_spec spec = { .format = RSD_FORMAT_DCP, .one_file = true };
+
+    (void)state;
+    assert_refused(made, &spec, RSD_E_INVALID, "a DCP checkpoint is a folder");
+    spec =
+        (rsi_image_spec){ .format = RSD_FORMAT_SAFETENSORS, .one_file = true, .distributed = true };
+    assert_refused(made, &spec, RSD_E_INVALID, "distributed safetensors are a folder");
+    spec = (rsi_image_spec){ .format = RSD_FORMAT_AUTO };
+    assert_refused(made, &spec, RSD_E_INVALID, "the format to write has to be told");
+    spec = (rsi_image_spec){ .format = RSD_FORMAT_TORCH, .transform = "stream.zstd" };
+    assert_refused(made, &spec, RSD_E_UNSUPPORTED, "only DCP checkpoints can be transformed");
+    spec = (rsi_image_spec){ .format = RSD_FORMAT_DCP, .transform = "stream.nobody" };
+    assert_refused(made, &spec, RSD_E_UNSUPPORTED, "stream.nobody");
+    rsd_state_free(made);
+}
+
+static void assert_nesting_refused(const char *first, int64_t index, const char *text)
+{
+    const rsi_image_spec spec = { .format = RSD_FORMAT_TORCH, .one_file = true };
+    const int64_t        six[] = { 6 };
+    rsd_state           *made = make();
+
+    fix_add_ramp(made, first, NULL, 1, six, data);
+    assert_int_equal(rsd_state_push(made, "l", NULL), RSD_OK);
+    assert_int_equal(rsd_state_push_index(made, index, NULL), RSD_OK);
+    fix_add_ramp(made, NULL, NULL, 1, six, data);
+    assert_int_equal(rsd_state_pop(made, NULL), RSD_OK);
+    assert_int_equal(rsd_state_pop(made, NULL), RSD_OK);
+    assert_refused(made, &spec, RSD_E_INVALID, text);
+    rsd_state_free(made);
+}
+
+static void nesting_that_torch_save_can_not_have_is_refused(void **state)
+{
+    const rsi_image_spec spec = { .format = RSD_FORMAT_TORCH, .one_file = true };
+    const int64_t        six[] = { 6 };
+    rsd_state           *made = make();
+
+    (void)state;
+    assert_nesting_refused("a", 1, "the list of \"l.1\" has no place 0");
+    assert_nesting_refused("l", 0, "\"l\" is a value and has others in it");
+    assert_int_equal(rsd_state_push(made, "l", NULL), RSD_OK);
+    fix_add_ramp(made, "k", NULL, 1, six, data);
+    assert_int_equal(rsd_state_push_index(made, 0, NULL), RSD_OK);
+    fix_add_ramp(made, NULL, NULL, 1, six, data);
+    assert_refused(made, &spec, RSD_E_INVALID, "lies in a dict and in a list");
+    rsd_state_free(made);
+}
+
+/* ---- the nth allocation fails ---- */
+
+typedef struct making {
+    rsd_state     *state;
+    rsi_image_spec spec;
+} making;
+
+static rsd_err make_image(void *arg, rsd_error *err)
+{
+    making   *m = arg;
+    rsi_image image;
+    rsd_err   rc = rsi_image_make(&image, m->state, &m->spec, err);
+
+    if (!rc)
+        rsi_image_release(&image);
+    return rc;
+}
+
+static void images_without_memory_fail_cleanly(void **state)
+{
+    static const rsi_image_spec spec[] = {
+        { .format = RSD_FORMAT_DCP },
+        { .format = RSD_FORMAT_DCP, .transform = "stream.zstd" },
+        { .format = RSD_FORMAT_SAFETENSORS, .one_file = true },
+        { .format = RSD_FORMAT_SAFETENSORS, .shard_size = 24 },
+        { .format = RSD_FORMAT_SAFETENSORS, .distributed = true },
+        { .format = RSD_FORMAT_TORCH, .one_file = true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(spec) / sizeof(spec[0]); i++) {
+        rsd_values *owner;
+        making      m = { .spec = spec[i] };
+        int64_t     before;
+
+        assert_int_equal(rsd_values_create(&owner, NULL), RSD_OK);
+        m.state = small_state(spec[i].format == RSD_FORMAT_SAFETENSORS ? NULL : owner);
+        before = rsi_mem_stats_get().bytes;
+        fix_every_allocation(make_image, NULL, &m);
+        assert_int_equal(rsi_mem_stats_get().bytes, before);
+        rsd_state_free(m.state);
+        rsd_values_free(owner);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_are_the_boxes_of_the_layout),
+        cmocka_unit_test(replicated_tensors_are_written_by_each_rank_in_turn),
+        cmocka_unit_test(replicated_shards_are_spread_over_their_holders),
+        cmocka_unit_test(uneven_shards_keep_their_sizes),
+        cmocka_unit_test(empty_shards_are_chunks_only_where_torch_has_them),
+        cmocka_unit_test(several_empty_shards_are_one_chunk),
+        cmocka_unit_test(a_tensor_of_nothing_is_one_empty_chunk),
+        cmocka_unit_test(strided_shards_are_several_chunks_of_a_rank),
+        cmocka_unit_test(boxes_of_a_table_are_written_by_one_of_their_holders),
+        cmocka_unit_test(dcp_has_a_file_for_each_rank_that_writes),
+        cmocka_unit_test(ranks_that_write_nothing_have_no_file),
+        cmocka_unit_test(safetensors_are_one_file_or_several_with_an_index),
+        cmocka_unit_test(distributed_safetensors_have_a_file_for_each_rank),
+        cmocka_unit_test(several_boxes_of_a_rank_are_several_distributed_files),
+        cmocka_unit_test(boxes_of_ranks_in_turn_are_several_distributed_files_too),
+        cmocka_unit_test(torch_save_is_one_file),
+        cmocka_unit_test(what_a_format_is_not_is_refused),
+        cmocka_unit_test(nesting_that_torch_save_can_not_have_is_refused),
+        cmocka_unit_test(images_without_memory_fail_cleanly),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
