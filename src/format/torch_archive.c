@@ -21,8 +21,8 @@ void rsi_torch_tensor_of(const rsd_value_tensor *value, rsi_tensor_pickle *out)
                                 .neg = value->neg };
     memcpy(out->size, value->shape, sizeof(out->size));
     memcpy(out->stride, value->stride, sizeof(out->stride));
-    if (value->storage)
-        snprintf(out->key, sizeof(out->key), "%s", value->storage);
+    if (value->storage && strlen(value->storage) <= RSI_TENSOR_KEY_MAX) /* no longer one is ours */
+        memcpy(out->key, value->storage, strlen(value->storage));
 }
 
 rsd_err rsi_torch_extent(const rsi_source *source, const rsi_zip *zip,
@@ -33,8 +33,8 @@ rsd_err rsi_torch_extent(const rsi_source *source, const rsi_zip *zip,
     int64_t               elem = (int64_t)rsd_dtype_size(tensor->dtype);
     rsd_err               rc;
 
-    snprintf(name, sizeof(name), "data/%s", *tensor->key ? tensor->key : "0");
-    record = rsi_zip_find(zip, name);
+    snprintf(name, sizeof(name), "data/%s", tensor->key);
+    record = *tensor->key ? rsi_zip_find(zip, name) : NULL;
     if (!record)
         return rsi_fail(err, RSD_E_FORMAT, "a tensor's storage \"%s\" is not in the archive", name);
     rc = rsi_tensor_pickle_check(tensor, record->size, err);
@@ -70,12 +70,38 @@ static rsd_err pickle_of(const rsi_source *source, const rsi_zip *zip, rsi_sourc
     return RSD_OK;
 }
 
+/* The reader of the directory has checked short pickles; a long one is gone through once before it
+ * is believed. */
+static rsd_err check_pickle(const rsi_source *pickle, uint32_t expected, rsd_error *err)
+{
+    unsigned char buf[16384];
+    uint32_t      crc = 0;
+
+    for (uint64_t done = 0; done < pickle->size; done += sizeof(buf)) {
+        size_t len =
+            pickle->size - done < sizeof(buf) ? (size_t)(pickle->size - done) : sizeof(buf);
+        rsd_err rc = rsi_source_read(pickle, done, buf, len, err);
+
+        if (rc)
+            return rc;
+        crc = rsi_crc32(crc, buf, len);
+    }
+    if (expected && crc != expected) /* 0: torch was told to leave it out */
+        return rsi_fail(err, RSD_E_CORRUPT,
+                        "\"data.pkl\" at byte %" PRIu64 " has the CRC32 %08" PRIx32
+                        ", the file says %08" PRIx32,
+                        pickle->start, crc, expected);
+    return RSD_OK;
+}
+
 rsd_err rsi_torch_value(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
                         rsi_value_pickle *out, rsd_error *err)
 {
     rsi_source pickle;
     rsd_err    rc = pickle_of(source, zip, &pickle, err);
 
+    if (!rc && !zip->pickle)
+        rc = check_pickle(&pickle, rsi_zip_find(zip, "data.pkl")->crc32, err);
     if (!rc)
         rc = rsi_value_read(&pickle, owner, out, err);
     return rc;
@@ -136,19 +162,25 @@ rsd_err rsi_torch_tensor_item(const rsi_source *source, rsi_tensor_pickle *tenso
 
 /* ---- objects ---- */
 
-/* Reads the storage of one tensor inside an object, checks its CRC and hangs it to the tensor. */
+/* Reads the storage of one tensor inside an object, checks its CRC and hangs it to the tensor.
+ * `known` has those that were read before: many tensors can share one. */
 static rsd_err read_storage(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
-                            rsd_value_tensor *tensor, rsd_error *err)
+                            rsi_map *known, rsd_value_tensor *tensor, rsd_error *err)
 {
     rsi_tensor_pickle facts;
     rsi_extent        extent;
     unsigned char    *bytes;
+    uint64_t          at;
     rsd_err           rc;
 
     rsi_torch_tensor_of(tensor, &facts);
     rc = rsi_torch_extent(source, zip, &facts, &extent, err);
     if (rc || extent.record_bytes > OBJECT_TENSOR_MAX)
         return rc; /* a large one stays unread: it is told, not shown */
+    if (rsi_map_get(known, tensor->storage, strlen(tensor->storage), &at)) {
+        tensor->bytes = (const void *)(uintptr_t)at;
+        return RSD_OK;
+    }
     bytes = rsi_arena_array(&owner->mem, (size_t)extent.record_bytes, 1);
     if (!bytes)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a tensor of %" PRIu64 " bytes",
@@ -160,7 +192,10 @@ static rsd_err read_storage(const rsi_source *source, const rsi_zip *zip, rsd_va
         return rsi_fail(err, RSD_E_CORRUPT, "the data from byte %" PRIu64 " on have another CRC32",
                         extent.record);
     tensor->bytes = bytes;
-    return RSD_OK;
+    at = (uintptr_t)bytes;
+    return rsi_map_add(known, tensor->storage, strlen(tensor->storage), &at, NULL)
+               ? RSD_OK
+               : rsi_fail(err, RSD_E_NOMEM, "no memory to read an object");
 }
 
 /* A container that is being walked. */
@@ -173,6 +208,7 @@ rsd_err rsi_torch_read_tensors(const rsi_source *source, const rsi_zip *zip, rsd
                                const rsd_value *root, rsd_error *err)
 {
     struct frame    *stack = rsi_calloc(RSD_VALUE_MAX_DEPTH + 1, sizeof(stack[0]));
+    rsi_map          known = { 0 };
     size_t           depth = 0;
     const rsd_value *v = root;
     rsd_err          rc = RSD_OK;
@@ -182,7 +218,7 @@ rsd_err rsi_torch_read_tensors(const rsi_source *source, const rsi_zip *zip, rsd
 
     while (v && !rc) {
         if (rsd_value_kind(v) == RSD_VALUE_TENSOR)
-            rc = read_storage(source, zip, owner,
+            rc = read_storage(source, zip, owner, &known,
                               (rsd_value_tensor *)(uintptr_t)rsd_value_tensor_of(v), err);
         else if (rsd_value_count(v) > 0)
             stack[depth++] = (struct frame){ .value = v };
@@ -195,6 +231,7 @@ rsd_err rsi_torch_read_tensors(const rsi_source *source, const rsi_zip *zip, rsd
                 depth--;
         }
     }
+    rsi_map_release(&known);
     rsi_free(stack);
     return rc;
 }

@@ -30,6 +30,7 @@ typedef struct torch {
     rsd_values *values;
     entries     tensors, objects;
     rsi_map     names; /* to tensor number, or ~ object number */
+    rsi_arena   mem;   /* of names and paths, within the budget of the pickle */
 } torch;
 
 /* ---- from nesting to names ---- */
@@ -97,6 +98,16 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of a checkpoint");
 }
 
+/* Long keys over many tensors can make names that are thousands of times longer than the file. */
+static rsd_err no_room(const torch *self, size_t more, rsd_error *err)
+{
+    if (self->mem.used + more + 4096 > self->mem.limit)
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "the names of what is in it would take more than %zu bytes",
+                        self->mem.limit);
+    return no_memory(err);
+}
+
 static size_t join(const rsd_path_part *part, size_t n, char *buf, size_t cap)
 {
     rsi_text text = rsi_text_begin(buf, cap);
@@ -113,15 +124,15 @@ static rsd_err add_entry(walk *w, const rsd_value *v, rsd_error *err)
 {
     bool       tensor = rsd_value_kind(v) == RSD_VALUE_TENSOR, was;
     entries   *list = tensor ? &w->t->tensors : &w->t->objects;
-    rsi_arena *mem = &w->ckpt->mem;
+    rsi_arena *mem = &w->t->mem;
     entry      e = { .nparts = w->depth, .value = v };
     uint64_t   number = tensor ? list->n : ~(uint64_t)list->n;
     size_t     len = join(w->part, w->depth, NULL, 0);
     char      *name = rsi_arena_array(mem, len + 1, 1);
 
-    e.part = rsi_arena_array(mem, w->depth, sizeof(e.part[0]));
+    e.part = name ? rsi_arena_array(mem, w->depth, sizeof(e.part[0])) : NULL;
     if (!name || !e.part)
-        return no_memory(err);
+        return no_room(w->t, len + w->depth * sizeof(e.part[0]), err);
     memcpy(e.part, w->part, w->depth * sizeof(e.part[0]));
     join(w->part, w->depth, name, len + 1);
     e.name = w->depth ? name : tensor ? "tensor" : "object";
@@ -165,7 +176,7 @@ static const rsd_value *next_value(walk *w, rsd_error *err, rsd_err *rc)
             if (strlen(part->key) != len)
                 *rc = rsi_fail(err, RSD_E_FORMAT, "a key has a NUL character in it");
         } else if (key) {
-            char *text = rsi_arena_array(&w->ckpt->mem, 24, 1);
+            char *text = rsi_arena_array(&w->t->mem, 24, 1);
 
             part->key = text;
             if (text)
@@ -296,6 +307,7 @@ static void torch_close(rsd_ckpt *ckpt)
     rsi_free(self->tensors.at);
     rsi_free(self->objects.at);
     rsi_map_release(&self->names);
+    rsi_arena_release(&self->mem);
 }
 
 static const rsi_ckpt_ops torch_ops = {
@@ -336,6 +348,9 @@ rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
     ckpt->ops = &torch_ops;
     self->source = rsi_files_source(&ckpt->files, 0, 0, ckpt->files.file[0]->size);
     rc = rsi_zip_read(&self->source, &ckpt->mem, &self->zip, err);
+    if (!rc && rsi_zip_find(&self->zip, "data.pkl"))
+        self->mem.limit =
+            ((size_t)1 << 20) + 8 * (size_t)rsi_zip_find(&self->zip, "data.pkl")->size;
     if (!rc)
         rc = rsd_values_create(&self->values, err);
     if (!rc)

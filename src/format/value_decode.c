@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "format/value_core.h"
 
+#include <inttypes.h>
+
 #define TORCH(name)                                                                                \
     {                                                                                              \
         "torch", name, RSI_VALUE_CLASS_TORCH, 0                                                    \
@@ -438,11 +440,16 @@ rsd_err rsi_value_read(const rsi_source *source, rsd_values *owner, rsi_value_pi
     rsi_pickle_unlisted bad;
     rsi_pickle         *p = NULL;
     rsi_pv              root = 0;
+    uint64_t            used = 0;
     size_t              limit = ((size_t)1 << 20) + (size_t)source->size * 16, held;
     rsd_err             rc = rsi_pickle_create(&options, &p, err);
 
     if (!rc)
-        rc = rsi_pickle_read(p, source, &root, NULL, err);
+        rc = rsi_pickle_read(p, source, &root, &used, err);
+    if (!rc && used != source->size)
+        rc = rsi_fail(err, RSD_E_FORMAT,
+                      "%" PRIu64 " bytes behind the end of the pickle at byte %" PRIu64,
+                      source->size - used, source->start + used);
     if (!rc) {
         rsi_pickle_trim(p);
         held = rsi_pickle_memory(p);

@@ -381,8 +381,8 @@ static rsd_err read_byteorder(rsi_zip_reader *r, rsi_zip *out, rsd_error *err)
     rc = read_word(r, record, word, err);
     if (rc)
         return rc;
-    out->big_endian = strcmp(word, "big") == 0;
-    if (!out->big_endian && strcmp(word, "little") != 0)
+    out->big_endian = record->size == 3 && strcmp(word, "big") == 0;
+    if (!out->big_endian && (record->size != 6 || strcmp(word, "little") != 0))
         return rsi_fail(err, RSD_E_FORMAT,
                         "record \"byteorder\" at byte %" PRIu64 " says \"%s\", not little or big",
                         rsi_zip_place(r, record->data), word);
