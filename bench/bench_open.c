@@ -212,7 +212,7 @@ static bool make_1000(const char *path)
         snprintf(name, sizeof(name), "model.layers.%d.weight", i);
         rc = rsd_state_tensor(state, name, layout, RSD_BF16, 2, shape, 1, &view, &err);
     }
-    return !rc && rsd_save(path, state, NULL, &err) == RSD_OK;
+    return !rc && rsd_save(path, NULL, state, NULL, &err) == RSD_OK;
 }
 
 int bench_list(const char *path)

@@ -39,7 +39,7 @@ static bool make_rows(const char *path)
         rc = rsd_state_create(&state, &err);
     if (!rc)
         rc = rsd_state_tensor(state, "w", layout, RSD_BF16, 2, shape, 1, &view, &err);
-    return !rc && rsd_save(path, state, NULL, &err) == RSD_OK;
+    return !rc && rsd_save(path, NULL, state, NULL, &err) == RSD_OK;
 }
 
 typedef struct reading {

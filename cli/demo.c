@@ -109,7 +109,7 @@ static rsd_err save(const char *path, const rsd_layout *layout, float *weight, r
     if (!rc)
         rc = rsd_state_tensor(state, "layer.weight", layout, RSD_F32, 2, demo_shape, 1, &view, err);
     if (!rc)
-        rc = rsd_save(path, state, NULL, err);
+        rc = rsd_save(path, NULL, state, NULL, err);
     rsd_state_free(state);
     return rc;
 }

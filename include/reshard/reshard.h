@@ -924,12 +924,18 @@ typedef struct rsd_save_opts {
     void        *arg;
 } rsd_save_opts;
 
-/* Writes a state as a checkpoint: all of it or nothing, durable on return. This process stands for
- * all ranks: the views of each tensor cover it, and its layout tells which rank's file each box
- * goes to. The same state and options give the same bytes. A dtype that the format can't hold is
- * refused by name before anything is written. [local] */
-RSD_API rsd_err rsd_save(const char *path, const rsd_state *state, const rsd_save_opts *opts,
-                         rsd_error *err);
+/* Writes a state as a checkpoint: all of it or nothing, durable on return. The same state and
+ * options give the same bytes. A dtype that the format can't hold is refused by name before
+ * anything is written.
+ *
+ * `comm` NULL: [local], this process stands for all ranks. The views of each tensor cover it, and
+ * its layout tells which rank's file each box goes to. Otherwise [collective]: every rank gives a
+ * state with the same names, dtypes, shapes and layouts, in the same order, and views of its own
+ * boxes; a rank that means something else is named in the error. Each rank writes its own files,
+ * rank 0 publishes when all have; if one fails, all do, and what had the name before is untouched.
+ * Several ranks write DCP or distributed safetensors. */
+RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
+                         const rsd_save_opts *opts, rsd_error *err);
 
 /* ---- load ---- */
 

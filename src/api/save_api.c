@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-rsd_err rsd_save(const char *path, const rsd_state *state, const rsd_save_opts *opts,
-                 rsd_error *err)
+rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
+                 const rsd_save_opts *opts, rsd_error *err)
 {
     rsd_save_opts known = { .size = sizeof(known) };
 
@@ -14,7 +14,7 @@ rsd_err rsd_save(const char *path, const rsd_state *state, const rsd_save_opts *
         return rsi_fail(err, RSD_E_INVALID, "a path and a state are needed");
     if (opts)
         memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
-    return rsi_save(path, NULL, state, &known, err);
+    return rsi_save(path, comm, state, &known, err);
 }
 
 rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state, const rsd_load_opts *opts,

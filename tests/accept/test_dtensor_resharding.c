@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exec/save.h"
 #include "format/transform.h"
 #include "rot13.h"
 
@@ -102,7 +101,7 @@ static rsd_err run(const job *j, rsd_comm *comm, bool save, rsd_error *err)
     if (!rc)
         rc = rsd_state_tensor(state, "x", layout, RSD_F32, j->ndim, j->shape, n, view, err);
     if (!rc)
-        rc = save ? rsi_save(j->path, comm, state, &opts, err)
+        rc = save ? rsd_save(j->path, comm, state, &opts, err)
                   : rsd_load(j->path, comm, state, NULL, err);
     for (int i = 0; i < MOST && !rc; i++)
         if (memory[i] != (float)index[i])

@@ -340,7 +340,7 @@ static rsd_err copy_all(copying *c, rsd_error *err)
     for (size_t i = 0; !writes_safetensors(c) && !rc && i < rsd_ckpt_objects(c->ckpt); i++)
         rc = add_object(c, i, err);
     if (!rc)
-        rc = rsd_save(c->dst, c->state, &c->save, err);
+        rc = rsd_save(c->dst, NULL, c->state, &c->save, err);
     for (size_t t = 0; c->slice && t < n; t++)
         slices_free(&c->slice[t]);
     free(c->slice);

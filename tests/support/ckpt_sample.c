@@ -108,7 +108,7 @@ rsd_err ckpt_sample_save(rsd_store *store, ckpt_sample which, rsd_error *err)
     if (!rc && (which == SAMPLE_DCP_LONG || which == SAMPLE_TORCH_LONG))
         rc = add_notes(state, owner, err);
     if (!rc)
-        rc = rsd_save(ckpt_sample_path(which), state, &opts, err);
+        rc = rsd_save(ckpt_sample_path(which), NULL, state, &opts, err);
     rsd_state_free(state);
     rsd_values_free(owner);
     return rc;

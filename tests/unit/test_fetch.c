@@ -98,7 +98,7 @@ static void save_ramp(rsd_store *store, const char *path, const char *transform)
 
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     fix_add_ramp(state, "x", NULL, 2, shape, data);
-    assert_int_equal(rsd_save(path, state, &opts, NULL), RSD_OK);
+    assert_int_equal(rsd_save(path, NULL, state, &opts, NULL), RSD_OK);
     rsd_state_free(state);
 }
 
@@ -245,7 +245,7 @@ static uint64_t bytes_read(const int64_t *shape, const rsd_box *box, uint64_t *r
     assert_non_null(data);
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     fix_add_ramp(state, "x", NULL, box->ndim, shape, data);
-    assert_int_equal(rsd_save("x.safetensors", state, &opts, NULL), RSD_OK);
+    assert_int_equal(rsd_save("x.safetensors", NULL, state, &opts, NULL), RSD_OK);
     rsd_state_free(state);
     store = fix_counting_store(inner, &counts);
     ckpt = fix_open(store, "x.safetensors");

@@ -23,7 +23,7 @@ static void save_ramp(rsd_store *store, const char *path)
 
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     fix_add_ramp(state, "x", NULL, 2, shape, data);
-    assert_int_equal(rsd_save(path, state, &opts, NULL), RSD_OK);
+    assert_int_equal(rsd_save(path, NULL, state, &opts, NULL), RSD_OK);
     rsd_state_free(state);
 }
 

@@ -138,7 +138,7 @@ static void assert_round_trip(const rsd_view *views, size_t n, const char *path,
     assert_non_null(back);
     assert_int_equal(rsd_state_create(&made, NULL), RSD_OK);
     assert_int_equal(rsd_state_tensor(made, "x", NULL, RSD_I32, 2, shape, n, views, NULL), RSD_OK);
-    assert_int_equal(rsd_save(path, made, &opts, NULL), RSD_OK);
+    assert_int_equal(rsd_save(path, NULL, made, &opts, NULL), RSD_OK);
     rsd_state_free(made);
     ckpt = fix_open(store, path);
     assert_int_equal(rsd_ckpt_read(ckpt, 0, &whole, &always, NULL), RSD_OK);

@@ -53,7 +53,7 @@ static rsd_err save(rsd_store *store, const char *path, bool values, rsd_save_op
     state = make(owner);
     opts.size = sizeof(opts);
     opts.store = store;
-    rc = rsd_save(path, state, &opts, err);
+    rc = rsd_save(path, NULL, state, &opts, err);
     rsd_state_free(state);
     rsd_values_free(owner);
     return rc;
@@ -246,7 +246,7 @@ static void assert_refused(rsd_state *state, const char *path, rsd_save_opts opt
 
     opts.size = sizeof(opts);
     opts.store = store;
-    assert_int_equal(rsd_save(path, state, &opts, &err), code);
+    assert_int_equal(rsd_save(path, NULL, state, &opts, &err), code);
     if (!strstr(err.msg, text))
         fail_msg("\"%s\" has no \"%s\"", err.msg, text);
     assert_string_equal(fix_list(store, ""), "");
@@ -359,9 +359,9 @@ static void calls_that_make_no_sense_are_refused(void **state)
     rsd_state *made = make(NULL);
 
     (void)state;
-    assert_int_equal(rsd_save(NULL, made, NULL, NULL), RSD_E_INVALID);
-    assert_int_equal(rsd_save("", made, NULL, NULL), RSD_E_INVALID);
-    assert_int_equal(rsd_save("x", NULL, NULL, NULL), RSD_E_INVALID);
+    assert_int_equal(rsd_save(NULL, NULL, made, NULL, NULL), RSD_E_INVALID);
+    assert_int_equal(rsd_save("", NULL, made, NULL, NULL), RSD_E_INVALID);
+    assert_int_equal(rsd_save("x", NULL, NULL, NULL, NULL), RSD_E_INVALID);
     assert_refused(made, "../x", (rsd_save_opts){ 0 }, RSD_E_INVALID, "../x");
     assert_refused(made, "x", (rsd_save_opts){ .format = (rsd_format)9 }, RSD_E_INVALID, "format");
     rsd_state_free(made);
@@ -384,7 +384,7 @@ static void a_target_that_exists_is_left_alone_or_replaced(void **state)
         fix_add_ramp(made, "other", NULL, 1, ten, other);
         opts.size = sizeof(opts);
         opts.store = store;
-        assert_int_equal(rsd_save(kinds[i].path, made, &opts, NULL), RSD_OK);
+        assert_int_equal(rsd_save(kinds[i].path, NULL, made, &opts, NULL), RSD_OK);
         rsd_state_free(made);
         sum = fix_sum(store, folder_of(&kinds[i]));
         assert_int_equal(save(store, kinds[i].path, kinds[i].values, opts, NULL), RSD_E_EXISTS);
@@ -440,7 +440,7 @@ static rsd_err save_once(void *arg, rsd_error *err)
     opts.size = sizeof(opts);
     opts.store = s->store;
     opts.threads = 1;
-    return rsd_save(s->kind->path, s->state, &opts, err);
+    return rsd_save(s->kind->path, NULL, s->state, &opts, err);
 }
 
 static void look_after(void *arg, rsd_err rc)

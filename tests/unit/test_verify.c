@@ -54,7 +54,7 @@ static void save(rsd_store *store, const char *path, const char *transform)
         assert_int_equal(rsd_state_value(state, "step", step, NULL), RSD_OK);
         assert_int_equal(rsd_state_value(state, "text", text, NULL), RSD_OK);
     }
-    assert_int_equal(rsd_save(path, state, &opts, NULL), RSD_OK);
+    assert_int_equal(rsd_save(path, NULL, state, &opts, NULL), RSD_OK);
     rsd_state_free(state);
     rsd_values_free(owner);
 }
