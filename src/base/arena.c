@@ -4,7 +4,6 @@
 #include "base/mem.h"
 
 #include <stdalign.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -39,7 +38,8 @@ static struct rsi_arena_block *add_block(rsi_arena *arena, size_t need)
         size = need;
     if (over_limit(arena, size))
         size = need; /* the last that fits under a limit may be small */
-    if (over_limit(arena, size) || __builtin_add_overflow(size, sizeof(*block), &bytes))
+    arena->full = over_limit(arena, size);
+    if (arena->full || __builtin_add_overflow(size, sizeof(*block), &bytes))
         return NULL;
     block = rsi_calloc(1, bytes);
     if (!block)

@@ -4,12 +4,14 @@
 #define RSI_ARENA_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct rsi_arena {
     struct rsi_arena_block *blocks; /* newest first */
     size_t                  used;   /* bytes taken from malloc, block heads included */
     size_t                  limit;  /* 0: none; else the most that `used` may become */
+    bool                    full;   /* something was refused because of the limit */
 } rsi_arena;                        /* zeroed: empty, no limit */
 
 /* Zeroed, aligned for any type. NULL when there is no memory, the limit is reached or n * size

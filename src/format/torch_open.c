@@ -99,9 +99,9 @@ static rsd_err no_memory(rsd_error *err)
 }
 
 /* Long keys over many tensors can make names that are thousands of times longer than the file. */
-static rsd_err no_room(const torch *self, size_t more, rsd_error *err)
+static rsd_err no_room(const torch *self, rsd_error *err)
 {
-    if (self->mem.used + more + 4096 > self->mem.limit)
+    if (self->mem.full)
         return rsi_fail(err, RSD_E_FORMAT,
                         "the names of what is in it would take more than %zu bytes",
                         self->mem.limit);
@@ -132,7 +132,7 @@ static rsd_err add_entry(walk *w, const rsd_value *v, rsd_error *err)
 
     e.part = name ? rsi_arena_array(mem, w->depth, sizeof(e.part[0])) : NULL;
     if (!name || !e.part)
-        return no_room(w->t, len + w->depth * sizeof(e.part[0]), err);
+        return no_room(w->t, err);
     memcpy(e.part, w->part, w->depth * sizeof(e.part[0]));
     join(w->part, w->depth, name, len + 1);
     e.name = w->depth ? name : tensor ? "tensor" : "object";

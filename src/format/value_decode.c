@@ -466,7 +466,13 @@ rsd_err rsi_value_read(const rsi_source *source, rsd_values *owner, rsi_value_pi
         if (!made.unlisted)
             rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the values of a pickle");
     }
+    if (rc == RSD_E_NOMEM && owner->mem.full)
+        rc = rsi_fail(err, RSD_E_FORMAT,
+                      "its values would take more than %zu bytes of memory, which is the limit for "
+                      "%" PRIu64 " bytes",
+                      limit, source->size);
     owner->mem.limit = 0;
+    owner->mem.full = false;
     rsi_pickle_free(p);
     if (!rc)
         *out = made;
