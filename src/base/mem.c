@@ -89,6 +89,22 @@ void rsi_free(void *p)
     free(p);
 }
 
+bool rsi_grow(void *array, size_t n, size_t *cap, size_t size)
+{
+    size_t more = *cap + *cap / 2 + 16;
+    void  *old, *bigger;
+
+    if (n < *cap)
+        return true;
+    memcpy(&old, array, sizeof(old)); /* *array has a type that is not known here */
+    bigger = rsi_realloc(old, more, size);
+    if (!bigger)
+        return false;
+    memcpy(array, &bigger, sizeof(bigger));
+    *cap = more;
+    return true;
+}
+
 void rsi_mem_fail_at(uint64_t nth, int for_ever)
 {
     atomic_store(&fail_for_ever, for_ever);

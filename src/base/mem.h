@@ -4,6 +4,7 @@
 #ifndef RSI_MEM_H
 #define RSI_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +17,9 @@ void *rsi_realloc(void *old, size_t n, size_t size);
 void *rsi_alloc_aligned(size_t align, size_t bytes);
 char *rsi_strdup(const char *text);
 void  rsi_free(void *p);
+/* Room for one more item of `size` bytes behind `n` in *array, which grows by half. False: no
+ * memory. */
+bool rsi_grow(void *array, size_t n, size_t *cap, size_t size);
 
 /* For tests. From now on the nth allocation (1: the next) fails: once, or it and all after it. 0
  * switches it off. */

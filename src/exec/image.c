@@ -16,25 +16,9 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
 }
 
-static bool grow(void *array, size_t n, size_t *cap, size_t size)
-{
-    void **at = array;
-    size_t more = *cap ? 2 * *cap : 16;
-    void  *bigger;
-
-    if (n < *cap)
-        return true;
-    bigger = rsi_realloc(*at, more, size);
-    if (!bigger)
-        return false;
-    *at = bigger;
-    *cap = more;
-    return true;
-}
-
 rsd_err rsi_image_file(rsi_image *image, const char *name, int32_t owner, rsd_error *err)
 {
-    if (!grow(&image->file, image->nfiles, &image->file_cap, sizeof(image->file[0])))
+    if (!rsi_grow(&image->file, image->nfiles, &image->file_cap, sizeof(image->file[0])))
         return no_memory(err);
     image->file[image->nfiles++] =
         (rsi_out_file){ .name = name, .owner = owner, .first = image->nitems };
@@ -43,7 +27,7 @@ rsd_err rsi_image_file(rsi_image *image, const char *name, int32_t owner, rsd_er
 
 rsd_err rsi_image_item(rsi_image *image, rsi_dcp_row *row, rsd_error *err)
 {
-    if (!grow(&image->item, image->nitems, &image->item_cap, sizeof(image->item[0])))
+    if (!rsi_grow(&image->item, image->nitems, &image->item_cap, sizeof(image->item[0])))
         return no_memory(err);
     image->item[image->nitems++] = (rsi_out_item){ .first = image->nparts, .row = row };
     image->file[image->nfiles - 1].nitems++;
@@ -52,7 +36,7 @@ rsd_err rsi_image_item(rsi_image *image, rsi_dcp_row *row, rsd_error *err)
 
 rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *err)
 {
-    if (!grow(&image->part, image->nparts, &image->part_cap, sizeof(image->part[0])))
+    if (!rsi_grow(&image->part, image->nparts, &image->part_cap, sizeof(image->part[0])))
         return no_memory(err);
     image->part[image->nparts++] = *part;
     image->item[image->nitems - 1].nparts++;
@@ -214,7 +198,7 @@ typedef struct chunk_list {
 
 static bool add_chunk(chunk_list *list, const rsd_box *box, int32_t rank)
 {
-    if (!grow(&list->at, list->n, &list->cap, sizeof(list->at[0])))
+    if (!rsi_grow(&list->at, list->n, &list->cap, sizeof(list->at[0])))
         return false;
     list->at[list->n++] = (rsi_stored){ .box = *box, .rank = rank };
     return true;

@@ -41,26 +41,10 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
 }
 
-static bool grow(void *array, size_t n, size_t *cap, size_t size)
-{
-    void **at = array;
-    size_t more = *cap ? 2 * *cap : 16;
-    void  *bigger;
-
-    if (n < *cap)
-        return true;
-    bigger = rsi_realloc(*at, more, size);
-    if (!bigger)
-        return false;
-    *at = bigger;
-    *cap = more;
-    return true;
-}
-
 static rsd_err add_piece(building *b, size_t tensor, const rsd_box *box, size_t group,
                          rsd_error *err)
 {
-    if (!grow(&b->piece, b->npieces, &b->piece_cap, sizeof(b->piece[0])))
+    if (!rsi_grow(&b->piece, b->npieces, &b->piece_cap, sizeof(b->piece[0])))
         return no_memory(err);
     b->piece[b->npieces++] = (piece){ .tensor = tensor, .box = *box, .group = group };
     return RSD_OK;
@@ -68,7 +52,7 @@ static rsd_err add_piece(building *b, size_t tensor, const rsd_box *box, size_t 
 
 static rsd_err add_group(building *b, int32_t rank, uint32_t nth, rsd_error *err)
 {
-    if (!grow(&b->group, b->ngroups, &b->group_cap, sizeof(b->group[0])))
+    if (!rsi_grow(&b->group, b->ngroups, &b->group_cap, sizeof(b->group[0])))
         return no_memory(err);
     b->group[b->ngroups++] = (st_group){ .rank = rank, .nth = nth };
     return RSD_OK;

@@ -37,23 +37,6 @@ void rsd_state_free(rsd_state *state)
     rsi_free(state);
 }
 
-/* Room for one more of `size` bytes. */
-static bool grow(void *array, size_t n, size_t *cap, size_t size)
-{
-    void **at = array;
-    size_t more = *cap ? 2 * *cap : 16;
-    void  *bigger;
-
-    if (n < *cap)
-        return true;
-    bigger = rsi_realloc(*at, more, size);
-    if (!bigger)
-        return false;
-    *at = bigger;
-    *cap = more;
-    return true;
-}
-
 static rsd_err push(rsd_state *state, const char *key, int64_t index, rsd_error *err)
 {
     rsd_path_part part = { .index = index };
@@ -64,7 +47,7 @@ static rsd_err push(rsd_state *state, const char *key, int64_t index, rsd_error 
     if (key)
         part.key = rsi_arena_text(&state->mem, key, strlen(key));
     if ((key && !part.key) ||
-        !grow(&state->stack, state->depth, &state->stack_cap, sizeof(state->stack[0])))
+        !rsi_grow(&state->stack, state->depth, &state->stack_cap, sizeof(state->stack[0])))
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
     state->stack[state->depth++] = part;
     return RSD_OK;
@@ -200,7 +183,7 @@ rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *l
         rc = check_layout(layout, dtype, ndim, shape, err);
     if (!rc)
         rc = keep_views(state, &t, n, views, err);
-    if (!rc && !grow(&state->tensor, state->ntensors, &state->tensor_cap, sizeof(t)))
+    if (!rc && !rsi_grow(&state->tensor, state->ntensors, &state->tensor_cap, sizeof(t)))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
     if (!rc)
         rc = make_spot(state, name, &t.spot, err);
@@ -219,7 +202,7 @@ rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *val
 
     if (!state || !value)
         rc = rsi_fail(err, RSD_E_INVALID, "a state and a value are needed");
-    else if (!grow(&state->value, state->nvalues, &state->value_cap, sizeof(v)))
+    else if (!rsi_grow(&state->value, state->nvalues, &state->value_cap, sizeof(v)))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
     if (!rc)
         rc = make_spot(state, name, &v.spot, err);

@@ -84,19 +84,3 @@ void rsi_names_release(rsi_names *names)
     rsi_free(names->slot);
     *names = (rsi_names){ 0 };
 }
-
-bool rsi_grow(void *array, size_t n, size_t *cap, size_t size)
-{
-    size_t more = *cap + *cap / 2 + 16;
-    void  *old, *bigger;
-
-    if (n < *cap)
-        return true;
-    memcpy(&old, array, sizeof(old)); /* *array has a type that is not known here */
-    bigger = rsi_realloc(old, more, size);
-    if (!bigger)
-        return false;
-    memcpy(array, &bigger, sizeof(bigger));
-    *cap = more;
-    return true;
-}

@@ -31,8 +31,4 @@ bool rsi_names_build(rsi_names *names, const void *first, size_t stride, size_t 
 size_t rsi_names_find(const rsi_names *names, const char *text, size_t len);
 void   rsi_names_release(rsi_names *names);
 
-/* Room for one more item of `size` bytes behind `n` in *array, which grows by half. False: no
- * memory. */
-bool rsi_grow(void *array, size_t n, size_t *cap, size_t size);
-
 #endif
