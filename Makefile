@@ -55,8 +55,9 @@ check: setup-build
 format:
 	@tools/check-format --fix
 
-install: all
-	@$(RUN) meson configure $(BUILD) $(if $(PREFIX),-Dprefix=$(PREFIX))
+install: setup-build
+	@$(RUN) meson configure $(BUILD) $(if $(PREFIX),-Dprefix=$(abspath $(PREFIX)))
+	@$(RUN) ninja -C $(BUILD) --quiet
 	@$(RUN) meson install -C $(BUILD) --no-rebuild
 
 clean:
