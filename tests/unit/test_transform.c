@@ -110,9 +110,9 @@ static void *register_or_find(void *arg)
 
 static void of_many_threads_that_register_a_name_one_wins(void **state)
 {
-    pthread_t thread[8];
-    uintptr_t wins = 0;
-    char      name[] = "stream.race";
+    pthread_t   thread[8];
+    uintptr_t   wins = 0;
+    static char name[] = "stream.race"; /* the registry keeps it */
 
     (void)state;
     for (int i = 0; i < 8; i++)
