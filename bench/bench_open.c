@@ -190,8 +190,8 @@ static bool st_1m(bench_result *out)
     return true;
 }
 
-/* 1,000 tensors of 4 KiB on 8 ranks. */
-static bool make_1000(const char *path)
+/* 1,000 tensors of 4 KiB in the files of 8 ranks: whole ones, or each in 8 chunks. */
+static bool make_files(const char *path, const char *layout_rules)
 {
     static unsigned char bytes[4096];
     const int64_t        shape[] = { 32, 64 };
@@ -200,7 +200,7 @@ static bool make_1000(const char *path)
     rsd_layout          *layout;
     rsd_state           *state;
     rsd_error            err;
-    rsd_err              rc = rsd_rules_parse("mesh dp=8; * shard(0)@dp", &rules, &err);
+    rsd_err              rc = rsd_rules_parse(layout_rules, &rules, &err);
 
     if (!rc)
         rc = rsd_rules_layout(rules, "t", RSD_BF16, 2, shape, &layout, &err);
@@ -213,6 +213,16 @@ static bool make_1000(const char *path)
         rc = rsd_state_tensor(state, name, layout, RSD_BF16, 2, shape, 1, &view, &err);
     }
     return !rc && rsd_save(path, NULL, state, NULL, &err) == RSD_OK;
+}
+
+static bool make_whole(const char *path)
+{
+    return make_files(path, "mesh dp=8; * replicate");
+}
+
+static bool make_chunked(const char *path)
+{
+    return make_files(path, "mesh dp=8; * shard(0)@dp");
 }
 
 int bench_list(const char *path)
@@ -247,26 +257,38 @@ static void list_in_process(void *arg)
     o->tensors = waitpid(pid, &status, 0) == pid && status == 0 ? 1000 : 0;
 }
 
-static bool open_1000(bench_result *out)
+static bool measure_process(const char *name, bool (*make)(const char *path), bench_result *out)
 {
     static opening   o;
     const bench_work work[] = { list_in_process };
     void *const      arg[] = { &o };
     double           seconds;
 
-    bench_path("dcp.1000", o.path, sizeof(o.path));
-    if (!bench_prepare(o.path, make_1000))
+    bench_path(name, o.path, sizeof(o.path));
+    if (!bench_prepare(o.path, make))
         return false;
-    bench_turns(1, work, arg, 21, &seconds, NULL);
+    bench_turns(1, work, arg, 41, &seconds, NULL);
     out->value = seconds * 1e3;
     out->unit = "ms";
-    snprintf(out->note, sizeof(out->note), "1,000 tensors in 8 files: process start to listing");
     return o.tensors == 1000;
+}
+
+static bool open_1000(bench_result *out)
+{
+    snprintf(out->note, sizeof(out->note), "1,000 tensors in 8 files: process start to listing");
+    return measure_process("dcp.whole", make_whole, out);
+}
+
+static bool open_8000(bench_result *out)
+{
+    snprintf(out->note, sizeof(out->note), "the same with each tensor in 8 chunks");
+    return measure_process("dcp.chunked", make_chunked, out);
 }
 
 const bench_case open_cases[] = {
     { "open.dcp.512k", dcp_512k },
     { "open.1000", open_1000 },
+    { "open.8000", open_8000 },
     { "open.st.1m", st_1m },
     { 0 },
 };
