@@ -144,38 +144,23 @@ static bool dcp_512k(bench_result *out)
     return true;
 }
 
-/* A safetensors file of a million tensors of one element. */
+/* A safetensors file of a million tensors of nothing: a header of 59 MB. */
 static bool make_st_1m(const char *path)
 {
-    enum { N = 1000000 };
+    enum {
+        N = 1000000,
+        LINE = 59
+    }; /* bytes for each tensor: t000000 to t999999 are equally long */
     FILE    *out = fopen(path, "w");
-    uint64_t len = 0;
-    char     line[128];
+    uint64_t len = (uint64_t)N * LINE + 1; /* little-endian, as the machines this runs on */
 
-    for (int pass = 0; out && pass < 2; pass++) {
-        uint64_t total = 2;
-
-        for (int i = 0; i < N; i++) {
-            int n =
-                snprintf(line, sizeof(line),
-                         "%s\"t%06d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}",
-                         i ? "," : "{", i, i, i + 1);
-
-            total += (uint64_t)n;
-            if (pass == 1)
-                fwrite(line, 1, (size_t)n, out);
-        }
-        total -= 1;
-        if (pass == 0) {
-            len = total;
-            fwrite(&len, 8, 1, out); /* little-endian, as the machines this runs on */
-        }
-    }
     if (!out)
         return false;
-    fputc('}', out);
+    fwrite(&len, 8, 1, out);
     for (int i = 0; i < N; i++)
-        fputc(i & 0xff, out);
+        fprintf(out, "%s\"t%06d\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}",
+                i ? "," : "{", i);
+    fputc('}', out);
     return fclose(out) == 0;
 }
 
@@ -183,7 +168,7 @@ static bool st_1m(bench_result *out)
 {
     static opening o;
 
-    bench_path("million.safetensors", o.path, sizeof(o.path));
+    bench_path("million_empty.safetensors", o.path, sizeof(o.path));
     if (!bench_prepare(o.path, make_st_1m) || !measure_open(&o, 1000000, out))
         return false;
     snprintf(out->note, sizeof(out->note), "a header of 1,000,000 tensors");
