@@ -131,28 +131,42 @@ static rsd_err read_generally(const rsi_source *source, const rsi_zip *zip,
     return rc;
 }
 
+/* The short pickle that nearly every item has: *known, and then *tensor set, if it is one. */
+static rsd_err read_briefly(const rsi_source *source, const rsi_zip *zip, bool *known,
+                            rsi_tensor_pickle *tensor, rsd_error *err)
+{
+    const rsi_zip_record *record = rsi_zip_find(zip, "data.pkl");
+    unsigned char         own[RSI_TENSOR_PICKLE_MAX];
+    const unsigned char  *bytes = zip->pickle;
+    rsi_source            pickle;
+    rsd_err               rc = RSD_OK;
+
+    *known = false;
+    if (!record || record->size > sizeof(own))
+        return RSD_OK;
+    if (!bytes) { /* it did not come along with the directory, so nobody has checked it */
+        rc = rsi_source_read(source, record->data, own, (size_t)record->size, err);
+        pickle = rsi_memory_source(own, (size_t)record->size, source->name);
+        if (!rc)
+            rc = check_pickle(&pickle, record->crc32, err);
+        bytes = own;
+    }
+    if (!rc)
+        *known = rsi_tensor_pickle_read(bytes, (size_t)record->size, tensor);
+    return rc;
+}
+
 rsd_err rsi_torch_tensor_item(const rsi_source *source, rsi_tensor_pickle *tensor,
                               rsi_extent *extent, rsd_error *err)
 {
-    rsi_arena             mem = { 0 };
-    unsigned char         own[RSI_TENSOR_PICKLE_MAX];
-    const unsigned char  *bytes = NULL;
-    const rsi_zip_record *record;
-    rsi_zip               zip;
-    rsd_err               rc = rsi_zip_read(source, &mem, &zip, err);
+    rsi_arena mem = { 0 };
+    rsi_zip   zip;
+    bool      known;
+    rsd_err   rc = rsi_zip_read(source, &mem, &zip, err);
 
-    if (!rc && zip.pickle) {
-        bytes = zip.pickle;
-        record = rsi_zip_find(&zip, "data.pkl");
-    } else if (!rc) {
-        record = rsi_zip_find(&zip, "data.pkl");
-        if (record && record->size <= sizeof(own)) {
-            rc = rsi_source_read(source, record->data, own, (size_t)record->size, err);
-            bytes = own;
-        }
-    }
-    if (!rc && !(bytes && rsi_tensor_pickle_read(
-                              bytes, zip.pickle ? zip.pickle_len : (size_t)record->size, tensor)))
+    if (!rc)
+        rc = read_briefly(source, &zip, &known, tensor, err);
+    if (!rc && !known)
         rc = read_generally(source, &zip, tensor, err);
     if (!rc)
         rc = rsi_torch_extent(source, &zip, tensor, extent, err);
