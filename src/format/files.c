@@ -10,15 +10,8 @@
 
 static rsd_err keep_file(rsi_files *files, rsi_file *file, uint32_t *out, rsd_error *err)
 {
-    if (files->n == files->cap) {
-        size_t     cap = files->cap ? 2 * files->cap : 8;
-        rsi_file **more = rsi_realloc(files->file, cap, sizeof(more[0]));
-
-        if (!more)
-            return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", cap);
-        files->file = more;
-        files->cap = cap;
-    }
+    if (!rsi_grow(&files->file, files->n, &files->cap, sizeof(files->file[0])))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", files->n + 1);
     *out = (uint32_t)files->n;
     files->file[files->n++] = file;
     return RSD_OK;
@@ -142,15 +135,8 @@ static rsd_err add_name(void *arg, const rsd_entry *entry, rsd_error *err)
 {
     listing *l = arg;
 
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 64;
-        char **more = rsi_realloc(l->name, cap, sizeof(more[0]));
-
-        if (!more)
-            return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", cap);
-        l->name = more;
-        l->cap = cap;
-    }
+    if (!rsi_grow(&l->name, l->n, &l->cap, sizeof(l->name[0])))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l->n + 1);
     l->name[l->n] = rsi_arena_text(l->mem, entry->name, strlen(entry->name));
     if (!l->name[l->n])
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l->n);

@@ -140,15 +140,8 @@ static rsd_err add_entry(walk *w, const rsd_value *v, rsd_error *err)
         return no_memory(err);
     if (was)
         return rsi_fail(err, RSD_E_FORMAT, "two things in it have the name \"%s\"", e.name);
-    if (list->n == list->cap) {
-        size_t cap = list->cap ? 2 * list->cap : 64;
-        entry *more = rsi_realloc(list->at, cap, sizeof(more[0]));
-
-        if (!more)
-            return no_memory(err);
-        list->at = more;
-        list->cap = cap;
-    }
+    if (!rsi_grow(&list->at, list->n, &list->cap, sizeof(list->at[0])))
+        return no_memory(err);
     list->at[list->n++] = e;
     return RSD_OK;
 }

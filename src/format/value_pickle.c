@@ -198,15 +198,8 @@ static void put_dtype(writer *w, rsd_dtype dtype)
 /* Notes a tensor as the next storage. */
 static bool add_storage(rsi_storages *s, const rsd_value_tensor *t)
 {
-    if (s->n == s->cap) {
-        size_t                   cap = s->cap ? 2 * s->cap : 16;
-        const rsd_value_tensor **more = rsi_realloc(s->tensor, cap, sizeof(more[0]));
-
-        if (!more)
-            return false;
-        s->tensor = more;
-        s->cap = cap;
-    }
+    if (!rsi_grow(&s->tensor, s->n, &s->cap, sizeof(s->tensor[0])))
+        return false;
     s->tensor[s->n++] = t;
     return true;
 }
