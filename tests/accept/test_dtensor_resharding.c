@@ -79,9 +79,9 @@ static size_t views_of(const rsd_layout *layout, int32_t rank, float *memory, rs
 
 static rsd_err run(const job *j, rsd_comm *comm, bool save, rsd_error *err)
 {
-    float         memory[MOST];
-    int64_t       index[MOST], cols = j->ndim > 1 ? j->shape[1] : 1;
-    rsd_view      view[8];
+    float    memory[MOST], second[MOST]; /* a second tensor, so that files have several items */
+    int64_t  index[MOST], cols = j->ndim > 1 ? j->shape[1] : 1;
+    rsd_view view[8];
     rsd_save_opts opts = {
         .size = sizeof(opts), .transform = j->transform, .overwrite = true, .threads = 1
     };
@@ -93,18 +93,22 @@ static rsd_err run(const job *j, rsd_comm *comm, bool save, rsd_error *err)
     if (rc)
         return rc;
     for (int i = 0; i < MOST; i++)
-        memory[i] = -1, index[i] = -1;
+        memory[i] = second[i] = -1, index[i] = -1;
     n = views_of(layout, rsd_comm_rank(comm), memory, view, index, cols);
     for (int i = 0; i < MOST && save; i++)
-        memory[i] = (float)index[i];
+        memory[i] = (float)index[i], second[i] = (float)index[i] + 100;
     rc = rsd_state_create(&state, err);
     if (!rc)
         rc = rsd_state_tensor(state, "x", layout, RSD_F32, j->ndim, j->shape, n, view, err);
+    for (size_t i = 0; i < n; i++)
+        view[i].data = (char *)second + ((char *)view[i].data - (char *)memory);
+    if (!rc)
+        rc = rsd_state_tensor(state, "y", layout, RSD_F32, j->ndim, j->shape, n, view, err);
     if (!rc)
         rc = save ? rsd_save(j->path, comm, state, &opts, err)
                   : rsd_load(j->path, comm, state, NULL, err);
     for (int i = 0; i < MOST && !rc; i++)
-        if (memory[i] != (float)index[i])
+        if (memory[i] != (float)index[i] || (index[i] >= 0 && second[i] != (float)index[i] + 100))
             rc = RSD_E_BUG;
     rsd_state_free(state);
     rsd_layout_free(layout);
