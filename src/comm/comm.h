@@ -19,10 +19,12 @@ struct rsd_comm {
     void        *self;
     int32_t      rank, size;
     int64_t      timeout_ms;
-    bool         alone;  /* the other ranks are not there */
-    uint32_t     calls;  /* collectives so far: a part of their tags */
-    int32_t     *origin; /* [size] numbers in the first comm of the family; NULL: this is it */
-    rsd_error   *failed; /* [nfailed] of the last agreement, by rank */
+    int64_t      grace_ms; /* how long a roll call hears others; 0: a share of timeout_ms */
+    int32_t      present;  /* ranks that are enough for its verdict; 0: only all end it early */
+    bool         alone;    /* the other ranks are not there */
+    uint32_t     calls;    /* collectives so far: a part of their tags */
+    int32_t     *origin;   /* [size] numbers in the first comm of the family; NULL: this is it */
+    rsd_error   *failed;   /* [nfailed] of the last agreement, by rank */
     size_t       nfailed;
     void        *stuck; /* memory of a roll call that the transport did not give back */
 };

@@ -12,8 +12,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* By how much schedulers and unequal starts may let ranks give up at other times: a tenth of the
- * time they waited, within limits. */
 #define GRACE_MIN_MS 250
 #define GRACE_MAX_MS 10000
 
@@ -52,12 +50,22 @@ static bool is_here(const roll *r, int32_t rank)
     return rank == r->comm->rank || !r->request[rank];
 }
 
-static bool all_here(const roll *r)
+static bool enough_here(const roll *r)
 {
+    int32_t here = 0;
+
     for (int32_t i = 0; i < r->comm->size; i++)
-        if (!is_here(r, i))
-            return false;
-    return true;
+        here += is_here(r, i);
+    return here == r->comm->size || here == r->comm->present;
+}
+
+/* By how much schedulers and unequal starts may let ranks give up at other times: a tenth of the
+ * time they waited, within limits. */
+static int64_t grace(const rsd_comm *comm)
+{
+    if (comm->grace_ms > 0)
+        return comm->grace_ms;
+    return rsi_min(rsi_max(comm->timeout_ms / 10, GRACE_MIN_MS), GRACE_MAX_MS);
 }
 
 /* Marks whom those who are here wait for. */
@@ -69,13 +77,12 @@ static void mark_waited(roll *r)
                 r->waited[r->seen[i].wait[w]] = true;
 }
 
-/* Says "here" to all and hears them until all are or time is up. An error is that of a rank which
- * came to a verdict before. */
+/* Says "here" to all and hears them until enough are or time is up. An error is that of a rank
+ * which came to a verdict before. */
 static rsd_err call(roll *r, rsd_error *err)
 {
     rsd_comm *comm = r->comm;
-    int64_t   grace = rsi_min(rsi_max(comm->timeout_ms / 10, GRACE_MIN_MS), GRACE_MAX_MS);
-    int64_t   end = rsi_clock_ms() + grace;
+    int64_t   end = rsi_clock_ms() + grace(comm);
     int32_t   size = comm->size;
     rsd_err   rc = RSD_OK;
 
@@ -90,7 +97,7 @@ static rsd_err call(roll *r, rsd_error *err)
     while (!rc) {
         int64_t left = end - rsi_clock_ms();
 
-        if (all_here(r) || left <= 0)
+        if (enough_here(r) || left <= 0)
             return RSD_OK;
         rc = comm->ops.wait_some(comm->self, 2 * (size_t)size, r->request, left, err);
         if (rc == RSD_E_TIMEOUT && err->rank < 0)
