@@ -25,7 +25,7 @@ typedef struct bench_case {
 } bench_case;
 
 /* Each ends with a NULL name. */
-extern const bench_case plan_cases[], copy_cases[], open_cases[], read_cases[];
+extern const bench_case plan_cases[], copy_cases[], open_cases[], read_cases[], ckpt_cases[];
 
 /* What `bench --list PATH` does, for open.1000: prints the tensors of a checkpoint. */
 int bench_list(const char *path);
@@ -33,11 +33,13 @@ int bench_list(const char *path);
 /* One contender: does the work once. */
 typedef void (*bench_work)(void *arg);
 
-/* Runs the contenders in turns, `rounds` times each (at least 5) after one round that does not
+/* Runs the contenders in turns, `rounds` times each (at least 3) after one round that does not
  * count. seconds[i] becomes the median of contender i; ratio[i] the median of (its time / the first
  * one's time in the same round). */
-void   bench_turns(int n, const bench_work *work, void *const *arg, int rounds, double *seconds,
-                   double *ratio);
+void bench_turns(int n, const bench_work *work, void *const *arg, int rounds, double *seconds,
+                 double *ratio);
+/* A contender that knows better how long its work took than the clock around it says so here. */
+void   bench_took(double seconds);
 double bench_now(void); /* seconds */
 /* Memory that has been written to once; the process ends if there is none. */
 void *bench_memory(size_t bytes);
