@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the text of a side file. It may come from anywhere: nothing in it is believed before its
+ * last line fits, and nothing after that which breaks the rules of sums.h. Comparing the rows with
+ * files is left to others. Next: seal.c makes a side file for a checkpoint that has none. */
+#include "base/arena.h"
+#include "base/mem.h"
+#include "format/sums.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { HEX = 2 * RSI_HASH128_BYTES, SELF_LINE = 5 + HEX + 1 };
+
+typedef struct book_file {
+    const char *name;
+    uint64_t    size;
+    size_t      first; /* its rows are first .. that of the next file - 1 */
+} book_file;
+
+struct rsi_sums_book {
+    book_file   *file; /* [nfiles], sorted by name */
+    size_t       nfiles, file_cap;
+    rsi_sum_row *row; /* [nrows] */
+    size_t       nrows, row_cap;
+    rsi_arena    mem; /* names */
+};
+
+typedef struct reader {
+    const char    *at, *end; /* the end is that of the last line before "self" */
+    size_t         line;     /* from 1 on */
+    uint64_t       covered;  /* bytes of the last file that rows were read for */
+    rsi_sums_book *book;
+    rsd_error     *err;
+} reader;
+
+static rsd_err bad_line(const reader *r, const char *what)
+{
+    return rsi_fail(r->err, RSD_E_FORMAT, "line %zu: %s", r->line, what);
+}
+
+static rsd_err no_memory(const reader *r)
+{
+    return rsi_fail(r->err, RSD_E_NOMEM, "no memory for the checksums of %zu files",
+                    r->book->nfiles + 1);
+}
+
+/* A number and the blank behind it: no sign, no zero in front. */
+static bool take_number(reader *r, uint64_t *out)
+{
+    const char *start = r->at;
+    uint64_t    n = 0;
+
+    for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
+        unsigned digit = (unsigned)(*r->at - '0');
+
+        if (n > (UINT64_MAX - digit) / 10)
+            return false;
+        n = 10 * n + digit;
+    }
+    if (r->at == start || (*start == '0' && r->at > start + 1) || r->at == r->end || *r->at != ' ')
+        return false;
+    r->at++;
+    *out = n;
+    return true;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* 32 digits and the end of the line. */
+static bool take_hash(const char *at, const char *end, unsigned char *out)
+{
+    if (end - at < HEX + 1 || at[HEX] != '\n')
+        return false;
+    for (int i = 0; i < RSI_HASH128_BYTES; i++) {
+        int high = hex_digit(at[2 * i]), low = hex_digit(at[2 * i + 1]);
+
+        if (high < 0 || low < 0)
+            return false;
+        out[i] = (unsigned char)(high << 4 | low);
+    }
+    return true;
+}
+
+/* The file before the one that comes, or the last, has rows up to its end. */
+static rsd_err end_file(const reader *r)
+{
+    const rsi_sums_book *book = r->book;
+    const book_file     *last = book->nfiles ? &book->file[book->nfiles - 1] : NULL;
+
+    if (!last || last->size == r->covered)
+        return RSD_OK;
+    return rsi_fail(r->err, RSD_E_FORMAT,
+                    "line %zu: checksums of file \"%s\" end at byte %" PRIu64 " of %" PRIu64,
+                    r->line, last->name, r->covered, last->size);
+}
+
+static rsd_err take_file(reader *r)
+{
+    rsi_sums_book *book = r->book;
+    book_file      file = { .first = book->nrows };
+    const char    *stop;
+    char          *name;
+    rsd_err        rc = end_file(r);
+
+    if (rc)
+        return rc;
+    r->at += 5; /* "file " */
+    if (!take_number(r, &file.size))
+        return bad_line(r, "a size in bytes was expected behind \"file\"");
+    stop = memchr(r->at, '\n', (size_t)(r->end - r->at)); /* the text ends in one */
+    if (memchr(r->at, '\0', (size_t)(stop - r->at)))
+        return bad_line(r, "the name of a file has a NUL in it");
+    if (!rsi_grow(&book->file, book->nfiles, &book->file_cap, sizeof(book->file[0])))
+        return no_memory(r);
+    name = rsi_arena_text(&book->mem, r->at, (size_t)(stop - r->at));
+    if (!name)
+        return no_memory(r);
+    rc = rsi_store_name_check(name, r->err);
+    if (rc)
+        return rsi_while(r->err, RSD_E_FORMAT, "line %zu", r->line);
+    if (book->nfiles && strcmp(book->file[book->nfiles - 1].name, name) >= 0)
+        return rsi_fail(r->err, RSD_E_FORMAT,
+                        "line %zu: file \"%.200s\" does not come behind \"%.200s\"", r->line, name,
+                        book->file[book->nfiles - 1].name);
+    file.name = name;
+    book->file[book->nfiles++] = file;
+    r->covered = 0;
+    r->at = stop + 1;
+    return RSD_OK;
+}
+
+static rsd_err take_row(reader *r)
+{
+    rsi_sums_book *book = r->book;
+    rsi_sum_row    row;
+    uint64_t       len;
+
+    if (!book->nfiles)
+        return bad_line(r, "\"file\" was expected");
+    if (!take_number(r, &row.off) || !take_number(r, &len) || !take_hash(r->at, r->end, row.hash))
+        return bad_line(r, "offset, length and 32 hex digits were expected, or \"file\"");
+    if (row.off != r->covered)
+        return rsi_fail(r->err, RSD_E_FORMAT,
+                        "line %zu: a row at byte %" PRIu64 " where byte %" PRIu64 " comes next",
+                        r->line, row.off, r->covered);
+    if (len == 0 || len > RSI_SUM_ROW_BYTES || len > book->file[book->nfiles - 1].size - r->covered)
+        return rsi_fail(r->err, RSD_E_FORMAT,
+                        "line %zu: a row of %" PRIu64 " bytes at byte %" PRIu64
+                        " of a file of %" PRIu64,
+                        r->line, len, row.off, book->file[book->nfiles - 1].size);
+    if (!rsi_grow(&book->row, book->nrows, &book->row_cap, sizeof(book->row[0])))
+        return no_memory(r);
+    row.len = (uint32_t)len;
+    row.file = (uint32_t)(book->nfiles - 1);
+    book->row[book->nrows++] = row;
+    r->covered += len;
+    r->at += HEX + 1;
+    return RSD_OK;
+}
+
+/* Checks the first line and the last against all before it. */
+static rsd_err check_frame(const char *text, size_t len, rsd_error *err)
+{
+    static const char first[] = RSI_SUMS_FIRST;
+    const size_t      word = strlen("reshard sums ");
+    unsigned char     said[RSI_HASH128_BYTES], is[RSI_HASH128_BYTES];
+    const char       *self;
+
+    if (len < word || memcmp(text, first, word) != 0)
+        return rsi_fail(err, RSD_E_FORMAT, "it does not start with \"reshard sums\"");
+    self = len < sizeof(first) - 1 + SELF_LINE ? NULL : text + len - SELF_LINE;
+    if (!self || memcmp(self, "self ", 5) != 0 || self[-1] != '\n' ||
+        !take_hash(self + 5, text + len, said))
+        return rsi_fail(err, RSD_E_FORMAT, "it does not end with its own checksum");
+    rsi_hash128(text, len - SELF_LINE, is);
+    if (memcmp(said, is, sizeof(is)) != 0)
+        return rsi_fail(err, RSD_E_CORRUPT, "its own checksum does not fit");
+    if (memcmp(text, first, sizeof(first) - 1) != 0)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "it is of another version than 1");
+    return RSD_OK;
+}
+
+rsd_err rsi_sums_read(const void *text, size_t len, rsi_sums_book **out, rsd_error *err)
+{
+    reader  r = { .at = text, .line = 2, .err = err };
+    rsd_err rc;
+
+    if (!rsi_sums_available())
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "this build has no xxHash to check checksums with");
+    rc = check_frame(text, len, err);
+    if (rc)
+        return rc;
+    r.book = rsi_calloc(1, sizeof(*r.book));
+    if (!r.book)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for checksums");
+    r.end = r.at + len - SELF_LINE;
+    for (r.at += strlen(RSI_SUMS_FIRST); r.at < r.end && !rc; r.line++)
+        rc = r.end - r.at > 5 && memcmp(r.at, "file ", 5) == 0 ? take_file(&r) : take_row(&r);
+    if (!rc)
+        rc = end_file(&r);
+    if (rc)
+        rsi_sums_book_free(r.book);
+    else
+        *out = r.book;
+    return rc;
+}
+
+void rsi_sums_book_free(rsi_sums_book *b)
+{
+    if (!b)
+        return;
+    rsi_free(b->file);
+    rsi_free(b->row);
+    rsi_arena_release(&b->mem);
+    rsi_free(b);
+}
+
+size_t rsi_sums_files(const rsi_sums_book *b)
+{
+    return b->nfiles;
+}
+
+const char *rsi_sums_file(const rsi_sums_book *b, size_t i, uint64_t *size)
+{
+    if (size)
+        *size = b->file[i].size;
+    return b->file[i].name;
+}
+
+size_t rsi_sums_find(const rsi_sums_book *b, const char *file)
+{
+    size_t lo = 0, hi = b->nfiles;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        int    cmp = strcmp(b->file[mid].name, file);
+
+        if (cmp == 0)
+            return mid;
+        if (cmp < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return SIZE_MAX;
+}
+
+const rsi_sum_row *rsi_sums_rows_of(const rsi_sums_book *b, size_t i, size_t *n)
+{
+    static const rsi_sum_row none;
+    size_t first = b->file[i].first, end = i + 1 < b->nfiles ? b->file[i + 1].first : b->nrows;
+
+    *n = end - first;
+    return b->row ? b->row + first : &none;
+}
+
+const rsi_sum_row *rsi_sums_rows(const rsi_sums_book *b, const char *file, uint64_t *size,
+                                 size_t *n)
+{
+    size_t i = rsi_sums_find(b, file);
+
+    if (i == SIZE_MAX)
+        return NULL;
+    *size = b->file[i].size;
+    return rsi_sums_rows_of(b, i, n);
+}
