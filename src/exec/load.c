@@ -4,7 +4,7 @@
 #include "exec/load.h"
 #include "base/mem.h"
 #include "exec/fetch.h"
-#include "format/open.h"
+#include "exec/together.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -86,11 +86,14 @@ static rsd_err read_all(loading *l, rsd_error *err)
 rsd_err rsi_load(const char *path, rsd_comm *comm, rsd_state *state, const rsd_load_opts *opts,
                  rsd_error *err)
 {
-    loading l = { .state = state, .opts = opts };
-    rsd_err rc = rsi_ckpt_open(opts->store, path, &l.ckpt, err);
+    loading      l = { .state = state, .opts = opts };
+    rsi_together together;
+    rsd_err      rc = rsi_together_open(comm, opts->store, path, &together, err);
 
-    if (!rc)
-        rc = find_all(&l, err);
+    if (rc)
+        return rc;
+    l.ckpt = together.ckpt;
+    rc = find_all(&l, err);
     if (comm)
         rc = rsi_agree(comm, rc, err); /* nobody's memory is touched unless all will be filled */
     if (!rc) {
@@ -99,6 +102,6 @@ rsd_err rsi_load(const char *path, rsd_comm *comm, rsd_state *state, const rsd_l
             rc = rsi_agree(comm, rc, err);
     }
     rsi_free(l.found);
-    rsi_ckpt_close(l.ckpt);
+    rsi_together_close(&together);
     return rc;
 }

@@ -17,17 +17,21 @@ static rsd_err keep_file(rsi_files *files, rsi_file *file, uint32_t *out, rsd_er
     return RSD_OK;
 }
 
-/* The local path becomes a store at the folder that it is in, and a name there. */
-static rsd_err find_local(rsi_files *files, const char *path, rsd_error *err)
+rsd_err rsi_files_local(const char *path, rsd_store **store, char **name, rsd_error *err)
 {
-    char    real[PATH_MAX];
-    char   *name;
-    rsd_err rc;
+    char real[PATH_MAX];
 
     if (!realpath(path, real))
         return rsi_fail_errno(err, errno == ENOENT ? RSD_E_NOTFOUND : RSD_E_IO, errno,
                               "could not find \"%s\"", path);
-    rc = rsi_store_open_beside(real, false, &files->store, &name, err);
+    return rsi_store_open_beside(real, false, store, name, err);
+}
+
+static rsd_err find_local(rsi_files *files, const char *path, rsd_error *err)
+{
+    char   *name;
+    rsd_err rc = rsi_files_local(path, &files->store, &name, err);
+
     if (rc)
         return rc;
     files->own_store = true;

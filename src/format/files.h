@@ -26,6 +26,10 @@ typedef struct rsi_files {
 rsd_err rsi_files_open(rsi_files *files, rsd_store *store, const char *path, rsd_error *err);
 void    rsi_files_close(rsi_files *files);
 
+/* A local path as a store at the folder that it is in, symbolic links in it followed, and a name
+ * there, freed with rsi_free. */
+rsd_err rsi_files_local(const char *path, rsd_store **store, char **name, rsd_error *err);
+
 /* Opens the file `name` of the folder, or finds it if it is open. `name` is one component.
  * `follow`: it may be a symbolic link, as in Hugging Face's cache. */
 rsd_err rsi_files_add(rsi_files *files, const char *name, bool follow, uint32_t *out,

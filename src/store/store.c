@@ -216,6 +216,12 @@ rsd_err rsi_io_check(const rsi_file *file, const rsd_io *io, rsd_error *err)
     return RSD_OK;
 }
 
+void rsi_file_transfer(rsi_file *file, rsd_io *io)
+{
+    io->file = file->handle;
+    file->store->ops.transfer(file->store->self, io);
+}
+
 rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_error *err)
 {
     rsd_io io = { .op = RSD_IO_READ, .file = file->handle, .off = off, .buf = buf, .len = len };

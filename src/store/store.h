@@ -33,6 +33,8 @@ rsd_err rsi_file_sync(rsi_file *file, rsd_error *err);
 /* Exactly `len` bytes, on the caller's thread. RSD_E_FORMAT: the file ends before. */
 rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_error *err);
 rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len, rsd_error *err);
+/* One request on the caller's thread; its `file` is set here. */
+void rsi_file_transfer(rsi_file *file, rsd_io *io);
 /* RSD_E_UNSUPPORTED where the store has no map. len > 0. */
 rsd_err rsi_file_map(rsi_file *file, uint64_t off, size_t len, const void **out, rsd_error *err);
 void    rsi_file_unmap(rsi_file *file, const void *at, size_t len);

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A log is entries one behind the other: a head, a key, an answer. The key of a name is the kind of
+ * question and the name; that of a read the file's number in the log, offset and length. */
+#include "store/record.h"
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/mem.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { STAT = 's', OPEN = 'o', LIST = 'l', READ = 'r' };
+
+typedef struct head {
+    uint32_t kind;
+    int32_t  rc; /* an rsd_err; the answer is a text then */
+    uint64_t key_len, len;
+} head;
+
+typedef struct read_key {
+    uint64_t kind, file, off, len;
+} read_key;
+
+/* What was heard about a name; `file` is the number of an opened one. */
+typedef struct about {
+    uint64_t size, file;
+    uint32_t kind, align;
+} about;
+
+typedef struct replay {
+    rsd_store      *inner;
+    _Atomic bool    recording;
+    pthread_mutex_t lock; /* of what follows, while recording */
+    char           *log;
+    size_t          len, cap;
+    rsi_map         known; /* recording: file name to number; replaying: key to entry */
+    rsi_arena       names;
+} replay;
+
+typedef struct handle {
+    uint64_t        number;
+    pthread_mutex_t lock; /* of `real` */
+    rsi_file       *real; /* NULL: not needed so far */
+    uint32_t        flags;
+    char            name[];
+} handle;
+
+/* ---- writing a log ---- */
+
+static bool log_room(replay *r, size_t more)
+{
+    size_t want;
+    char  *grown;
+
+    if (__builtin_add_overflow(r->len, more, &want))
+        return false;
+    if (want <= r->cap)
+        return true;
+    want += want / 2;
+    grown = rsi_realloc(r->log, want, 1);
+    if (!grown)
+        return false;
+    r->log = grown;
+    r->cap = want;
+    return true;
+}
+
+/* `key` in two parts, either of which may be empty. */
+static void log_add(replay *r, head h, const void *key, size_t key_len, const void *name,
+                    const void *data)
+{
+    size_t name_len = (size_t)h.key_len - key_len;
+    char  *at;
+
+    pthread_mutex_lock(&r->lock);
+    if (atomic_load(&r->recording) && log_room(r, sizeof(h) + (size_t)(h.key_len + h.len))) {
+        at = r->log + r->len;
+        memcpy(at, &h, sizeof(h));
+        memcpy(at + sizeof(h), key, key_len);
+        if (name_len)
+            memcpy(at + sizeof(h) + key_len, name, name_len);
+        if (h.len)
+            memcpy(at + sizeof(h) + h.key_len, data, (size_t)h.len);
+        r->len += sizeof(h) + (size_t)(h.key_len + h.len);
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* The answer to a question about a name; a failure is kept as its text. */
+static void log_name(replay *r, char kind, const char *name, rsd_err rc, const rsd_error *err,
+                     const void *data, size_t len)
+{
+    head h = { .kind = (uint32_t)kind, .rc = rc, .key_len = strlen(name) + 1, .len = len };
+
+    if (!atomic_load(&r->recording))
+        return;
+    if (rc) {
+        h.len = strlen(err->msg) + 1;
+        data = err->msg;
+    }
+    log_add(r, h, &kind, 1, name, data);
+}
+
+/* The number of a file: one for each name. UINT64_MAX: no memory, its reads are not kept. */
+static uint64_t number_of(replay *r, const char *name)
+{
+    uint64_t number;
+    char    *kept;
+
+    pthread_mutex_lock(&r->lock);
+    number = r->known.count;
+    if (!rsi_map_get(&r->known, name, strlen(name), &number)) {
+        kept = rsi_arena_text(&r->names, name, strlen(name));
+        if (!kept || !rsi_map_add(&r->known, kept, strlen(kept), &number, NULL))
+            number = UINT64_MAX;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return number;
+}
+
+/* ---- reading a log ---- */
+
+/* The entry for a key; false: the log has none. */
+static bool look_up(const replay *r, const void *key, size_t key_len, head *out, const char **data)
+{
+    uint64_t at;
+
+    if (!rsi_map_get(&r->known, key, key_len, &at))
+        return false;
+    memcpy(out, r->log + at, sizeof(*out));
+    *data = r->log + at + sizeof(*out) + out->key_len;
+    return true;
+}
+
+static bool look_up_name(const replay *r, char kind, const char *name, head *out, const char **data)
+{
+    size_t len = strlen(name);
+    char  *key;
+    bool   found;
+
+    if (r->known.count == 0 || atomic_load(&r->recording))
+        return false;
+    key = rsi_calloc(len + 2, 1);
+    if (!key)
+        return false;
+    key[0] = kind;
+    memcpy(key + 1, name, len);
+    found = look_up(r, key, len + 1, out, data);
+    rsi_free(key);
+    return found;
+}
+
+static rsd_err check_entry(const replay *r, size_t at, head *out)
+{
+    size_t left = r->len - at;
+
+    if (left < sizeof(*out))
+        return RSD_E_FORMAT;
+    memcpy(out, r->log + at, sizeof(*out));
+    left -= sizeof(*out);
+    if (out->key_len > left || out->len > left - out->key_len)
+        return RSD_E_FORMAT;
+    if (out->rc)
+        return out->len && r->log[at + sizeof(*out) + out->key_len + out->len - 1] == '\0'
+                   ? RSD_OK
+                   : RSD_E_FORMAT;
+    if (out->kind == STAT || out->kind == OPEN)
+        return out->len == sizeof(about) ? RSD_OK : RSD_E_FORMAT;
+    return out->kind == LIST || out->kind == READ ? RSD_OK : RSD_E_FORMAT;
+}
+
+static rsd_err index_log(replay *r, rsd_error *err)
+{
+    head h;
+
+    for (size_t at = 0; at < r->len; at += sizeof(h) + (size_t)(h.key_len + h.len)) {
+        uint64_t value = at;
+
+        if (check_entry(r, at, &h))
+            return rsi_fail(err, RSD_E_FORMAT, "byte %zu of a log of %zu bytes is no entry", at,
+                            r->len);
+        if (!rsi_map_add(&r->known, r->log + at + sizeof(h), (size_t)h.key_len, &value, NULL))
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for a log");
+    }
+    return RSD_OK;
+}
+
+/* ---- the table ---- */
+
+static rsd_err answer(const head *h, const char *data, rsd_error *err)
+{
+    return h->rc ? rsi_fail(err, (rsd_err)h->rc, "%s", data) : RSD_OK;
+}
+
+static rsd_err replay_stat(void *self, const char *name, rsd_entry *out, rsd_error *err)
+{
+    replay     *r = self;
+    about       a = { 0 };
+    const char *data;
+    head        h;
+    rsd_err     rc;
+
+    if (look_up_name(r, STAT, name, &h, &data)) {
+        rc = answer(&h, data, err);
+        if (rc)
+            return rc;
+        memcpy(&a, data, sizeof(a));
+        *out = (rsd_entry){ .name = name, .kind = (rsd_entry_kind)a.kind, .size = a.size };
+        return RSD_OK;
+    }
+    rc = rsi_store_stat(r->inner, name, out, err);
+    if (!rc)
+        a = (about){ .size = out->size, .kind = (uint32_t)out->kind };
+    log_name(r, STAT, name, rc, err, &a, sizeof(a));
+    return rc;
+}
+
+static rsd_err open_real(replay *r, handle *f, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    pthread_mutex_lock(&f->lock);
+    if (!f->real)
+        rc = rsi_file_open(r->inner, f->name, f->flags, 0, &f->real, err);
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+static void free_handle(handle *f)
+{
+    pthread_mutex_destroy(&f->lock);
+    rsi_free(f);
+}
+
+static rsd_err replay_open(void *self, const char *name, uint32_t flags, uint64_t bytes,
+                           rsd_opened *out, rsd_error *err)
+{
+    replay     *r = self;
+    about       a = { .align = 1, .file = UINT64_MAX };
+    const char *data;
+    handle     *f;
+    head        h;
+    bool        known = look_up_name(r, OPEN, name, &h, &data);
+    rsd_err     rc = known ? answer(&h, data, err) : RSD_OK;
+
+    (void)bytes;
+    if (rc)
+        return rc;
+    if (!(flags & RSD_OPEN_READ))
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "\"%s\" can only be read here", name);
+    f = rsi_calloc(1, sizeof(*f) + strlen(name) + 1);
+    if (!f)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
+    pthread_mutex_init(&f->lock, NULL);
+    f->flags = flags;
+    memcpy(f->name, name, strlen(name));
+    if (known) {
+        memcpy(&a, data, sizeof(a));
+    } else {
+        rc = open_real(r, f, err);
+        if (!rc)
+            a = (about){ .size = f->real->size, .align = f->real->align, .file = UINT64_MAX };
+        if (!rc && atomic_load(&r->recording))
+            a.file = number_of(r, name);
+        log_name(r, OPEN, name, rc, err, &a, sizeof(a));
+    }
+    f->number = a.file;
+    if (rc) {
+        free_handle(f);
+        return rc;
+    }
+    *out = (rsd_opened){ .file = f, .size = a.size, .align = a.align };
+    return RSD_OK;
+}
+
+static void replay_transfer(void *self, rsd_io *io)
+{
+    replay     *r = self;
+    handle     *f = io->file;
+    read_key    key = { .kind = READ, .file = f->number, .off = io->off, .len = io->len };
+    rsd_error   err = { 0 };
+    const char *data;
+    head        h;
+
+    io->done = 0;
+    io->sys_errno = 0;
+    if (!atomic_load(&r->recording) && look_up(r, &key, sizeof(key), &h, &data)) {
+        io->rc = RSD_OK;
+        io->done = (size_t)h.len < io->len ? (size_t)h.len : io->len;
+        if (io->done)
+            memcpy(io->buf, data, io->done);
+        return;
+    }
+    io->rc = open_real(r, f, &err);
+    if (io->rc) {
+        io->sys_errno = err.sys_errno;
+        return;
+    }
+    rsi_file_transfer(f->real, io);
+    io->file = f;
+    h = (head){ .kind = READ, .key_len = sizeof(key), .len = io->done };
+    if (!io->rc && f->number != UINT64_MAX && atomic_load(&r->recording))
+        log_add(r, h, &key, sizeof(key), NULL, io->buf);
+}
+
+static rsd_err replay_close(void *self, void *file, rsd_error *err)
+{
+    handle *f = file;
+    rsd_err rc = rsi_file_close(f->real, err);
+
+    (void)self;
+    free_handle(f);
+    return rc;
+}
+
+/* A listing under way: entries are collected while they are shown. */
+typedef struct listing {
+    rsi_visit visit;
+    void     *arg;
+    char     *data;
+    size_t    len, cap;
+    bool      lost; /* no memory: it is not logged */
+} listing;
+
+typedef struct listed {
+    uint64_t size;
+    uint32_t kind, name_len; /* the name follows, with its NUL */
+} listed;
+
+static rsd_err note_entry(void *arg, const rsd_entry *entry, rsd_error *err)
+{
+    listing *l = arg;
+    listed   e = { .size = entry->size,
+                   .kind = (uint32_t)entry->kind,
+                   .name_len = (uint32_t)strlen(entry->name) + 1 };
+    size_t   end = l->len + sizeof(e) + e.name_len;
+
+    if (end > l->cap && !l->lost) {
+        char *grown = rsi_realloc(l->data, 2 * end, 1);
+
+        l->lost = !grown;
+        l->data = grown ? grown : l->data;
+        l->cap = grown ? 2 * end : l->cap;
+    }
+    if (!l->lost) {
+        memcpy(l->data + l->len, &e, sizeof(e));
+        memcpy(l->data + l->len + sizeof(e), entry->name, e.name_len);
+        l->len = end;
+    }
+    return l->visit(l->arg, entry, err);
+}
+
+static rsd_err show_listing(const head *h, const char *data, rsi_visit visit, void *arg,
+                            rsd_error *err)
+{
+    const char *end = data + h->len;
+    listed      e;
+
+    while ((size_t)(end - data) > sizeof(e)) {
+        rsd_entry entry;
+        rsd_err   rc;
+
+        memcpy(&e, data, sizeof(e));
+        data += sizeof(e);
+        if (e.name_len == 0 || e.name_len > (size_t)(end - data) || data[e.name_len - 1] != '\0')
+            return rsi_fail(err, RSD_E_FORMAT, "a listing in a log is cut short");
+        entry = (rsd_entry){ .name = data, .kind = (rsd_entry_kind)e.kind, .size = e.size };
+        rc = visit(arg, &entry, err);
+        if (rc)
+            return rc;
+        data += e.name_len;
+    }
+    return RSD_OK;
+}
+
+static rsd_err replay_list(void *self, const char *name, rsi_visit visit, void *arg, rsd_error *err)
+{
+    replay     *r = self;
+    listing     l = { .visit = visit, .arg = arg };
+    const char *data;
+    head        h;
+    rsd_err     rc;
+
+    if (look_up_name(r, LIST, name, &h, &data)) {
+        rc = answer(&h, data, err);
+        return rc ? rc : show_listing(&h, data, visit, arg, err);
+    }
+    if (!atomic_load(&r->recording))
+        return rsi_store_list(r->inner, name, visit, arg, err);
+    rc = rsi_store_list(r->inner, name, note_entry, &l, err);
+    if (!rc && !l.lost)
+        log_name(r, LIST, name, RSD_OK, NULL, l.data, l.len);
+    rsi_free(l.data);
+    return rc;
+}
+
+static rsd_err no_sync(void *self, void *file, rsd_error *err)
+{
+    (void)self, (void)file;
+    return rsi_fail(err, RSD_E_UNSUPPORTED, "this store is only read");
+}
+
+static rsd_err no_name(void *self, const char *name, rsd_error *err)
+{
+    return no_sync(self, (void *)(uintptr_t)name, err);
+}
+
+static rsd_err no_begin(void *self, const char *name, uint32_t flags, void **tree,
+                        const char **temp, rsd_error *err)
+{
+    (void)flags, (void)tree, (void)temp;
+    return no_name(self, name, err);
+}
+
+static rsd_err no_attach(void *self, const char *temp, void **tree, rsd_error *err)
+{
+    (void)tree;
+    return no_name(self, temp, err);
+}
+
+static void replay_destroy(void *self)
+{
+    replay *r = self;
+
+    if (r->cap) /* a log that is only answered from is the caller's */
+        rsi_free(r->log);
+    rsi_map_release(&r->known);
+    rsi_arena_release(&r->names);
+    pthread_mutex_destroy(&r->lock);
+    rsi_free(r);
+}
+
+static rsd_err make(rsd_store *inner, replay **self, rsd_store **out, rsd_error *err)
+{
+    static const rsd_store_ops ops = { .size = sizeof(ops),
+                                       .kind = "replay",
+                                       .destroy = replay_destroy,
+                                       .open = replay_open,
+                                       .transfer = replay_transfer,
+                                       .sync = no_sync,
+                                       .close = replay_close,
+                                       .list = replay_list,
+                                       .stat = replay_stat,
+                                       .make_folder = no_name,
+                                       .remove = no_name,
+                                       .begin = no_begin,
+                                       .attach = no_attach,
+                                       .commit = no_sync,
+                                       .abort = no_sync };
+    replay                    *r = rsi_calloc(1, sizeof(*r));
+    rsd_err                    rc;
+
+    if (!r)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
+    r->inner = inner;
+    rc = rsd_store_create(&ops, r, out, err);
+    if (rc) {
+        rsi_free(r);
+        return rc;
+    }
+    pthread_mutex_init(&r->lock, NULL);
+    *self = r;
+    return RSD_OK;
+}
+
+rsd_err rsi_record_open(rsd_store *inner, rsd_store **out, rsd_error *err)
+{
+    replay *r;
+    rsd_err rc = make(inner, &r, out, err);
+
+    if (!rc)
+        atomic_store(&r->recording, true);
+    return rc;
+}
+
+void rsi_record_end(rsd_store *store, const void **log, size_t *len)
+{
+    replay *r = rsi_store_self(store);
+
+    atomic_store(&r->recording, false);
+    rsi_map_release(&r->known); /* names of files would be taken for keys */
+    *log = r->log;
+    *len = r->len;
+}
+
+rsd_err rsi_replay_open(rsd_store *inner, const void *log, size_t len, rsd_store **out,
+                        rsd_error *err)
+{
+    rsd_store *store;
+    replay    *r;
+    rsd_err    rc = make(inner, &r, &store, err);
+
+    if (rc)
+        return rc;
+    r->log = (char *)(uintptr_t)log;
+    r->len = len;
+    rc = index_log(r, err);
+    if (rc) {
+        rsd_store_free(store);
+        return rc;
+    }
+    *out = store;
+    return RSD_OK;
+}
