@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the commands of the tool share. Each command is one file with one function. */
+/* What the commands of the tool share. Each command is one file, cmd_NAME.c, with one `command`:
+ * its table of options makes the parser (args.c), the help and the man page (help.c) and the
+ * completion of the shells (complete.c). Data go to stdout, everything else to stderr. Nothing here
+ * is for several threads but progress_step. */
 #ifndef CLI_H
 #define CLI_H
 
@@ -7,20 +10,225 @@
 
 #include <stdio.h>
 
-/* What the tool ends with; scripts rely on it. */
+/* What the tool ends with; scripts rely on it. 128 + the number of the signal if one stopped it. */
 enum {
     EXIT_DONE = 0,
-    EXIT_NO = 1,        /* the answer is no: damage, a difference */
+    EXIT_NO = 1,        /* the answer is no: damage, a difference, no such tensor */
     EXIT_MISUSE = 2,    /* wrong arguments */
     EXIT_COULD_NOT = 3, /* I/O, memory, ranks */
     EXIT_INVALID = 4    /* not a valid checkpoint */
 };
 
-int cmd_demo(int argc, char **argv);
+/* ---- commands and their options ---- */
 
-/* draw.c */
+typedef enum option_kind {
+    OPT_FLAG,  /* takes no value */
+    OPT_TEXT,  /* anything */
+    OPT_PATH,  /* a file or folder; shells complete it */
+    OPT_SIZE,  /* bytes: "64M", "5G" */
+    OPT_COUNT, /* a whole number from 0 to INT32_MAX */
+    OPT_REAL,  /* a number that is not negative */
+    OPT_CHOICE /* one of `value`, which reads "raw|npy|text" */
+} option_kind;
+
+typedef struct option_spec {
+    const char *name;   /* "max-memory": without the dashes */
+    char        letter; /* 'q'; 0: no short form */
+    option_kind kind;
+    const char *value; /* "SIZE": what stands for the value in the help; NULL for a flag */
+    const char *help;  /* one sentence, lower case, no final dot */
+} option_spec;
+
+typedef struct args args;
+
+typedef struct command {
+    const char *name;
+    const char *line;     /* for the list of commands: one line, lower case, no final dot */
+    const char *operands; /* "CKPT [NAME...]" */
+    int         min, max; /* operands; max -1: any number */
+    /* Until one without a name. --help is always there. */
+    const option_spec *options;
+    /* Paragraphs with an empty line between them; one whose lines start with two spaces is printed
+     * as it is. */
+    const char *text;
+    const char *examples; /* command lines, a "# ..." line before each; NULL: none */
+    bool        ranks;    /* under mpirun every rank runs it; else only rank 0 does */
+    int (*run)(const args *a);
+} command;
+
+extern const command cmd_inspect, cmd_cat, cmd_verify, cmd_diff, cmd_plan, cmd_manifest, cmd_demo,
+    cmd_bench, cmd_completion, cmd_help;
+
+/* main.c */
+/* Every command, in the order of the help; ends with NULL. */
+extern const command *const commands[];
+const command              *command_find(const char *name);
+
+/* Rows that several tables have. */
+#define OPTION_JSON                                                                                \
+    {                                                                                              \
+        "json", 0, OPT_FLAG, NULL, "print one JSON document to stdout",                            \
+    }
+#define OPTIONS_PROGRESS                                                                           \
+    { "progress", 0, OPT_FLAG, NULL, "show progress also where stderr is no terminal" },           \
+        { "no-progress", 0, OPT_FLAG, NULL, "show no progress" },                                  \
+    {                                                                                              \
+        "quiet", 'q', OPT_FLAG, NULL, "print nothing but errors and what was asked for"            \
+    }
+
+/* ---- args.c: what stands on the command line ---- */
+
+typedef struct given_option {
+    const option_spec *spec;
+    const char        *value; /* NULL for a flag */
+} given_option;
+
+struct args {
+    const command *cmd;
+    size_t         noperands;
+    char         **operand; /* [noperands] */
+    size_t         ngiven;
+    given_option  *given; /* [ngiven] in their order on the command line */
+    bool           help;  /* --help */
+    rsd_comm      *comm;  /* the ranks that a launcher started, or this process alone */
+};
+
+/* Parses what follows the command's name. EXIT_DONE, or EXIT_MISUSE with the reason printed. */
+int  args_parse(args *a, const command *cmd, int argc, char **argv);
+void args_free(args *a);
+
+/* Was it given? `name` must stand in the command's table. */
+bool args_has(const args *a, const char *name);
+/* How often, and the i-th value. */
+size_t      args_count(const args *a, const char *name);
+const char *args_at(const args *a, const char *name, size_t i);
+/* The last value that was given, or `otherwise`. Values have been checked by kind. */
+const char *args_text(const args *a, const char *name, const char *otherwise);
+uint64_t    args_size(const args *a, const char *name, uint64_t otherwise);
+int32_t     args_number(const args *a, const char *name, int32_t otherwise);
+double      args_real(const args *a, const char *name, double otherwise);
+/* "64M": K, M, G, T and KiB .. are powers of 1024, KB .. of 1000. */
+bool size_parse(const char *text, uint64_t *out);
+
+/* ---- ending.c: how the tool speaks when something is wrong, and what it ends with ---- */
+
+/* The one place where an error becomes an exit code. */
+int exit_code(const rsd_error *err);
+/* Prints the error as one line, on rank 0 only, and gives its exit code. A signal that was caught
+ * gives 130 or 143 and no error. */
+int fail(const args *a, const rsd_error *err);
+/* One line and a hint; EXIT_MISUSE. `a` may be NULL, before a command is known. */
+int misuse(const args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* One line; `code`. */
+int  refuse(const args *a, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool speaks(const args *a); /* one rank does */
+/* Flushes stdout: EXIT_COULD_NOT with a message if it can't be written, but quiet if its reader has
+ * gone. */
+int finish_output(int code);
+/* The word among `word` (until NULL) that was probably meant; NULL if none is near. */
+const char *nearest(const char *wrong, const char *const *word);
+
+/* ---- progress.c: the bar, and signals ---- */
+
+/* From now on SIGINT and SIGTERM only set a flag; a second one ends the program as usual. */
+void signals_watch(void);
+/* The signal that came, 0: none. */
+int signals_caught(void);
+
+/* Zeroed and begun is ready to be an rsd_progress' arg. */
+typedef struct progress {
+    FILE       *out;  /* NULL: stays quiet */
+    bool        line; /* out is a terminal: one line that is drawn again and again */
+    bool        drawn;
+    const char *verb; /* "reading" */
+    double      start, last;
+    int64_t     done, total;
+} progress;
+
+/* Decides by the options and the terminal whether to show anything; watches signals. */
+void progress_begin(progress *p, const args *a, const char *verb);
+/* An rsd_progress: draws ten times a second at most; 1 if a signal came. */
+int progress_step(void *progress, int64_t done, int64_t total);
+/* Removes the line. */
+void progress_end(progress *p);
+
+/* ---- screen.c: what depends on the terminal, and text made safe for it ---- */
+
 /* Colours are for people: on if `out` is a terminal and NO_COLOR is not set. */
-bool draw_in_colour(FILE *out);
+bool in_colour(FILE *out);
+/* Columns of the terminal; 0 if `out` is none. */
+int screen_width(FILE *out);
+/* Characters that the text takes on a screen. */
+size_t text_width(const char *text);
+/* Prints names from files: control characters become \xNN. */
+void print_safe(FILE *out, const char *text);
+/* "1.5 GiB", "17 B". */
+const char *size_text(uint64_t bytes, char *buf, size_t cap);
+/* "[4, 8]", "[]". */
+const char *shape_text(int ndim, const int64_t *shape, char *buf, size_t cap);
+/* "dcp", "safetensors", "torch". */
+const char *format_name(rsd_format format);
+/* Seconds on a clock that never jumps. */
+double now(void);
+
+/* ---- columns.c: tables ---- */
+
+#define MOST_COLUMNS 12
+
+/* Zeroed and begun is empty. Cells are added row by row. */
+typedef struct columns {
+    int         n;
+    const char *title[MOST_COLUMNS];
+    bool        right[MOST_COLUMNS]; /* numbers */
+    char       *text;                /* cells one after the other, each with its NUL */
+    size_t      len, cap, cells;
+    bool        failed; /* no memory: nothing is printed */
+} columns;
+
+/* Titles until NULL; one that starts with '>' is a column of numbers. */
+void columns_begin(columns *c, const char *const *title);
+void columns_add(columns *c, const char *cell);
+void columns_addf(columns *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Prints and empties the table. On a terminal that is too narrow a long first cell stands on a line
+ * of its own. False: there was no memory. */
+bool columns_print(columns *c, FILE *out);
+
+/* ---- json_out.c: one JSON document, written as it comes ---- */
+
+#define JSON_MOST_DEPTH 16
+
+/* What lies deeper than two containers is kept on one line. Keys are NULL in arrays. */
+typedef struct json_out {
+    FILE *out;
+    int   depth;
+    bool  array[JSON_MOST_DEPTH];
+    bool  any[JSON_MOST_DEPTH]; /* something stands in it already */
+} json_out;
+
+void json_open_object(json_out *j, const char *key);
+void json_open_array(json_out *j, const char *key);
+void json_close(json_out *j);
+/* Bytes that are no UTF-8 become U+FFFD. */
+void json_text(json_out *j, const char *key, const char *text);
+void json_int(json_out *j, const char *key, int64_t value);
+void json_uint(json_out *j, const char *key, uint64_t value);
+void json_real(json_out *j, const char *key, double value); /* null if it is not finite */
+void json_bool(json_out *j, const char *key, bool value);
+void json_null(json_out *j, const char *key);
+void json_raw(json_out *j, const char *key, const char *json); /* is JSON already */
+void json_ints(json_out *j, const char *key, int n, const int64_t *value);
+
+/* ---- help.c, complete.c ---- */
+
+void help_overview(FILE *out);
+void help_command(FILE *out, const command *cmd);
+void man_page(FILE *out, const command *cmd); /* NULL: of the tool */
+void complete_bash(FILE *out);
+void complete_zsh(FILE *out);
+void complete_fish(FILE *out);
+
+/* ---- draw.c ---- */
+
 /* Who holds which part of a tensor of one or two dimensions: a character for each rank. */
 void draw_layout(FILE *out, const rsd_layout *layout, bool colour);
 

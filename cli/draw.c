@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MOST_ROWS 16
 #define MOST_COLS 48
@@ -14,14 +13,6 @@ static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM
 static const int  palette[] = {
      31, 136, 64, 125, 37, 166, 61, 160, 28, 94, 24, 133
 }; /* 256 colours */
-
-bool draw_in_colour(FILE *out)
-{
-    const char *no = getenv("NO_COLOR");
-    const char *term = getenv("TERM");
-
-    return isatty(fileno(out)) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
-}
 
 /* The picture: each cell is one element of the tensor, or stands for several next to each other. */
 typedef struct picture {

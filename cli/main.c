@@ -1,66 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tool: finds the command and calls it. Help goes to stdout, misuse to stderr. */
+/* The tool: finds the command, parses its options (args.c), runs it and ends (ending.c). Under
+ * mpirun only rank 0 runs commands that know nothing of ranks. */
 #include "cli.h"
 
 #include <string.h>
 
-static const struct command {
-    const char *name, *line;
-    int (*run)(int argc, char **argv);
-} commands[] = {
-    { "demo", "draw two layouts of a tensor and the plan between them", cmd_demo },
+const command *const commands[] = {
+    &cmd_demo,
+    &cmd_completion,
+    &cmd_help,
+    NULL,
 };
-#define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
 
-static const struct command *find(const char *name)
+const command *command_find(const char *name)
 {
-    for (size_t i = 0; i < NCOMMANDS; i++)
-        if (strcmp(commands[i].name, name) == 0)
-            return &commands[i];
+    for (const command *const *c = commands; *c; c++)
+        if (strcmp((*c)->name, name) == 0)
+            return *c;
     return NULL;
 }
 
-static int help(void)
+static int unknown_command(const char *name)
 {
-    printf("usage: reshard COMMAND [ARGUMENTS]\n\n");
-    for (size_t i = 0; i < NCOMMANDS; i++)
-        printf("  %-10s %s\n", commands[i].name, commands[i].line);
-    printf("  %-10s %s\n", "help", "this text, or `reshard help COMMAND`");
-    printf("\n  --version  which version this is\n");
-    return EXIT_DONE;
+    const char *word[32];
+    size_t      n = 0;
+    const char *near;
+
+    if (name[0] == '-')
+        return misuse(NULL, "there is no option \"%s\" before a command", name);
+    for (const command *const *c = commands; *c && n < 31; c++)
+        word[n++] = (*c)->name;
+    word[n] = NULL;
+    near = nearest(name, word);
+    if (near)
+        return misuse(NULL, "there is no command \"%s\"; did you mean \"%s\"?", name, near);
+    return misuse(NULL, "there is no command \"%s\"", name);
 }
 
-static int help_for(const char *name)
+static int run_command(const command *cmd, int argc, char **argv)
 {
-    const struct command *command = find(name);
+    args      a = { 0 };
+    rsd_error err = { .msg = "" };
+    int       code;
 
-    if (!command) {
-        fprintf(stderr, "reshard: there is no command \"%s\"; see `reshard help`\n", name);
-        return EXIT_MISUSE;
+    /* Help is given also where MPI is in disorder. */
+    if (rsd_comm_create_launched(&a.comm, &err) && cmd != &cmd_help && cmd != &cmd_completion)
+        return fail(&a, &err);
+    code = args_parse(&a, cmd, argc, argv);
+    if (!code && a.help) {
+        if (speaks(&a))
+            help_command(stdout, cmd);
+    } else if (!code && (cmd->ranks || speaks(&a))) {
+        code = cmd->run(&a);
     }
-    printf("usage: reshard %s\n\n  %s\n", command->name, command->line);
-    return EXIT_DONE;
+    args_free(&a);
+    rsd_comm_free(a.comm);
+    return code;
 }
 
 int main(int argc, char **argv)
 {
-    const struct command *command;
+    const command *cmd;
 
-    if (argc < 2) {
-        fprintf(stderr, "reshard: a command is needed; see `reshard help`\n");
-        return EXIT_MISUSE;
-    }
+    if (argc < 2)
+        return misuse(NULL, "a command is needed");
     if (strcmp(argv[1], "--version") == 0) {
         printf("reshard %s\n", rsd_version());
-        return EXIT_DONE;
+        return finish_output(EXIT_DONE);
     }
-    if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
-        strcmp(argv[1], "-h") == 0)
-        return argc > 2 ? help_for(argv[2]) : help();
-    command = find(argv[1]);
-    if (!command) {
-        fprintf(stderr, "reshard: there is no command \"%s\"; see `reshard help`\n", argv[1]);
-        return EXIT_MISUSE;
-    }
-    return command->run(argc - 1, argv + 1);
+    cmd = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ? &cmd_help
+                                                                       : command_find(argv[1]);
+    if (!cmd)
+        return unknown_command(argv[1]);
+    return finish_output(run_command(cmd, argc - 2, argv + 2));
 }

@@ -4,6 +4,7 @@
  * which it removes again. */
 #include "cli.h"
 
+#include <errno.h>
 #include <ftw.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static rsd_err layout_of(const char *text, rsd_layout **out, rsd_error *err)
 static void show(const char *title, const char *rules, const rsd_layout *layout)
 {
     printf("%s\n    layout \"%s\"\n\n", title, rules);
-    draw_layout(stdout, layout, draw_in_colour(stdout));
+    draw_layout(stdout, layout, in_colour(stdout));
     printf("\n");
 }
 
@@ -73,7 +74,9 @@ static rsd_err print_totals(const rsd_plan *plan, int32_t world, int64_t tensor_
     }
     printf("\n    the tensor has %" PRId64 " B, %" PRId64 " B arrive: %s\n\n", tensor_bytes,
            arrived, arrived == tensor_bytes ? "every byte once" : "THAT IS WRONG");
-    return arrived == tensor_bytes ? RSD_OK : RSD_E_BUG;
+    if (arrived != tensor_bytes)
+        *err = (rsd_error){ .code = RSD_E_BUG, .msg = "the plan does not move every byte once" };
+    return (rsd_err)err->code;
 }
 
 static rsd_err show_plan(const rsd_layout *src, const rsd_layout *dst, rsd_error *err)
@@ -179,7 +182,7 @@ static rsd_err go_there(const char *folder, const rsd_layout *src, const rsd_lay
     if (rc)
         return rc;
     if (memcmp(original, twice, sizeof(original)) != 0) {
-        snprintf(err->msg, sizeof(err->msg), "the tensor changed on the way");
+        *err = (rsd_error){ .code = RSD_E_BUG, .msg = "the tensor changed on the way" };
         return RSD_E_BUG;
     }
     printf("The tensor is the same, bit for bit.\n");
@@ -192,21 +195,15 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
-int cmd_demo(int argc, char **argv)
+static int run(const args *a)
 {
     char        folder[] = "/tmp/reshard-demo-XXXXXX";
     rsd_layout *src = NULL, *dst = NULL;
     rsd_error   err = { .msg = "" };
     rsd_err     rc;
 
-    if (argc > 1) {
-        fprintf(stderr, "reshard: demo takes no arguments, found \"%s\"\n", argv[1]);
-        return EXIT_MISUSE;
-    }
-    if (!mkdtemp(folder)) {
-        perror("reshard: could not make a folder in /tmp");
-        return EXIT_COULD_NOT;
-    }
+    if (!mkdtemp(folder))
+        return refuse(a, EXIT_COULD_NOT, "could not make a folder in /tmp: %s", strerror(errno));
     rc = layout_of(before, &src, &err);
     if (!rc)
         rc = layout_of(after, &dst, &err);
@@ -223,7 +220,15 @@ int cmd_demo(int argc, char **argv)
     nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     rsd_layout_free(src);
     rsd_layout_free(dst);
-    if (rc)
-        fprintf(stderr, "reshard: %s\n", err.msg);
-    return rc ? EXIT_COULD_NOT : EXIT_DONE;
+    return rc ? fail(a, &err) : EXIT_DONE;
 }
+
+const command cmd_demo = {
+    .name = "demo",
+    .line = "draw two layouts of a tensor, the plan between them, and do it",
+    .operands = "",
+    .text = "Makes a small sharded checkpoint, draws who holds what of it, shows the plan to "
+            "another mesh, writes the checkpoint for that mesh, verifies it and compares the two. "
+            "Works in a folder of its own below /tmp, which it removes again.",
+    .run = run,
+};

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes one JSON document to a stream. The document's own members and the items of its lists start
+ * on lines of their own, so that people and grep can read it too; the rest stays on the line. */
+#include "cli.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define LINES_TO_DEPTH 2
+
+/* Bytes of the UTF-8 character at p; 0 if it is none. */
+static size_t character(const unsigned char *p)
+{
+    uint32_t least, code;
+    size_t   n;
+
+    if (p[0] < 0x80)
+        return 1;
+    if (p[0] < 0xc2 || p[0] > 0xf4)
+        return 0;
+    n = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+    code = p[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (p[i] & 0x3fu);
+    }
+    least = n == 2 ? 0x80 : n == 3 ? 0x800 : 0x10000;
+    return code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : n;
+}
+
+static void quoted(FILE *out, const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    fputc('"', out);
+    while (*p) {
+        size_t n = character(p);
+
+        if (n == 0)
+            fputs("\\ufffd", out);
+        else if (*p < 0x20 || *p == 0x7f)
+            fprintf(out, "\\u%04x", *p);
+        else if (*p == '"' || *p == '\\')
+            fprintf(out, "\\%c", *p);
+        else
+            fwrite(p, 1, n, out);
+        p += n ? n : 1;
+    }
+    fputc('"', out);
+}
+
+static void new_line(json_out *j)
+{
+    fprintf(j->out, "\n%*s", 2 * j->depth, "");
+}
+
+static void begin(json_out *j, const char *key)
+{
+    if (j->depth > 0) {
+        bool *any = &j->any[j->depth - 1];
+
+        if (*any)
+            fputc(',', j->out);
+        if (j->depth <= LINES_TO_DEPTH)
+            new_line(j);
+        else if (*any)
+            fputc(' ', j->out);
+        *any = true;
+    }
+    if (key) {
+        quoted(j->out, key);
+        fputs(": ", j->out);
+    }
+}
+
+static void open_container(json_out *j, const char *key, bool array)
+{
+    assert(j->depth < JSON_MOST_DEPTH);
+    begin(j, key);
+    fputc(array ? '[' : '{', j->out);
+    j->array[j->depth] = array;
+    j->any[j->depth] = false;
+    j->depth++;
+}
+
+void json_open_object(json_out *j, const char *key)
+{
+    open_container(j, key, false);
+}
+
+void json_open_array(json_out *j, const char *key)
+{
+    open_container(j, key, true);
+}
+
+void json_close(json_out *j)
+{
+    j->depth--;
+    if (j->depth < LINES_TO_DEPTH && j->any[j->depth])
+        new_line(j);
+    fputc(j->array[j->depth] ? ']' : '}', j->out);
+    if (j->depth == 0)
+        fputc('\n', j->out);
+}
+
+void json_text(json_out *j, const char *key, const char *text)
+{
+    begin(j, key);
+    quoted(j->out, text);
+}
+
+void json_int(json_out *j, const char *key, int64_t value)
+{
+    begin(j, key);
+    fprintf(j->out, "%" PRId64, value);
+}
+
+void json_uint(json_out *j, const char *key, uint64_t value)
+{
+    begin(j, key);
+    fprintf(j->out, "%" PRIu64, value);
+}
+
+void json_real(json_out *j, const char *key, double value)
+{
+    begin(j, key);
+    if (isfinite(value))
+        fprintf(j->out, "%.17g", value);
+    else
+        fputs("null", j->out);
+}
+
+void json_bool(json_out *j, const char *key, bool value)
+{
+    begin(j, key);
+    fputs(value ? "true" : "false", j->out);
+}
+
+void json_null(json_out *j, const char *key)
+{
+    begin(j, key);
+    fputs("null", j->out);
+}
+
+void json_raw(json_out *j, const char *key, const char *json)
+{
+    begin(j, key);
+    fputs(json, j->out);
+}
+
+void json_ints(json_out *j, const char *key, int n, const int64_t *value)
+{
+    begin(j, key);
+    for (int i = 0; i < n; i++)
+        fprintf(j->out, "%s%" PRId64, i ? ", " : "[", value[i]);
+    fputs(n ? "]" : "[]", j->out);
+}

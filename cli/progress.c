@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Progress on stderr, and signals: both live in the callbacks of long work. */
+#include "cli.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Seconds between two looks: of a bar, and of lines where there is no terminal. */
+#define REDRAW  0.1
+#define NEWLINE 10.0
+
+static volatile sig_atomic_t caught;
+
+static void remember(int sig)
+{
+    caught = sig;
+}
+
+void signals_watch(void)
+{
+    struct sigaction sa = { .sa_handler = remember, .sa_flags = (int)SA_RESETHAND };
+    struct sigaction old;
+
+    sigemptyset(&sa.sa_mask);
+    /* A shell's background job ignores SIGINT, and so do we then. */
+    if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
+int signals_caught(void)
+{
+    return caught;
+}
+
+void progress_begin(progress *p, const args *a, const char *verb)
+{
+    const bool terminal = isatty(STDERR_FILENO);
+    bool       show = terminal;
+
+    if (args_has(a, "progress"))
+        show = true;
+    if (args_has(a, "no-progress") || args_has(a, "quiet") || !speaks(a))
+        show = false;
+    *p = (progress){ .out = show ? stderr : NULL, .line = terminal, .verb = verb };
+    p->start = p->last = now();
+    signals_watch();
+}
+
+static void draw_bar(FILE *out, double part, int width)
+{
+    const int full = (int)(part * width);
+
+    fprintf(out, "[");
+    for (int i = 0; i < width; i++)
+        fputc(i < full ? '#' : '-', out);
+    fprintf(out, "]");
+}
+
+static void draw(const progress *p, double t)
+{
+    const double part = p->total > 0 ? (double)p->done / (double)p->total : 1;
+    const double gone = t - p->start;
+    const double left = part > 0 ? gone / part - gone : 0;
+    const int    width = p->line ? screen_width(p->out) : 0;
+    const long   seconds = (long)left + 1;
+    const double rate = gone > 0 ? (double)p->done / gone / 1e9 : 0;
+
+    if (p->line)
+        fprintf(p->out, "\r");
+    fprintf(p->out, "%s ", p->verb);
+    if (width > 60)
+        draw_bar(p->out, part, width > 100 ? 50 : width - 50);
+    fprintf(p->out, " %3d%%  %.2f GB/s", (int)(part * 100), rate);
+    if (seconds < 360000)
+        fprintf(p->out, "  %ld:%02ld left", seconds / 60, seconds % 60);
+    fprintf(p->out, p->line ? "\033[K" : "\n");
+    fflush(p->out);
+}
+
+int progress_step(void *progress_arg, int64_t done, int64_t total)
+{
+    progress *p = progress_arg;
+
+    p->done = done;
+    p->total = total;
+    if (p->out) {
+        double t = now();
+
+        if (t - p->last >= (p->line ? REDRAW : NEWLINE)) {
+            p->last = t;
+            p->drawn = true;
+            draw(p, t);
+        }
+    }
+    return caught != 0;
+}
+
+void progress_end(progress *p)
+{
+    if (p->out && p->line && p->drawn)
+        fprintf(p->out, "\r\033[K");
+    p->out = NULL;
+}
