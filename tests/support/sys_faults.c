@@ -21,7 +21,8 @@ static bool hit(const char *call)
     mine = !faults.only || strcmp(faults.only, call) == 0;
     faults.calls += mine;
     yes = mine && faults.at &&
-          (faults.calls == faults.at || (faults.for_ever && faults.calls > faults.at));
+          (faults.calls == faults.at || (faults.for_ever && faults.calls > faults.at)) &&
+          (!faults.times || faults.calls < faults.at + faults.times);
     pthread_mutex_unlock(&lock);
     if (faults.watch)
         faults.watch(call, faults.arg);

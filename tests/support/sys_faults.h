@@ -11,6 +11,7 @@
 typedef struct sys_faults {
     int         at;       /* the call that fails, 1: the next; 0: none */
     bool        for_ever; /* it and all after it */
+    int         times;    /* for ever: so many of them; 0: all */
     const char *only;     /* counts and fails calls of this name only; NULL: all */
     int         error;    /* errno of the failure; 0: transfers move one byte only */
     unsigned    no_flags; /* renames with one of these flags are refused with EINVAL */
