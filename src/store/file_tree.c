@@ -28,7 +28,7 @@ typedef struct tree {
     int   lock;   /* the temporary folder or file, opened and locked */
     bool  attached, one_file, overwrite;
     bool  failed; /* a commit did: no second try (C3) */
-    bool  keep;   /* abort must not remove what has the temporary name */
+    bool  keep;   /* abort leaves the temporary name: a power cut may still swap the two */
     char *name;   /* as begin was given it */
     char *last;   /* its last part */
     char *temp;   /* the temporary name, from the top */
@@ -98,9 +98,12 @@ static int lock_shared(const rsi_fs *fs, int fd)
 typedef struct sweep {
     const rsi_fs *fs;
     const char   *last;
+    bool          synced; /* the folder, since we came */
 } sweep;
 
-/* Best effort: what can't be removed must not stop the one who wants to save. */
+/* Best effort: what can't be removed must not stop the one who wants to save. A writer that died
+ * between its rename and its sync left names that a power cut may still undo: they are made durable
+ * before the first tree is taken apart (C1). */
 static int sweep_entry(void *arg, int dir, const char *name, unsigned char type)
 {
     sweep *s = arg;
@@ -109,6 +112,9 @@ static int sweep_entry(void *arg, int dir, const char *name, unsigned char type)
     (void)type;
     if (!rsi_temp_match(name, s->last))
         return 0;
+    if (!s->synced && rsi_fs_fsync(s->fs, dir) < 0)
+        return 1;
+    s->synced = true;
     fd = rsi_fs_openat(s->fs, dir, name, OPEN_ANY, 0);
     if (fd < 0)
         return 0;
@@ -409,9 +415,13 @@ static rsd_err unpublish(const rsi_fs *fs, tree *t, const outcome *o, int sys_er
 {
     unsigned how = o->swapped ? RENAME_EXCHANGE : RENAME_NOREPLACE;
 
-    if (!o->replaced && rsi_fs_rename(fs, t->parent, t->last, t->temp_last, how) == 0)
+    if (!o->replaced && rsi_fs_rename(fs, t->parent, t->last, t->temp_last, how) == 0) {
+        /* Nobody knows whether the name is durable. Unless the way back is, abort must not take
+         * apart what the name may stand for after a power cut. */
+        t->keep = rsi_fs_fsync(fs, t->parent) < 0;
         return rsi_fail_errno(err, RSD_E_IO, sys_errno,
                               "could not sync the folder that \"%s\" is in", t->name);
+    }
     t->keep = true; /* the only copy that may survive a power cut */
     return rsi_fail_errno(err, RSD_E_IO, sys_errno,
                           "\"%s\" has its name, but could not sync the folder it is in", t->name);
