@@ -26,8 +26,9 @@ typedef struct rsi_file_opts {
 /* Files below the folder `path`. `opts` NULL: choose well. */
 rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_store **out,
                             rsd_error *err);
-/* Makes a folder by a path that the user gave, and those above it; durable on return. */
-rsd_err rsi_file_store_make_top(const char *path, rsd_error *err);
+/* Makes a folder by a path that the user gave, and those above it; durable on return. `sys` NULL:
+ * the real calls. */
+rsd_err rsi_file_store_make_top(const char *path, const rsi_sys *sys, rsd_error *err);
 
 typedef struct rsi_fs {
     const rsi_sys *sys;

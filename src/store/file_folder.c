@@ -411,9 +411,9 @@ rsd_err rsi_fs_make_folder(void *self, const char *name, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_file_store_make_top(const char *path, rsd_error *err)
+rsd_err rsi_file_store_make_top(const char *path, const rsi_sys *sys, rsd_error *err)
 {
-    rsi_fs  fs = { .sys = &rsi_sys_real, .top = AT_FDCWD };
+    rsi_fs  fs = { .sys = sys ? sys : &rsi_sys_real, .top = AT_FDCWD };
     char   *part = rsi_calloc(strlen(path) + 1, 1);
     rsd_err rc = RSD_OK;
 

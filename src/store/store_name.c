@@ -88,7 +88,7 @@ rsd_err rsi_store_open_beside(const char *path, bool make, rsd_store **out, char
         rsi_while(err, rc, "path \"%s\"", path ? path : "");
         goto out;
     }
-    rc = make ? rsi_file_store_make_top(folder, err) : RSD_OK;
+    rc = make ? rsi_file_store_make_top(folder, NULL, err) : RSD_OK;
     if (!rc)
         rc = rsi_file_store_open(folder, NULL, out, err);
     if (!rc) {
