@@ -184,12 +184,12 @@ bool fault_save_version(fault_bed *bed, int version, bool overwrite)
     bool      same = true;
 
     assert_int_equal(rsd_comm_create_threads(n, comm, NULL), RSD_OK);
+    for (int32_t r = 0; r < n && bed->tune; r++)
+        bed->tune(comm[r]);
     if (bed->no_memory)
         rsi_mem_fail_at(bed->no_memory, bed->for_ever);
     for (int32_t r = 0; r < n; r++) {
         arg[r] = (rank_arg){ bed, comm[r], version, overwrite };
-        if (bed->tune)
-            bed->tune(comm[r]);
         assert_int_equal(pthread_create(&thread[r], NULL, save_rank, &arg[r]), 0);
     }
     for (int32_t r = 0; r < n; r++)

@@ -69,7 +69,7 @@ static void look_at(void *arg)
                 (found == FAULT_NEW && t->may_new);
 
     t->row->tried++;
-    t->row->found_new += found == FAULT_NEW;
+    t->row->found_new += found == (t->may_new ? FAULT_NEW : FAULT_NONE);
     t->row->found_old += found == (t->bed.c->overwrite ? FAULT_OLD : FAULT_NONE);
     t->row->lost += !fine;
     if (!fine)
