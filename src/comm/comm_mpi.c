@@ -5,7 +5,7 @@
 #include "comm/comm_mpi_end.h"
 #include "comm/comm_mpi.h"
 #include "comm/clock.h"
-#include "base/mem.h"
+#include "base/spare.h"
 
 #include <inttypes.h>
 #include <sched.h>
@@ -26,6 +26,7 @@ typedef struct message {
     bool        receive;
     int32_t     peer, tag;
     size_t      bytes, part_bytes;
+    size_t      room;    /* parts that it can hold */
     size_t      n, next; /* parts, and the first that has not finished */
     MPI_Request part[];
 } message;
@@ -130,6 +131,14 @@ static rsd_err mismatch(const message *m, const char *how, rsd_error *err)
                     m->peer, how, m->tag, m->bytes);
 }
 
+static void old_message(rsi_mpi_end *me, message *m)
+{
+    if (m->room > 1)
+        rsi_free(m);
+    else
+        rsi_spares_put(&me->spares, m);
+}
+
 /* True: all parts have finished, *rc tells how. */
 static bool finished(message *m, rsd_err *rc, rsd_error *err)
 {
@@ -163,7 +172,6 @@ static bool mpi_cancel(void *self, void **request)
     rsd_error err;
     rsd_err   rc = RSD_OK;
 
-    (void)self;
     /* A send can't be taken back: neither library does it. Short ones have left by now. */
     for (size_t i = m->next; i < m->n && m->receive; i++)
         if (m->part[i] != MPI_REQUEST_NULL)
@@ -173,7 +181,7 @@ static bool mpi_cancel(void *self, void **request)
             return false;
         sched_yield();
     }
-    rsi_free(m);
+    old_message(self, m);
     *request = NULL;
     return true;
 }
@@ -188,15 +196,13 @@ static rsd_err start(rsi_mpi_end *me, bool receive, int32_t peer, int32_t tag, c
 
     if (rc)
         return rc;
-    m = rsi_calloc(1, sizeof(*m) + n * sizeof(m->part[0]));
+    m = n > 1 ? rsi_calloc(1, sizeof(*m) + n * sizeof(m->part[0]))
+              : rsi_spares_take(&me->spares, sizeof(*m) + sizeof(m->part[0]));
     if (!m)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a message of %zu bytes", bytes);
-    m->receive = receive;
-    m->peer = peer;
-    m->tag = tag;
-    m->bytes = bytes;
+    *m = (message){ .receive = receive, .peer = peer, .tag = tag, .bytes = bytes };
     m->part_bytes = limit;
-    m->n = n;
+    m->room = m->n = n;
     rc = post(me, m, data, err);
     *request = m;
     if (rc) {
@@ -204,7 +210,7 @@ static rsd_err start(rsi_mpi_end *me, bool receive, int32_t peer, int32_t tag, c
         return rc;
     }
     if (!receive && finished(m, &rc, err)) { /* most short ones are gone at once */
-        rsi_free(m);
+        old_message(me, m);
         *request = NULL;
     }
     return rc;
@@ -223,7 +229,8 @@ static rsd_err mpi_recv(void *self, int32_t from, int32_t tag, void *data, size_
 }
 
 /* Sets finished requests to NULL; *busy and *done count. */
-static rsd_err reap(size_t n, void **request, size_t *busy, size_t *done, rsd_error *err)
+static rsd_err reap(rsi_mpi_end *me, size_t n, void **request, size_t *busy, size_t *done,
+                    rsd_error *err)
 {
     rsd_error other;
     rsd_err   rc = RSD_OK;
@@ -238,7 +245,7 @@ static rsd_err reap(size_t n, void **request, size_t *busy, size_t *done, rsd_er
             ++*busy;
             continue;
         }
-        rsi_free(request[i]);
+        old_message(me, request[i]);
         request[i] = NULL;
         rc = rc ? rc : mine;
         ++*done;
@@ -267,7 +274,7 @@ static rsd_err mpi_wait_some(void *self, size_t n, void **request, int64_t timeo
     for (uint64_t rounds = 0;; rounds++) {
         size_t  busy, done;
         int64_t waited;
-        rsd_err rc = reap(n, request, &busy, &done, err);
+        rsd_err rc = reap(me, n, request, &busy, &done, err);
 
         if (rc || done > 0 || busy == 0)
             return rc;
@@ -347,6 +354,7 @@ static void mpi_close(void *self)
     }
     if (--me->family->ends == 0)
         family_close(me->family);
+    rsi_spares_release(&me->spares);
     rsi_free(me);
 }
 

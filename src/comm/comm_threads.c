@@ -8,7 +8,8 @@
  * holds two box locks; the family's lock comes before them. Bytes are copied without a lock. */
 #include "comm/comm_threads.h"
 #include "comm/comm.h"
-#include "base/mem.h"
+#include "comm/mailbox.h"
+#include "base/spare.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,30 +18,14 @@
 #include <string.h>
 
 #define EAGER_BYTES 8192 /* up to here a message does not wait for its receiver */
-
-/* A receive in the list of its own box, or a message in the list of the receiver's. */
-typedef struct message {
-    struct message *next;
-    int32_t         owner, from, to, tag; /* owner: the rank that waits for it */
-    const void     *src;
-    void           *dst;
-    size_t          bytes, came; /* asked for, and how many the sender had */
-    bool            queued;      /* guarded by the box it is queued in, to's */
-    bool            done;        /* guarded by the owner's box */
-    bool            receive;     /* else a message */
-    bool            eager;       /* nobody's request; the bytes follow it */
-    _Alignas(16) char data[];
-} message;
-
-typedef struct list {
-    message *first, **end;
-} list;
+#define SPARE_ROOM  192  /* bytes of a message that fit into a record which is used again */
 
 typedef struct box {
     pthread_mutex_t lock;
     pthread_cond_t  ring;    /* something of this rank is done, or all is over */
-    list            asked;   /* receives */
-    list            waiting; /* messages */
+    rsi_mail_list   asked;   /* receives */
+    rsi_mail_list   waiting; /* messages */
+    rsi_spares      spares;  /* records that its rank owns */
     int32_t         number;  /* of its rank in the first group of the family, for texts */
     _Atomic bool    gone;    /* the rank has closed its end */
 } box;
@@ -76,31 +61,30 @@ typedef struct end {
     uint64_t splits; /* so far */
 } end;
 
-/* ---- lists ---- */
+/* ---- records; the box is that of the owner, and locked ---- */
 
-static void put_last(list *l, message *m)
+static rsi_mail *new_message(box *mine, size_t room)
 {
-    m->next = NULL;
-    m->queued = true;
-    *l->end = m;
-    l->end = &m->next;
+    if (room > SPARE_ROOM)
+        return rsi_calloc(1, sizeof(rsi_mail) + room);
+    return rsi_spares_take(&mine->spares, sizeof(rsi_mail) + SPARE_ROOM);
 }
 
-/* Takes out the first with that sender and tag, or `one` itself. */
-static message *take(list *l, int32_t from, int32_t tag, const message *one)
+static void old_message(box *mine, rsi_mail *m)
 {
-    for (message **at = &l->first; *at; at = &(*at)->next) {
-        message *m = *at;
+    if (m->eager && m->bytes > SPARE_ROOM)
+        rsi_free(m);
+    else
+        rsi_spares_put(&mine->spares, m);
+}
 
-        if (one ? m != one : m->from != from || m->tag != tag)
-            continue;
-        *at = m->next;
-        if (l->end == &m->next)
-            l->end = at;
-        m->queued = false;
-        return m;
-    }
-    return NULL;
+static void give_back(group *g, rsi_mail *m)
+{
+    box *mine = &g->box[m->owner];
+
+    pthread_mutex_lock(&mine->lock);
+    old_message(mine, m);
+    pthread_mutex_unlock(&mine->lock);
 }
 
 /* ---- making and freeing ---- */
@@ -141,15 +125,16 @@ static group *group_create(family *f, uint64_t parent, uint64_t nth, int32_t lea
 static void group_free(group *g)
 {
     for (int32_t i = 0; i < g->size; i++) {
-        message *m = g->box[i].waiting.first;
+        rsi_mail *m = g->box[i].waiting.first;
 
         while (m) {
-            message *next = m->next;
+            rsi_mail *next = m->next;
 
             if (m->eager)
                 rsi_free(m);
             m = next;
         }
+        rsi_spares_release(&g->box[i].spares);
         pthread_cond_destroy(&g->box[i].ring);
         pthread_mutex_destroy(&g->box[i].lock);
     }
@@ -269,7 +254,7 @@ static void threads_stop(void *self, const rsd_error *why)
     pthread_mutex_unlock(&f->lock);
 }
 
-static rsd_err compare(const message *m, rsd_error *err)
+static rsd_err compare(const rsi_mail *m, rsd_error *err)
 {
     if (m->came == m->bytes)
         return RSD_OK;
@@ -287,7 +272,7 @@ static void copy(void *dst, const void *src, size_t bytes)
         memcpy(dst, src, bytes);
 }
 
-static void set_done(group *g, message *m)
+static void set_done(group *g, rsi_mail *m)
 {
     box *b = &g->box[m->owner];
 
@@ -300,36 +285,41 @@ static void set_done(group *g, message *m)
 static rsd_err threads_send(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
                             void **request, rsd_error *err)
 {
-    end     *me = self;
-    group   *g = me->group;
-    box     *b = &g->box[to];
-    bool     eager = bytes <= EAGER_BYTES;
-    message *asked, *m;
-    rsd_err  rc = broken(me, err);
+    end      *me = self;
+    group    *g = me->group;
+    box      *b = &g->box[to], *mine = &g->box[me->rank];
+    bool      eager = bytes <= EAGER_BYTES;
+    rsi_mail *asked, *m;
+    rsd_err   rc = broken(me, err);
 
     if (rc)
         return rc;
+    pthread_mutex_lock(&mine->lock);
+    m = new_message(mine, eager ? bytes : 0);
+    pthread_mutex_unlock(&mine->lock);
+    if (m) {
+        *m = (rsi_mail){ .owner = me->rank, .from = me->rank, .to = to, .tag = tag, .src = data };
+        m->bytes = m->came = bytes;
+        m->eager = eager;
+    }
     pthread_mutex_lock(&b->lock);
-    asked = take(&b->asked, me->rank, tag, NULL);
+    asked = rsi_mail_take(&b->asked, me->rank, tag, NULL);
     if (asked) {
         pthread_mutex_unlock(&b->lock);
+        if (m)
+            give_back(g, m);
         asked->came = bytes;
         copy(asked->dst, data, bytes < asked->bytes ? bytes : asked->bytes);
         set_done(g, asked);
         *request = NULL;
         return RSD_OK;
     }
-    m = rsi_calloc(1, sizeof(*m) + (eager ? bytes : 0));
-    if (m) {
-        *m = (message){ .owner = me->rank, .from = me->rank, .to = to, .tag = tag, .src = data };
-        m->bytes = m->came = bytes;
-        m->eager = eager;
-        if (eager) {
-            copy(m->data, data, bytes);
-            m->src = m->data;
-        }
-        put_last(&b->waiting, m);
+    if (m && eager) {
+        copy(m->data, data, bytes);
+        m->src = m->data;
     }
+    if (m)
+        rsi_mail_put(&b->waiting, m);
     pthread_mutex_unlock(&b->lock);
     if (!m)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a message of %zu bytes", bytes);
@@ -340,35 +330,35 @@ static rsd_err threads_send(void *self, int32_t to, int32_t tag, const void *dat
 static rsd_err threads_recv(void *self, int32_t from, int32_t tag, void *data, size_t bytes,
                             void **request, rsd_error *err)
 {
-    end     *me = self;
-    group   *g = me->group;
-    box     *b = &g->box[me->rank];
-    message *m, *ask = NULL;
-    rsd_err  rc = broken(me, err);
+    end      *me = self;
+    group    *g = me->group;
+    box      *b = &g->box[me->rank];
+    rsi_mail *m, *ask = NULL;
+    rsd_err   rc = broken(me, err);
 
     if (rc)
         return rc;
     pthread_mutex_lock(&b->lock);
-    m = take(&b->waiting, from, tag, NULL);
+    m = rsi_mail_take(&b->waiting, from, tag, NULL);
     if (!m) {
-        ask = rsi_calloc(1, sizeof(*ask));
+        ask = new_message(b, 0);
         if (ask) {
-            *ask = (message){ .owner = me->rank, .from = from, .to = me->rank, .tag = tag };
+            *ask = (rsi_mail){ .owner = me->rank, .from = from, .to = me->rank, .tag = tag };
             ask->receive = true;
             ask->dst = data;
             ask->bytes = bytes;
-            put_last(&b->asked, ask);
+            rsi_mail_put(&b->asked, ask);
         }
     }
     pthread_mutex_unlock(&b->lock);
     if (!m && !ask)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to ask for a message of %zu bytes", bytes);
     if (m) {
-        message got = { .from = from, .tag = tag, .bytes = bytes, .came = m->bytes };
+        rsi_mail got = { .from = from, .tag = tag, .bytes = bytes, .came = m->bytes };
 
         copy(data, m->src, bytes < m->bytes ? bytes : m->bytes);
         if (m->eager)
-            rsi_free(m);
+            give_back(g, m);
         else
             set_done(g, m);
         rc = compare(&got, err);
@@ -380,19 +370,19 @@ static rsd_err threads_recv(void *self, int32_t from, int32_t tag, void *data, s
 }
 
 /* Sets finished requests to NULL and counts them; the box is locked. */
-static rsd_err reap(size_t n, void **request, size_t *finished, rsd_error *err)
+static rsd_err reap(box *mine, size_t n, void **request, size_t *finished, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
     *finished = 0;
     for (size_t i = 0; i < n; i++) {
-        message *m = request[i];
+        rsi_mail *m = request[i];
 
         if (!m || !m->done)
             continue;
         if (!rc)
             rc = compare(m, err);
-        rsi_free(m);
+        old_message(mine, m);
         request[i] = NULL;
         ++*finished;
     }
@@ -403,8 +393,8 @@ static rsd_err reap(size_t n, void **request, size_t *finished, rsd_error *err)
 static rsd_err hopeless(const end *me, size_t n, void *const *request, rsd_error *err)
 {
     for (size_t i = 0; i < n; i++) {
-        const message *m = request[i];
-        const box     *b;
+        const rsi_mail *m = request[i];
+        const box      *b;
 
         if (!m)
             continue;
@@ -451,7 +441,7 @@ static rsd_err threads_wait_some(void *self, size_t n, void **request, int64_t t
         return RSD_OK;
     pthread_mutex_lock(&b->lock);
     for (;;) {
-        rc = reap(n, request, &finished, err);
+        rc = reap(b, n, request, &finished, err);
         if (rc || finished > 0)
             break;
         rc = broken(me, err);
@@ -478,16 +468,16 @@ static rsd_err threads_test(void *self, void **request, rsd_error *err)
 
 static bool threads_cancel(void *self, void **request)
 {
-    end     *me = self;
-    group   *g = me->group;
-    message *m = *request;
-    box     *b = &g->box[m->to];
-    bool     queued;
+    end      *me = self;
+    group    *g = me->group;
+    rsi_mail *m = *request;
+    box      *b = &g->box[m->to];
+    bool      queued;
 
     pthread_mutex_lock(&b->lock);
     queued = m->queued;
     if (queued)
-        take(m->receive ? &b->asked : &b->waiting, 0, 0, m);
+        rsi_mail_take(m->receive ? &b->asked : &b->waiting, 0, 0, m);
     pthread_mutex_unlock(&b->lock);
     if (!queued) { /* the other side copies, or has */
         b = &g->box[me->rank];
@@ -496,7 +486,7 @@ static bool threads_cancel(void *self, void **request)
             pthread_cond_wait(&b->ring, &b->lock);
         pthread_mutex_unlock(&b->lock);
     }
-    rsi_free(m);
+    give_back(g, m);
     *request = NULL;
     return true;
 }

@@ -359,6 +359,42 @@ static void threads_without_memory_fail_together(void **state)
     fail_each_allocation(all_on_threads, 1);
 }
 
+enum { AGAIN = 20 };
+
+/* Between two ranks that one thread plays: half of the messages come before they are asked for. */
+static void exchange_some(rsd_comm *const *rank)
+{
+    const int32_t peer[2 * AGAIN] = { 0 };
+    char          in[2 * AGAIN][64], out[64] = "";
+    void         *request[2 * AGAIN] = { NULL }, *sent = NULL;
+
+    for (int i = 0; i < 2 * AGAIN; i++) {
+        int tag = i % AGAIN;
+
+        /* first those with even tags are sent and those with odd ones asked for */
+        if (tag % 2 == i / AGAIN)
+            assert_int_equal(rsi_send(rank[0], 1, tag, out, sizeof(out), &sent, NULL), RSD_OK);
+        else
+            assert_int_equal(rsi_recv(rank[1], 0, tag, in[tag], 64, &request[tag], NULL), RSD_OK);
+    }
+    assert_int_equal(rsi_wait_all(rank[1], 2 * AGAIN, request, peer, "test", NULL), RSD_OK);
+}
+
+static void who_had_as_many_messages_before_takes_no_memory_for_them(void **state)
+{
+    rsd_comm *rank[2];
+    uint64_t  before;
+
+    (void)state;
+    assert_int_equal(rsd_comm_create_threads(2, rank, NULL), RSD_OK);
+    exchange_some(rank);
+    before = rsi_mem_stats_get().calls;
+    exchange_some(rank);
+    assert_int_equal(rsi_mem_stats_get().calls, before);
+    rsd_comm_free(rank[0]);
+    rsd_comm_free(rank[1]);
+}
+
 int main(void)
 {
     static const int32_t    ranks[] = { 0, 1, 2, 3, 4, 7, 12 };
@@ -372,6 +408,7 @@ int main(void)
         cmocka_unit_test(ranks_that_wait_for_one_that_left_are_woken),
         cmocka_unit_test(what_a_rank_sent_before_it_left_arrives),
         cmocka_unit_test(long_messages_take_no_memory_of_their_own),
+        cmocka_unit_test(who_had_as_many_messages_before_takes_no_memory_for_them),
         cmocka_unit_test(ends_can_be_freed_in_any_order),
         cmocka_unit_test(a_rank_without_memory_fails_cleanly),
         cmocka_unit_test(threads_without_memory_fail_together),
