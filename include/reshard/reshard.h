@@ -616,8 +616,8 @@ typedef struct rsd_store_ops {
     /* Makes a folder and those above it that are missing; fine if it is there. Durable on return.
      */
     rsd_err (*make_folder)(void *self, const char *name, rsd_error *err);
-    /* Removes a file, or a folder with all that is in it. A folder's name goes first and at once:
-     * nobody finds half of it under its name. */
+    /* Removes a file, durably, or a folder with all that is in it. A folder's name goes first and
+     * at once: nobody finds half of it under its name. */
     rsd_err (*remove)(void *self, const char *name, rsd_error *err);
 
     /* -- trees: written under a temporary name, published at once (C1 to C5). Stores without a
@@ -922,6 +922,7 @@ typedef struct rsd_save_opts {
     int32_t      threads;     /* 0: as many as this process may run on */
     rsd_progress on_progress;
     void        *arg;
+    size_t       staging; /* bytes of buffers of a rank; 0: 64 MiB; 8 MiB are the least */
 } rsd_save_opts;
 
 /* Writes a state as a checkpoint: all of it or nothing, durable on return. The same state and

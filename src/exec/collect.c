@@ -125,3 +125,22 @@ rsd_err rsi_collect(const rsi_state_tensor *tensor, const rsd_box *box, unsigned
     }
     return RSD_OK;
 }
+
+rsd_err rsi_collect_range(const rsi_state_tensor *tensor, const rsd_box *box, uint64_t off,
+                          size_t len, unsigned char *out, rsd_error *err)
+{
+    int64_t at = (int64_t)off / tensor->elem_bytes, end = at + (int64_t)len / tensor->elem_bytes;
+    rsd_err rc = RSD_OK;
+
+    while (at < end && !rc) {
+        rsd_box part;
+        int64_t n = rsi_range_box(box->ndim, box->len, at, end, &part);
+
+        for (int d = 0; d < box->ndim; d++)
+            part.off[d] += box->off[d];
+        rc = rsi_collect(tensor, &part, out, err);
+        out += n * tensor->elem_bytes;
+        at += n;
+    }
+    return rc;
+}

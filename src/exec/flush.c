@@ -1,237 +1,364 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the files of an image, several at a time. A file is written from front to back: large
- * pieces straight from the caller's memory, small ones collected in a buffer; CRCs are taken on the
- * way, because the archive's gaps need them. */
+/* Writes the files of an image. Threads take blocks in the order of the files, make their bytes
+ * (fill.c) and hand them to the store (spool.c), so that one file is made by several threads and
+ * has several writes under way; who has taken a block has a buffer for it, so a thread that waits
+ * for the block before its own waits for one that gets on. A file whose items are transformed has
+ * no known places: one thread writes it from front to back (stream.c). */
 #include "exec/flush.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/workers.h"
 #include "exec/collect.h"
-#include "exec/region.h"
+#include "exec/fill.h"
+#include "exec/stream.h"
 #include "format/transform.h"
-#include "shape/box.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#define BUFFER ((size_t)4 << 20)
+#define STAGING ((size_t)64 << 20)
+
+typedef struct out_file {
+    size_t      which; /* of the image */
+    rsi_spooled to;
+    size_t      nblocks;
+    size_t      settled;  /* blocks from the first on whose CRCs are known */
+    uint32_t    open_crc; /* of the tensor that the last of these ends in */
+} out_file;
 
 typedef struct flushing {
     rsi_image            *image;
     const rsd_state      *state;
     rsd_store            *store;
     const rsi_flush_opts *opts;
-    size_t               *which; /* [n] files to write */
+    rsi_pool             *pool;
+    out_file             *out; /* [n] */
     size_t                n;
+    size_t                file, block; /* the next to be taken */
     int64_t               total, done;
-    pthread_mutex_t       lock; /* of `done`, and of telling it */
+    bool                  failed; /* somebody did: nobody begins anything new */
+    pthread_mutex_t       lock;   /* of all that is not constant */
+    pthread_cond_t        settled;
 } flushing;
 
-/* One file on its way out. */
-typedef struct out_file {
-    flushing      *f;
-    rsi_file      *file;
-    uint64_t       at; /* bytes that are in the file or in `buf` */
-    unsigned char *buf;
-    size_t         len;
-    unsigned char *pack;    /* a block of a tensor that does not lie packed in memory */
-    rsi_encoder   *encoder; /* of the item; NULL: none */
-} out_file;
+typedef struct worker {
+    flushing *f;
+    rsi_spool spool;
+    rsi_sums  sums;
+    bool      stopped; /* because another one failed */
+} worker;
 
-static rsd_err drain(out_file *o, rsd_error *err)
+static rsd_err stop(worker *w, rsd_error *err)
 {
-    rsd_err rc = RSD_OK;
-
-    if (o->len)
-        rc = rsi_file_write(o->file, o->at - o->len, o->buf, o->len, err);
-    o->len = 0;
-    return rc;
+    w->stopped = true;
+    return rsi_fail(err, RSD_E_CANCELED, "another thread failed");
 }
 
-/* Straight to the file or its buffer. */
-static rsd_err put_raw(void *arg, const void *bytes, size_t len, rsd_error *err)
+static rsi_sums *sums_of(worker *w)
 {
-    out_file *o = arg;
-    rsd_err   rc;
-
-    if (len <= BUFFER - o->len) {
-        memcpy(o->buf + o->len, bytes, len);
-        o->len += len;
-        o->at += len;
-        return RSD_OK;
-    }
-    rc = drain(o, err);
-    if (!rc && len < BUFFER / 4) {
-        memcpy(o->buf, bytes, len);
-        o->len = len;
-    } else if (!rc) {
-        rc = rsi_file_write(o->file, o->at, bytes, len, err);
-    }
-    o->at += len;
-    return rc;
+    return w->f->opts->sums ? &w->sums : NULL;
 }
 
-static rsd_err put(out_file *o, const void *bytes, size_t len, rsd_error *err)
+static rsd_err tell_progress(void *arg, size_t bytes, rsd_error *err)
 {
-    return o->encoder ? rsi_encoder_feed(o->encoder, bytes, len, err) : put_raw(o, bytes, len, err);
-}
-
-static rsd_err tell_progress(flushing *f, int64_t bytes, rsd_error *err)
-{
-    int stop;
+    flushing *f = ((worker *)arg)->f;
+    int       cancel;
 
     if (!f->opts->on_progress)
         return RSD_OK;
     pthread_mutex_lock(&f->lock);
-    f->done += bytes;
-    stop = f->opts->on_progress(f->opts->arg, f->done, f->total);
+    f->done += (int64_t)bytes;
+    cancel = f->failed ? 0 : f->opts->on_progress(f->opts->arg, f->done, f->total);
+    f->failed = f->failed || cancel; /* it is not called again */
     pthread_mutex_unlock(&f->lock);
-    return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
+    return cancel ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
 }
 
-/* A box of a tensor, block by block, with its CRC. */
-static rsd_err put_data(out_file *o, const rsi_out_part *part, rsd_error *err)
+/* ---- opening ---- */
+
+static rsd_err open_in(rsd_store *store, const rsi_flush_opts *opts, const char *name,
+                       uint64_t bytes, rsi_file **out, rsd_error *err)
 {
-    const rsi_state_tensor *tensor = &o->f->state->tensor[part->tensor];
-    int64_t                 stride[RSD_MAX_NDIM];
-    uint32_t                crc = 0;
-    rsi_region              region;
-    rsd_err                 rc = rsi_collect_check(tensor, &part->box, err);
+    uint32_t flags = (name ? RSD_OPEN_CREATE : RSD_OPEN_WRITE);
+    size_t   len = strlen(opts->top) + (name ? strlen(name) : 0) + 2;
+    char    *path = rsi_calloc(len, 1);
+    rsd_err  rc;
 
-    if (rc || part->len == 0)
-        return rc;
-    rsi_strides(tensor->ndim, part->box.len, tensor->elem_bytes, stride);
-    rsi_region_make(&region, &part->box, &part->box, tensor->elem_bytes, 0, stride,
-                    (int64_t)BUFFER);
-    for (int64_t i = 0; i < region.nblocks && !rc; i++) {
-        const unsigned char *bytes;
-        rsi_block            block;
-        rsd_box              box;
-
-        rsi_region_block(&region, i, &block);
-        rsi_region_box(&region, &block.box, &box);
-        bytes = rsi_collect_direct(tensor, &box);
-        if (!bytes) {
-            rc = rsi_collect(tensor, &box, o->pack, err);
-            bytes = o->pack;
-        }
-        if (rc)
-            break;
-        if (part->crc)
-            crc = rsi_crc32(crc, bytes, (size_t)block.bytes);
-        rc = put(o, bytes, (size_t)block.bytes, err);
-        if (!rc)
-            rc = tell_progress(o->f, block.bytes, err);
-    }
-    if (part->crc)
-        part->crc[part->nth] = crc;
+    if (!path)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
+    snprintf(path, len, name ? "%s/%s" : "%s%s", opts->top, name ? name : "");
+    /* Who does not wait for the disk is fastest through the cache. */
+    rc = rsi_file_open(store, path, flags | (opts->sync ? RSD_OPEN_DIRECT : 0), bytes, out, err);
+    rsi_free(path);
     return rc;
 }
 
-static rsd_err put_gap(out_file *o, const rsi_out_part *part, rsd_error *err)
+/* ---- blocks ---- */
+
+/* The next block that nobody has; false: there is none. A file is opened with its first. */
+static rsd_err take(flushing *f, out_file **out, size_t *block, bool *none, rsd_error *err)
 {
-    unsigned char *gap = rsi_calloc(part->len, 1);
+    rsd_err rc = RSD_OK;
+
+    pthread_mutex_lock(&f->lock);
+    *none = f->failed || f->file == f->n;
+    if (!*none) {
+        const rsi_out_file *file;
+
+        *out = &f->out[f->file];
+        *block = f->block++;
+        file = &f->image->file[(*out)->which];
+        if (*block == 0)
+            rc = open_in(f->store, f->opts, file->name, file->bytes, &(*out)->to.file, err);
+        if (f->block == (*out)->nblocks) {
+            f->file++;
+            f->block = 0;
+        }
+    }
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+/* In the order of the blocks: CRCs of tensors that lie in several. */
+static rsd_err settle(worker *w, out_file *out, size_t block, const rsi_fill *fill, rsd_error *err)
+{
+    flushing *f = w->f;
+    bool      failed;
+
+    pthread_mutex_lock(&f->lock);
+    while (out->settled < block && !f->failed)
+        pthread_cond_wait(&f->settled, &f->lock);
+    failed = out->settled < block;
+    if (!failed) {
+        rsi_fill_settle(fill, &out->open_crc);
+        out->settled++;
+        pthread_cond_broadcast(&f->settled);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return failed ? stop(w, err) : RSD_OK;
+}
+
+/* Owns `buf`. */
+static rsd_err write_block(worker *w, out_file *out, size_t block, void *buf, rsd_error *err)
+{
+    const flushing *f = w->f;
+    uint64_t        bytes = f->image->file[out->which].bytes;
+    rsi_fill        fill = { .image = f->image,
+                             .state = f->state,
+                             .file = out->which,
+                             .at = (uint64_t)block * RSI_BLOCK_BYTES,
+                             .buf = buf,
+                             .sums = sums_of(w),
+                             .told = tell_progress,
+                             .arg = w };
+    rsd_err         rc;
+
+    fill.len = (size_t)rsi_min((int64_t)(bytes - fill.at), RSI_BLOCK_BYTES);
+    rc = rsi_fill_data(&fill, err);
+    if (!rc && f->image->format != RSD_FORMAT_SAFETENSORS)
+        rc = settle(w, out, block, &fill, err);
+    if (!rc && f->image->format != RSD_FORMAT_SAFETENSORS)
+        rc = rsi_fill_late(&fill, err);
+    if (rc) {
+        rsi_pool_put(f->pool, buf);
+        return rc;
+    }
+    return rsi_spool_write(&w->spool, &out->to, fill.at, buf, fill.len, err);
+}
+
+/* ---- transformed files ---- */
+
+/* A tensor's bytes to the encoder. `pack` is a buffer for those that lie scattered. */
+static rsd_err encode_data(worker *w, rsi_encoder *encoder, const rsi_out_part *part,
+                           unsigned char *pack, rsd_error *err)
+{
+    const rsi_state_tensor *tensor = &w->f->state->tensor[part->tensor];
+    const unsigned char    *direct = rsi_collect_direct(tensor, part->box), *bytes;
+    uint32_t                crc = 0;
+    rsd_err                 rc = RSD_OK;
+
+    for (uint64_t at = 0; at < part->len && !rc; at += RSI_BLOCK_BYTES) {
+        size_t n = (size_t)rsi_min((int64_t)(part->len - at), RSI_BLOCK_BYTES);
+
+        bytes = direct ? direct + at : pack;
+        if (!direct)
+            rc = rsi_collect_range(tensor, part->box, at, n, pack, err);
+        if (!rc && part->crc)
+            crc = rsi_crc32(crc, bytes, n);
+        if (!rc)
+            rc = rsi_encoder_feed(encoder, bytes, n, err);
+        if (!rc)
+            rc = tell_progress(w, n, err);
+    }
+    if (part->crc)
+        part->crc[part->nth] = crc;
+    return rc ? rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name) : RSD_OK;
+}
+
+static rsd_err encode_part(worker *w, rsi_encoder *encoder, const rsi_out_part *part,
+                           unsigned char *pack, rsd_error *err)
+{
+    unsigned char *gap;
     rsd_err        rc;
 
+    if (part->kind == RSI_PART_DATA)
+        return encode_data(w, encoder, part, pack, err);
+    if (part->kind == RSI_PART_BYTES)
+        return rsi_encoder_feed(encoder, part->bytes, (size_t)part->len, err);
+    gap = rsi_calloc((size_t)part->len, 1);
     if (!gap)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the headers of an item");
     rsi_zip_gap_write(part->zip, part->nth, part->crc, gap);
-    rc = put(o, gap, (size_t)part->len, err);
+    rc = rsi_encoder_feed(encoder, gap, (size_t)part->len, err);
     rsi_free(gap);
     return rc;
 }
 
-static rsd_err put_part(out_file *o, const rsi_out_part *part, rsd_error *err)
+static rsd_err encode_item(worker *w, const rsi_out_item *item, rsi_stream *s, unsigned char *pack,
+                           rsd_error *err)
 {
+    const rsi_image *image = w->f->image;
+    rsi_encoder     *encoder = NULL;
+    uint64_t         start = s->at;
+    rsd_err          rc = rsi_stream_cut(s, err);
+
+    if (!rc)
+        rc = rsi_encoder_create(image->transform, rsi_stream_put, s, &encoder, err);
+    for (size_t i = 0; i < item->nparts && !rc; i++)
+        rc = encode_part(w, encoder, &image->part[item->first + i], pack, err);
+    if (!rc)
+        rc = rsi_encoder_end(encoder, err);
+    rsi_encoder_free(encoder);
+    if (item->row) {
+        item->row->offset = (int64_t)start;
+        item->row->length = (int64_t)(s->at - start);
+    }
+    return rc;
+}
+
+/* Owns `pack`. */
+static rsd_err write_stream(worker *w, out_file *out, void *pack, rsd_error *err)
+{
+    rsi_image    *image = w->f->image;
+    rsi_out_file *file = &image->file[out->which];
+    rsi_stream    s = {
+           .spool = &w->spool, .to = &out->to, .sums = sums_of(w), .file = (uint32_t)out->which
+    };
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < file->nitems && !rc; i++)
+        rc = encode_item(w, &image->item[file->first + i], &s, pack, err);
+    if (!rc)
+        rc = rsi_stream_end(&s, err);
+    rsi_stream_drop(&s);
+    rsi_pool_put(w->f->pool, pack);
+    file->bytes = s.at;
+    return rc;
+}
+
+/* ---- threads ---- */
+
+/* Writes until nothing is left to be taken. */
+static rsd_err write_some(worker *w, rsd_error *err)
+{
+    out_file *out;
+    size_t    block;
+    void     *buf;
+    bool      none = false;
+    rsd_err   rc = RSD_OK;
+
+    while (!rc) {
+        rc = rsi_spool_buffer(&w->spool, &buf, err);
+        if (rc)
+            break;
+        rc = take(w->f, &out, &block, &none, err);
+        if (rc || none) {
+            rsi_pool_put(w->f->pool, buf);
+            break;
+        }
+        rc = w->f->image->transform ? write_stream(w, out, buf, err)
+                                    : write_block(w, out, block, buf, err);
+    }
+    return rc;
+}
+
+static rsd_err run_worker(void *arg, size_t i, rsd_error *err)
+{
+    flushing *f = arg;
+    worker    w = { .f = f };
+    rsd_err   rc = rsi_spool_open(&w.spool, f->store, f->pool, f->opts->sync, err), drained;
+
+    (void)i;
+    if (!rc) {
+        rc = write_some(&w, err);
+        drained = rsi_spool_drain(&w.spool, rc ? NULL : err);
+        rc = rc ? rc : drained;
+    }
+    rsi_spool_close(&w.spool);
+    pthread_mutex_lock(&f->lock);
+    if (!rc && f->opts->sums)
+        rc = rsi_sums_join(f->opts->sums, w.sums.row, w.sums.n, err);
+    if (rc) {
+        f->failed = true;
+        pthread_cond_broadcast(&f->settled);
+    }
+    pthread_mutex_unlock(&f->lock);
+    rsi_sums_release(&w.sums);
+    return w.stopped ? RSD_OK : rc; /* that other one tells why */
+}
+
+/* The files of a rank, and what is in them: refused now if the views don't have it. */
+static rsd_err list_files(flushing *f, int32_t rank, rsd_error *err)
+{
+    for (size_t i = 0; i < f->image->nfiles; i++) {
+        const rsi_out_file *file = &f->image->file[i];
+        size_t              n, first = rsi_fill_parts(f->image, i, &n);
+        out_file           *out = &f->out[f->n];
+
+        if (rank >= 0 && file->owner != rank)
+            continue;
+        *out = (out_file){ .which = i, .nblocks = 1 };
+        if (!f->image->transform && file->bytes > 0)
+            out->nblocks = (size_t)((file->bytes - 1) / RSI_BLOCK_BYTES + 1);
+        atomic_init(&out->to.left, out->nblocks);
+        f->n++;
+        for (size_t k = first; k < first + n; k++) {
+            const rsi_out_part     *part = &f->image->part[k];
+            const rsi_state_tensor *tensor = &f->state->tensor[part->tensor];
+            rsd_err                 rc;
+
+            if (part->kind != RSI_PART_DATA)
+                continue;
+            f->total += (int64_t)part->len;
+            rc = rsi_collect_check(tensor, part->box, err);
+            if (rc)
+                return rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name);
+        }
+    }
+    return RSD_OK;
+}
+
+/* How many threads: each has two buffers at a time at most. */
+static rsd_err start(flushing *f, rsi_workers **workers, size_t *n, rsd_error *err)
+{
+    size_t  staging = f->opts->staging ? f->opts->staging : STAGING, blocks = 0;
     rsd_err rc;
 
-    switch (part->kind) {
-    case RSI_PART_DATA:
-        rc = put_data(o, part, err);
-        return rc ? rsi_while(err, rc, "tensor \"%s\"", o->f->state->tensor[part->tensor].spot.name)
-                  : RSD_OK;
-    case RSI_PART_GAP:
-        return put_gap(o, part, err);
-    default:
-        return put(o, part->bytes, (size_t)part->len, err);
-    }
-}
-
-static rsd_err put_item(out_file *o, const rsi_out_item *item, rsd_error *err)
-{
-    const rsi_image *image = o->f->image;
-    uint64_t         start = o->at;
-    rsd_err          rc = RSD_OK;
-
-    if (image->transform)
-        rc = rsi_encoder_create(image->transform, put_raw, o, &o->encoder, err);
-    for (size_t i = 0; i < item->nparts && !rc; i++)
-        rc = put_part(o, &image->part[item->first + i], err);
-    if (!rc && o->encoder)
-        rc = rsi_encoder_end(o->encoder, err);
-    rsi_encoder_free(o->encoder);
-    o->encoder = NULL;
-    if (item->row && image->transform) {
-        item->row->offset = (int64_t)start;
-        item->row->length = (int64_t)(o->at - start);
-    }
-    return rc;
-}
-
-static rsd_err open_file(out_file *o, const rsi_out_file *file, rsd_error *err)
-{
-    const char *top = o->f->opts->top;
-    size_t      len = strlen(top) + (file->name ? strlen(file->name) : 0) + 2;
-    char       *name = rsi_calloc(len, 1);
-    rsd_err     rc;
-
-    if (!name)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
-    snprintf(name, len, file->name ? "%s/%s" : "%s%s", top, file->name ? file->name : "");
-    rc = rsi_file_open(o->f->store, name,
-                       (file->name ? RSD_OPEN_CREATE : RSD_OPEN_WRITE) | RSD_OPEN_DIRECT,
-                       file->bytes, &o->file, err);
-    rsi_free(name);
-    return rc;
-}
-
-static rsd_err write_file(void *arg, size_t i, rsd_error *err)
-{
-    flushing           *f = arg;
-    const rsi_out_file *file = &f->image->file[f->which[i]];
-    out_file            o = { .f = f };
-    rsd_err             rc, closed;
-
-    o.buf = rsi_alloc_aligned(4096, BUFFER);
-    o.pack = rsi_alloc_aligned(4096, BUFFER);
-    rc = o.buf && o.pack ? open_file(&o, file, err)
-                         : rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer to write from");
-    for (size_t k = 0; k < file->nitems && !rc; k++)
-        rc = put_item(&o, &f->image->item[file->first + k], err);
-    if (!rc)
-        rc = drain(&o, err);
-    if (!rc && f->opts->sync)
-        rc = rsi_file_sync(o.file, err); /* C3 */
-    closed = rsi_file_close(o.file, rc ? NULL : err);
-    rsi_free(o.buf);
-    rsi_free(o.pack);
-    return rc ? rc : closed;
-}
-
-static int64_t data_bytes(const rsi_image *image, const rsi_out_file *file)
-{
-    int64_t bytes = 0;
-
-    for (size_t i = 0; i < file->nitems; i++) {
-        const rsi_out_item *item = &image->item[file->first + i];
-
-        for (size_t k = 0; k < item->nparts; k++)
-            if (image->part[item->first + k].kind == RSI_PART_DATA)
-                bytes += (int64_t)image->part[item->first + k].len;
-    }
-    return bytes;
+    staging = staging < (size_t)2 * RSI_BLOCK_BYTES ? (size_t)2 * RSI_BLOCK_BYTES : staging;
+    for (size_t i = 0; i < f->n; i++)
+        blocks += f->out[i].nblocks;
+    rc = rsi_workers_create(f->n ? f->opts->threads : 1, workers, err);
+    if (rc)
+        return rc;
+    *n = (size_t)rsi_workers_count(*workers);
+    *n = *n < blocks ? *n : blocks;
+    if (*n > 1 && !(rsi_store_flags(f->store) & RSD_STORE_RANDOM_WRITE))
+        *n = 1;
+    if (*n > staging / RSI_BLOCK_BYTES / 2)
+        *n = staging / RSI_BLOCK_BYTES / 2;
+    return rsi_pool_create(staging, RSI_BLOCK_BYTES, &f->pool, err);
 }
 
 rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, rsd_store *store,
@@ -241,46 +368,109 @@ rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, 
                        .state = state,
                        .store = store,
                        .opts = opts,
-                       .lock = PTHREAD_MUTEX_INITIALIZER };
+                       .lock = PTHREAD_MUTEX_INITIALIZER,
+                       .settled = PTHREAD_COND_INITIALIZER };
     rsi_workers *workers = NULL;
+    size_t       threads = 0;
     rsd_err      rc;
 
-    f.which = rsi_calloc(image->nfiles, sizeof(f.which[0]));
-    if (!f.which)
+    f.out = rsi_calloc(image->nfiles, sizeof(f.out[0]));
+    if (!f.out)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
-    for (size_t i = 0; i < image->nfiles; i++)
-        if (rank < 0 || image->file[i].owner == rank)
-            f.which[f.n++] = i;
-    for (size_t i = 0; i < f.n; i++)
-        f.total += data_bytes(image, &image->file[f.which[i]]);
-    rc = rsi_workers_create(opts->threads, &workers, err);
-    if (!rc)
-        rc = rsi_workers_run(workers, f.n, write_file, &f, err);
+    rc = list_files(&f, rank, err);
+    if (!rc && f.n > 0)
+        rc = start(&f, &workers, &threads, err);
+    if (!rc && f.n > 0)
+        rc = rsi_workers_run(workers, threads, run_worker, &f, err);
     rsi_workers_free(workers);
-    rsi_free(f.which);
+    for (size_t i = 0; i < f.n; i++)
+        rsi_file_close(f.out[i].to.file, NULL); /* of files that a failure left open */
+    rsi_pool_free(f.pool);
+    rsi_free(f.out);
     return rc;
 }
 
-rsd_err rsi_flush_metadata(const rsi_image *image, rsd_store *store, const rsi_flush_opts *opts,
-                           rsd_error *err)
-{
-    flushing     f = { .store = store, .opts = opts };
-    rsi_out_file file = { .name = ".metadata" };
-    out_file     o = { .f = &f };
-    rsd_err      rc, closed;
+/* ---- what closes the checkpoint ---- */
 
+typedef rsd_err (*writer)(void *arg, rsi_sink put, void *to, rsd_error *err);
+
+/* A file of its own, which `write` makes. */
+static rsd_err write_one(rsd_store *store, const rsi_flush_opts *opts, const char *name,
+                         rsi_sums *sums, uint32_t number, writer write, void *arg, uint64_t *bytes,
+                         rsd_error *err)
+{
+    rsi_pool   *pool = NULL;
+    rsi_spool   spool = { 0 };
+    rsi_spooled to = { 0 };
+    rsi_stream  s = { .spool = &spool, .to = &to, .sums = sums, .file = number };
+    rsd_err     rc = rsi_pool_create((size_t)2 * RSI_BLOCK_BYTES, RSI_BLOCK_BYTES, &pool, err);
+
+    atomic_init(&to.left, 1);
+    if (!rc)
+        rc = rsi_spool_open(&spool, store, pool, opts->sync, err);
+    if (!rc)
+        rc = open_in(store, opts, name, 0, &to.file, err);
+    if (!rc)
+        rc = write(arg, rsi_stream_put, &s, err);
+    if (!rc)
+        rc = rsi_stream_end(&s, err);
+    if (!rc)
+        *bytes = s.at;
+    if (pool)
+        rsi_stream_drop(&s);
+    rsi_spool_close(&spool);
+    rsi_file_close(to.file, NULL);
+    rsi_pool_free(pool);
+    return rc;
+}
+
+static rsd_err write_metadata(void *arg, rsi_sink put, void *to, rsd_error *err)
+{
+    return rsi_dcp_meta_write(((const rsi_image *)arg)->meta, put, to, err);
+}
+
+rsd_err rsi_flush_metadata(const rsi_image *image, rsd_store *store, const rsi_flush_opts *opts,
+                           uint64_t *bytes, rsd_error *err)
+{
+    *bytes = 0;
     if (!image->meta)
         return RSD_OK;
-    o.buf = rsi_alloc_aligned(4096, BUFFER);
-    rc = o.buf ? open_file(&o, &file, err)
-               : rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer to write from");
+    return write_one(store, opts, ".metadata", opts->sums, (uint32_t)image->nfiles, write_metadata,
+                     (void *)(uintptr_t)image, bytes, err);
+}
+
+typedef struct side_file {
+    rsi_sums    *sums;
+    size_t       n;
+    const char **name; /* [n] */
+    uint64_t    *size;
+} side_file;
+
+static rsd_err write_sums(void *arg, rsi_sink put, void *to, rsd_error *err)
+{
+    side_file *side = arg;
+
+    return rsi_sums_write(side->sums, side->n, side->name, side->size, put, to, err);
+}
+
+rsd_err rsi_flush_sums(const rsi_image *image, rsd_store *store, const rsi_flush_opts *opts,
+                       uint64_t metadata, const char *name, rsd_error *err)
+{
+    side_file side = { .sums = opts->sums, .n = image->nfiles + (image->meta ? 1 : 0) };
+    uint64_t  bytes;
+    rsd_err   rc = RSD_OK;
+
+    side.name = rsi_calloc(side.n, sizeof(side.name[0]));
+    side.size = rsi_calloc(side.n, sizeof(side.size[0]));
+    if (!side.name || !side.size)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the checksums of %zu files", side.n);
+    for (size_t i = 0; i < side.n && !rc; i++) {
+        side.name[i] = i < image->nfiles ? image->file[i].name : ".metadata";
+        side.size[i] = i < image->nfiles ? image->file[i].bytes : metadata;
+    }
     if (!rc)
-        rc = rsi_dcp_meta_write(image->meta, put_raw, &o, err);
-    if (!rc)
-        rc = drain(&o, err);
-    if (!rc && opts->sync)
-        rc = rsi_file_sync(o.file, err); /* C3, C4 */
-    closed = rsi_file_close(o.file, rc ? NULL : err);
-    rsi_free(o.buf);
-    return rc ? rc : closed;
+        rc = write_one(store, opts, name, NULL, 0, write_sums, &side, &bytes, err);
+    rsi_free(side.name);
+    rsi_free(side.size);
+    return rc;
 }

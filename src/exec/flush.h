@@ -5,21 +5,30 @@
 #define RSI_FLUSH_H
 
 #include "exec/image.h"
+#include "format/sums.h"
 #include "store/store.h"
 
 typedef struct rsi_flush_opts {
     bool        sync; /* each file, once (C3) */
     int32_t     threads;
-    const char *top; /* folder, or file, in the store to write to */
+    size_t      staging; /* bytes of buffers; 0: 64 MiB; two blocks are the least */
+    const char *top;     /* folder, or file, in the store to write to */
+    rsi_sums   *sums;    /* gets the rows of all that is written; NULL: none are wanted */
     int (*on_progress)(void *arg, int64_t done, int64_t total); /* nonzero cancels; bytes */
     void *arg;
 } rsi_flush_opts;
 
-/* The data files of one rank; -1: of all. Sets the rows of image->meta that it wrote. */
+/* The data files of one rank; -1: of all. Sets the rows of image->meta that it wrote and, with a
+ * transform, the sizes of its files. Never communicates. */
 rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, rsd_store *store,
                         const rsi_flush_opts *opts, rsd_error *err);
-/* What is written when all data are (C4): `.metadata`. */
+/* What is written when all data are (C4): `.metadata`. Its rows have the number image->nfiles;
+ * *bytes becomes its size. */
 rsd_err rsi_flush_metadata(const rsi_image *image, rsd_store *store, const rsi_flush_opts *opts,
-                           rsd_error *err);
+                           uint64_t *bytes, rsd_error *err);
+/* The side file, from opts->sums, which has the rows of all files. `metadata` is the size of
+ * `.metadata`, `name` below opts->top; NULL: opts->top is the side file. */
+rsd_err rsi_flush_sums(const rsi_image *image, rsd_store *store, const rsi_flush_opts *opts,
+                       uint64_t metadata, const char *name, rsd_error *err);
 
 #endif

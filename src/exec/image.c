@@ -11,6 +11,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+enum { IMAGE_ALIGN = 64 }; /* of data in files */
+
 static rsd_err no_memory(rsd_error *err)
 {
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
@@ -25,8 +27,16 @@ rsd_err rsi_image_file(rsi_image *image, const char *name, int32_t owner, rsd_er
     return RSD_OK;
 }
 
+/* Is the open file one whose items are wanted? */
+static bool is_kept(const rsi_image *image)
+{
+    return image->keep < 0 || image->file[image->nfiles - 1].owner == image->keep;
+}
+
 rsd_err rsi_image_item(rsi_image *image, rsi_dcp_row *row, rsd_error *err)
 {
+    if (!is_kept(image))
+        return RSD_OK;
     if (!rsi_grow(&image->item, image->nitems, &image->item_cap, sizeof(image->item[0])))
         return no_memory(err);
     image->item[image->nitems++] = (rsi_out_item){ .first = image->nparts, .row = row };
@@ -36,11 +46,18 @@ rsd_err rsi_image_item(rsi_image *image, rsi_dcp_row *row, rsd_error *err)
 
 rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *err)
 {
-    if (!rsi_grow(&image->part, image->nparts, &image->part_cap, sizeof(image->part[0])))
-        return no_memory(err);
-    image->part[image->nparts++] = *part;
-    image->item[image->nitems - 1].nparts++;
-    image->file[image->nfiles - 1].bytes += part->len;
+    rsi_out_file *file = &image->file[image->nfiles - 1];
+    rsi_out_part *kept;
+
+    if (is_kept(image)) {
+        if (!rsi_grow(&image->part, image->nparts, &image->part_cap, sizeof(image->part[0])))
+            return no_memory(err);
+        kept = &image->part[image->nparts++];
+        *kept = *part;
+        kept->at = file->bytes;
+        kept->opens = image->item[image->nitems - 1].nparts++ == 0;
+    }
+    file->bytes += part->len;
     return RSD_OK;
 }
 
@@ -48,7 +65,7 @@ rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *er
  * aligned one would. */
 static rsd_err align_file(rsi_image *image, rsd_error *err)
 {
-    static const unsigned char zeros[64];
+    static const unsigned char zeros[IMAGE_ALIGN];
     uint64_t                   over = image->file[image->nfiles - 1].bytes % sizeof(zeros);
     rsi_out_part               part = { .kind = RSI_PART_BYTES, .bytes = zeros };
     rsd_err                    rc;
@@ -60,34 +77,65 @@ static rsd_err align_file(rsi_image *image, rsd_error *err)
     return rc ? rc : rsi_image_part(image, &part, err);
 }
 
-rsd_err rsi_image_archive(rsi_image *image, rsi_dcp_row *row, const void *pickle, size_t pickle_len,
-                          size_t n, const rsi_out_part *storage, rsd_error *err)
-{
-    uint64_t     *size = rsi_arena_array(&image->mem, n + 1, sizeof(size[0]));
-    uint32_t     *crc = rsi_arena_array(&image->mem, n + 1, sizeof(crc[0]));
-    rsi_zip_plan *zip = rsi_arena_array(&image->mem, 1, sizeof(*zip));
-    rsi_zip_spec  spec = { .pickle = pickle, .pickle_len = pickle_len, .n = n, .size = size };
-    rsd_err       rc = size && crc && zip ? RSD_OK : no_memory(err);
+/* What archives have in common that differ in their data alone. */
+typedef struct archive_key {
+    const void *pickle;
+    uint64_t    bytes, skew; /* of the one storage; of the start, from an aligned place */
+} archive_key;
 
-    for (size_t i = 0; i < n && !rc; i++) {
+static rsd_err make_archive(rsi_image *image, rsi_zip_spec *spec, const rsi_out_part *storage,
+                            rsi_zip_plan **out, rsd_error *err)
+{
+    uint64_t     *size = rsi_arena_array(&image->mem, spec->n + 1, sizeof(size[0]));
+    rsi_zip_plan *zip = rsi_arena_array(&image->mem, 1, sizeof(*zip));
+    rsd_err       rc = size && zip ? RSD_OK : no_memory(err);
+
+    for (size_t i = 0; i < spec->n && !rc; i++)
         size[i] = storage[i].len;
+    spec->size = size;
+    if (!rc)
+        rc = rsi_zip_plan_make(spec, &image->mem, zip, err);
+    *out = zip;
+    return rc;
+}
+
+/* The plan of an archive of one storage: found, or made and kept for the next. */
+static rsd_err find_archive(rsi_image *image, rsi_zip_spec *spec, const rsi_out_part *storage,
+                            rsi_zip_plan **out, rsd_error *err)
+{
+    archive_key key = { spec->pickle, storage->len, spec->start % IMAGE_ALIGN }, *kept;
+    uint64_t    found;
+    bool        was;
+    rsd_err     rc;
+
+    if (rsi_map_get(&image->archives, &key, sizeof(key), &found)) {
+        *out = (rsi_zip_plan *)(uintptr_t)found;
+        return RSD_OK;
+    }
+    rc = make_archive(image, spec, storage, out, err);
+    if (!rc)
+        rc = rsi_zip_plan_keep(*out, &image->mem, err);
+    kept = rc ? NULL : rsi_arena_array(&image->mem, 1, sizeof(*kept));
+    if (rc || !kept)
+        return rc ? rc : no_memory(err);
+    *kept = key;
+    found = (uint64_t)(uintptr_t)*out;
+    return rsi_map_add(&image->archives, kept, sizeof(*kept), &found, &was) ? RSD_OK
+                                                                            : no_memory(err);
+}
+
+/* The parts of an archive: gaps and storages in turn. */
+static rsd_err add_archive(rsi_image *image, rsi_zip_plan *zip, size_t n,
+                           const rsi_out_part *storage, rsd_error *err)
+{
+    uint32_t *crc = is_kept(image) ? rsi_arena_array(&image->mem, n + 1, sizeof(crc[0])) : NULL;
+    rsd_err   rc = crc || !is_kept(image) ? RSD_OK : no_memory(err);
+
+    for (size_t i = 0; i < n && crc; i++)
         if (storage[i].kind == RSI_PART_BYTES)
             crc[i] = rsi_crc32(0, storage[i].bytes, (size_t)storage[i].len);
-    }
-    if (!rc && n > 1)
-        rc = align_file(image, err);
-    if (!rc) /* what is compressed has no place in the file that could be aligned */
-        spec.start = image->transform ? 0 : image->file[image->nfiles - 1].bytes;
-    if (!rc)
-        rc = rsi_zip_plan_make(&spec, &image->mem, zip, err);
-    if (!rc)
-        rc = rsi_image_item(image, row, err);
-    if (!rc && row && !image->transform) { /* else it is known when it has been written */
-        row->offset = (int64_t)spec.start;
-        row->length = (int64_t)zip->size;
-    }
     for (size_t i = 0; i <= n && !rc; i++) {
-        rsi_out_part part = { .kind = RSI_PART_GAP, .nth = i, .zip = zip, .crc = crc };
+        rsi_out_part part = { .kind = RSI_PART_GAP, .nth = (uint32_t)i, .zip = zip, .crc = crc };
 
         part.len = rsi_zip_gap_size(zip, i);
         rc = rsi_image_part(image, &part, err);
@@ -95,11 +143,33 @@ rsd_err rsi_image_archive(rsi_image *image, rsi_dcp_row *row, const void *pickle
             break;
         part = storage[i];
         part.zip = zip;
-        part.nth = i;
+        part.nth = (uint32_t)i;
         part.crc = crc;
         rc = rsi_image_part(image, &part, err);
     }
     return rc;
+}
+
+rsd_err rsi_image_archive(rsi_image *image, rsi_dcp_row *row, const void *pickle, size_t pickle_len,
+                          size_t n, const rsi_out_part *storage, rsd_error *err)
+{
+    rsi_zip_spec  spec = { .pickle = pickle, .pickle_len = pickle_len, .n = n };
+    rsi_zip_plan *zip;
+    rsd_err       rc = n > 1 ? align_file(image, err) : RSD_OK;
+
+    if (rc)
+        return rc;
+    /* What is compressed has no place in the file that could be aligned. */
+    spec.start = image->transform ? 0 : image->file[image->nfiles - 1].bytes;
+    rc = n == 1 ? find_archive(image, &spec, storage, &zip, err)
+                : make_archive(image, &spec, storage, &zip, err);
+    if (!rc)
+        rc = rsi_image_item(image, row, err);
+    if (!rc && row && !image->transform) { /* else it is known when it has been written */
+        row->offset = (int64_t)spec.start;
+        row->length = (int64_t)zip->size;
+    }
+    return rc ? rc : add_archive(image, zip, n, storage, err);
 }
 
 rsd_err rsi_image_storages(rsi_image *image, const rsi_storages *from, rsi_out_part **out,
@@ -129,6 +199,8 @@ void rsi_image_release(rsi_image *image)
     rsi_free(image->file);
     rsi_free(image->item);
     rsi_free(image->part);
+    rsi_map_release(&image->pickles);
+    rsi_map_release(&image->archives);
     rsi_arena_release(&image->mem);
     *image = (rsi_image){ 0 };
 }
@@ -160,7 +232,7 @@ rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image
 {
     rsd_err rc;
 
-    *image = (rsi_image){ .format = spec->format };
+    *image = (rsi_image){ .format = spec->format, .keep = spec->own_only ? spec->rank : -1 };
     rc = spec->transform ? name_transform(image, spec, err) : RSD_OK;
     if (rc) {
         rsi_image_release(image);

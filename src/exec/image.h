@@ -17,17 +17,20 @@ typedef enum rsi_part_kind {
 } rsi_part_kind;
 
 typedef struct rsi_out_part {
-    rsi_part_kind       kind;
-    uint64_t            len;
-    const void         *bytes;  /* BYTES */
-    size_t              tensor; /* DATA: of the state */
-    rsd_box             box;
-    const rsi_zip_plan *zip; /* GAP and DATA in an archive */
-    size_t              nth; /* GAP: which gap; DATA: which storage */
-    uint32_t           *crc; /* of the archive's storages; DATA sets crc[nth] */
+    rsi_part_kind  kind;
+    uint32_t       nth; /* GAP: which gap; DATA: which storage */
+    uint64_t       at;  /* where it begins in its file; with a transform: before that */
+    uint64_t       len;
+    const void    *bytes;  /* BYTES */
+    size_t         tensor; /* DATA: of the state */
+    const rsd_box *box;    /* DATA; in image->mem */
+    bool           opens;  /* the first part of its item */
+    rsi_zip_plan  *zip;    /* GAP and DATA in an archive; archives that are alike share one */
+    uint32_t      *crc;    /* of the archive's storages; DATA sets crc[nth] */
 } rsi_out_part;
 
-/* Something that can be found again: parts one after the other. */
+/* Something that can be found again: parts one after the other. The parts of all items of a file
+ * stand together. */
 typedef struct rsi_out_item {
     size_t       first, nparts;
     rsi_dcp_row *row; /* DCP: gets its place in the file; else NULL */
@@ -50,7 +53,10 @@ typedef struct rsi_image {
     rsi_out_part *part;
     size_t        nparts, part_cap;
     rsi_dcp_meta *meta; /* DCP: written last, when all rows have their place */
-    rsi_arena     mem;
+    int32_t       keep; /* files of other ranks than this are known by name and size only; -1: all
+                           have items */
+    rsi_map   pickles, archives; /* those that are alike are made once */
+    rsi_arena mem;
 } rsi_image;
 
 /* How the caller wants it, as far as the image depends on it. */
@@ -60,6 +66,8 @@ typedef struct rsi_image_spec {
     bool        distributed; /* safetensors: one file for each rank, with its parts */
     const char *transform;   /* DCP only */
     bool        one_file;    /* the target is a file, not a folder */
+    bool        own_only;    /* the items of `rank` alone: what a rank needs that writes them */
+    int32_t     rank;
 } rsi_image_spec;
 
 rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,

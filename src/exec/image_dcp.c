@@ -192,31 +192,62 @@ static rsd_err add_value(building *b, size_t i, rsd_error *err)
     return rc ? rsi_while(err, rc, "value \"%s\"", value->spot.name) : RSD_OK;
 }
 
-static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
-{
-    const rsi_state_tensor *tensor = &b->state->tensor[t];
-    const rsd_box          *box = &b->chunks[t][i].box;
-    rsi_dcp_row            *row = &b->meta->row[b->meta->tensor[t].first + i];
-    rsi_tensor_pickle       facts = { .dtype = tensor->dtype, .ndim = tensor->ndim };
-    rsi_out_part            data = { .kind = RSI_PART_DATA, .tensor = t, .box = *box };
-    unsigned char          *pickle = rsi_arena_array(&b->image->mem, RSI_TENSOR_PICKLE_MAX, 1);
-    size_t                  len;
-    rsd_err                 rc;
+/* The pickle of a chunk: those of one dtype and shape share one. */
+typedef struct pickle_key {
+    int64_t dtype, ndim, len[RSD_MAX_NDIM];
+} pickle_key;
+typedef struct pickle {
+    pickle_key    key;
+    size_t        len;
+    unsigned char bytes[RSI_TENSOR_PICKLE_MAX];
+} pickle;
 
-    if (!pickle)
+static rsd_err find_pickle(building *b, const rsi_state_tensor *tensor, const rsd_box *box,
+                           const pickle **out, rsd_error *err)
+{
+    rsi_tensor_pickle facts = { .dtype = tensor->dtype, .ndim = tensor->ndim };
+    pickle_key        key = { .dtype = (int64_t)tensor->dtype, .ndim = tensor->ndim };
+    uint64_t          found;
+    pickle           *made;
+    rsd_err           rc;
+
+    memcpy(key.len, box->len, (size_t)tensor->ndim * sizeof(key.len[0]));
+    if (rsi_map_get(&b->image->pickles, &key, sizeof(key), &found)) {
+        *out = (const pickle *)(uintptr_t)found;
+        return RSD_OK;
+    }
+    made = rsi_arena_array(&b->image->mem, 1, sizeof(*made));
+    if (!made)
         return no_memory(err);
+    made->key = key;
     memcpy(facts.size, box->len, sizeof(facts.size));
     rsi_strides(tensor->ndim, box->len, 1, facts.stride);
     for (int d = tensor->ndim - 1; d >= 0 && rsd_box_count(box) == 0; d--) /* as torch has it */
         facts.stride[d] =
             d == tensor->ndim - 1 ? 1 : facts.stride[d + 1] * rsi_max(1, box->len[d + 1]);
     facts.storage_bytes = rsd_box_count(box) * tensor->elem_bytes;
-    data.len = (uint64_t)facts.storage_bytes;
-    rc = rsi_tensor_pickle_write(&facts, pickle, &len, err);
+    rc = rsi_tensor_pickle_write(&facts, made->bytes, &made->len, err);
+    found = (uint64_t)(uintptr_t)made;
+    if (!rc && !rsi_map_add(&b->image->pickles, &made->key, sizeof(made->key), &found, NULL))
+        rc = no_memory(err);
+    *out = made;
+    return rc;
+}
+
+static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
+{
+    const rsi_state_tensor *tensor = &b->state->tensor[t];
+    const rsd_box          *box = &b->chunks[t][i].box;
+    rsi_dcp_row            *row = &b->meta->row[b->meta->tensor[t].first + i];
+    rsi_out_part            data = { .kind = RSI_PART_DATA, .tensor = t, .box = box };
+    const pickle           *kept = NULL;
+    rsd_err                 rc = find_pickle(b, tensor, box, &kept, err);
+
     if (rc)
         return rc;
+    data.len = (uint64_t)(rsd_box_count(box) * tensor->elem_bytes);
     open_row(b, row);
-    return rsi_image_archive(b->image, row, pickle, len, 1, &data, err);
+    return rsi_image_archive(b->image, row, kept->bytes, kept->len, 1, &data, err);
 }
 
 /* The file of one rank: values first, then chunks, both in the order of the state. */

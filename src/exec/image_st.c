@@ -101,7 +101,8 @@ static rsd_err add_file(building *b, const st_group *g, const piece *const *whic
     rsi_image   *image = b->image;
     rsi_st_image head = { 0 };
     rsi_out_part part = { .kind = RSI_PART_BYTES };
-    rsd_err      rc = make_head(b, which, n, &head, err);
+    rsd_box     *boxes = rsi_arena_array(&image->mem, n, sizeof(boxes[0]));
+    rsd_err      rc = boxes ? make_head(b, which, n, &head, err) : no_memory(err);
 
     if (!rc)
         rc = rsi_image_file(image, g->name, g->rank, err);
@@ -115,7 +116,8 @@ static rsd_err add_file(building *b, const st_group *g, const piece *const *whic
     for (size_t k = 0; k < n && !rc; k++) {
         const piece *p = which[head.order[k]];
 
-        part = (rsi_out_part){ .kind = RSI_PART_DATA, .tensor = p->tensor, .box = p->box };
+        part = (rsi_out_part){ .kind = RSI_PART_DATA, .tensor = p->tensor, .box = &boxes[k] };
+        boxes[k] = p->box;
         part.len = (uint64_t)(rsd_box_count(&p->box) * b->state->tensor[p->tensor].elem_bytes);
         rc = rsi_image_part(image, &part, err);
     }

@@ -146,10 +146,11 @@ static const rsi_state_tensor *own_tensor(const rsd_state *state, const rsd_valu
 static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi_storages *from,
                              rsi_out_part **out, rsd_error *err)
 {
-    rsd_err rc = RSD_OK;
+    rsd_box *box = rsi_arena_array(&image->mem, from->n, sizeof(box[0]));
+    rsd_err  rc = RSD_OK;
 
     *out = rsi_arena_array(&image->mem, from->n, sizeof((*out)[0]));
-    if (!*out)
+    if (!*out || !box)
         return no_memory(err);
     for (size_t i = 0; i < from->n && !rc; i++) {
         const rsd_value_tensor *t = from->tensor[i];
@@ -162,11 +163,12 @@ static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi
             *part = rc ? *part : *brought;
             continue;
         }
+        box[i].ndim = own->ndim;
+        memcpy(box[i].len, own->shape, sizeof(box[i].len));
         *part = (rsi_out_part){ .kind = RSI_PART_DATA,
                                 .tensor = (size_t)(own - state->tensor),
                                 .len = (uint64_t)t->storage_bytes,
-                                .box.ndim = own->ndim };
-        memcpy(part->box.len, own->shape, sizeof(part->box.len));
+                                .box = &box[i] };
     }
     return rc;
 }

@@ -27,6 +27,7 @@ typedef struct saving {
     bool                 own_store;
     rsi_tree            *tree;
     rsi_flush_opts       flush;
+    uint64_t             metadata; /* bytes of it */
 } saving;
 
 /* All ranks learn how this step went on each. */
@@ -166,6 +167,7 @@ static rsd_err write_all(saving *s, rsd_error *err)
 
     s->flush = (rsi_flush_opts){ .sync = s->opts->sync != RSD_NEVER,
                                  .threads = s->opts->threads,
+                                 .staging = s->opts->staging,
                                  .top = s->tree->temp,
                                  .on_progress = s->opts->on_progress,
                                  .arg = s->opts->arg };
@@ -173,7 +175,9 @@ static rsd_err write_all(saving *s, rsd_error *err)
     if (!rc)
         rc = share_rows(s, err);
     if (!rc)
-        rc = agree(s, leads(s) ? rsi_flush_metadata(&s->image, s->store, &s->flush, err) : RSD_OK,
+        rc = agree(s,
+                   leads(s) ? rsi_flush_metadata(&s->image, s->store, &s->flush, &s->metadata, err)
+                            : RSD_OK,
                    err); /* C4 */
     return rc;
 }
@@ -200,7 +204,9 @@ rsd_err rsi_save(const char *path, rsd_comm *comm, const rsd_state *state,
     s.spec = (rsi_image_spec){ .format = opts->format,
                                .shard_size = opts->shard_size,
                                .distributed = opts->distributed,
-                               .transform = opts->transform };
+                               .transform = opts->transform,
+                               .own_only = comm != NULL,
+                               .rank = s.rank };
     rc = plan(&s, err);
     if (!rc)
         rc = begin(&s, err);

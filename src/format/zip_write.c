@@ -187,8 +187,11 @@ uint64_t rsi_zip_gap_at(const rsi_zip_plan *plan, size_t i)
 
 uint64_t rsi_zip_gap_size(const rsi_zip_plan *plan, size_t i)
 {
-    uint64_t end = i < plan->spec.n ? rsi_zip_data_at(plan, i) : plan->size;
+    uint64_t end;
 
+    if (plan->kept[0])
+        return plan->kept_len[i];
+    end = i < plan->spec.n ? rsi_zip_data_at(plan, i) : plan->size;
     return end - rsi_zip_gap_at(plan, i);
 }
 
@@ -379,7 +382,7 @@ static void put_tail(unsigned char *out, const rsi_zip_plan *plan, const uint32_
     put_end(out, plan);
 }
 
-void rsi_zip_gap_write(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, unsigned char *out)
+static void make_gap(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, unsigned char *out)
 {
     record rec;
 
@@ -396,4 +399,80 @@ void rsi_zip_gap_write(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, 
     } else {
         put_tail(out, plan, crc);
     }
+}
+
+/* ---- gaps made beforehand ---- */
+
+enum { DATA_CRC, ID, ID_CRC, DATA_ENTRY, ID_ENTRY }; /* in plan->patch */
+enum { ENTRY_CRC = 16 };                             /* from the start of an entry */
+
+/* Where the last gap has fields that depend on the CRC of the data, counted from its start. */
+static void find_patches(rsi_zip_plan *plan)
+{
+    uint64_t start = rsi_zip_gap_at(plan, 1), entry = plan->at[1 + EVERY];
+    record   rec;
+
+    plan->patch[DATA_CRC] = 4;
+    for (size_t r = 0; r < 1 + EVERY; r++) {
+        get_record(plan, r, &rec);
+        if (r == STORAGE)
+            plan->patch[DATA_ENTRY] = (size_t)(entry - start) + ENTRY_CRC;
+        if (r == EVERY) {
+            plan->patch[ID_ENTRY] = (size_t)(entry - start) + ENTRY_CRC;
+            plan->patch[ID] = (size_t)(plan->at[r] - start + header_size(plan, plan->at[r], &rec));
+            plan->patch[ID_CRC] = plan->patch[ID] + RSI_ZIP_ID_LEN + 4;
+        }
+        if (r < STORAGE && rec.size)
+            plan->fold = rsi_zip_id_fold(plan->fold, crc_of(plan, r, &rec, NULL));
+        entry += RSI_ZIP_CENTRAL + rec.name_len + wide_size(plan, plan->at[r], rec.size);
+    }
+}
+
+rsd_err rsi_zip_plan_keep(rsi_zip_plan *plan, rsi_arena *mem, rsd_error *err)
+{
+    const uint32_t none = 0;
+    unsigned char *gap[2];
+
+    if (plan->spec.n != 1)
+        return RSD_OK;
+    for (size_t i = 0; i < 2; i++) {
+        plan->kept_len[i] = (size_t)rsi_zip_gap_size(plan, i);
+        gap[i] = rsi_arena_array(mem, plan->kept_len[i], 1);
+        if (!gap[i])
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for the headers of an archive");
+        make_gap(plan, i, &none, gap[i]);
+    }
+    find_patches(plan);
+    plan->kept[0] = gap[0];
+    plan->kept[1] = gap[1];
+    return RSD_OK;
+}
+
+/* The last gap of an archive of one storage, whose bytes are there for the CRC 0. */
+static void patch_gap(const rsi_zip_plan *plan, uint32_t crc, unsigned char *out)
+{
+    const size_t *at = plan->patch;
+    uint64_t      fold = rsi_zip_id_fold(plan->fold, crc);
+    char          id[RSI_ZIP_ID_LEN + 1];
+    uint32_t      id_crc;
+
+    fold = rsi_zip_id_fold(fold, rsi_crc32(0, "3\n", 2)); /* "version" */
+    rsi_zip_id_text(plan->names_id, fold, id);
+    id_crc = rsi_crc32(0, id, RSI_ZIP_ID_LEN);
+    put(out + at[DATA_CRC], crc, 4);
+    memcpy(out + at[ID], id, RSI_ZIP_ID_LEN);
+    put(out + at[ID_CRC], id_crc, 4);
+    put(out + at[DATA_ENTRY], crc, 4);
+    put(out + at[ID_ENTRY], id_crc, 4);
+}
+
+void rsi_zip_gap_write(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, unsigned char *out)
+{
+    if (!plan->kept[0]) {
+        make_gap(plan, i, crc, out);
+        return;
+    }
+    memcpy(out, plan->kept[i], plan->kept_len[i]);
+    if (i == 1 && plan->spec.size[0] > 0)
+        patch_gap(plan, crc[0], out);
 }

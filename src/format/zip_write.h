@@ -34,11 +34,21 @@ typedef struct rsi_zip_plan {
     size_t       folder_len;
     uint32_t     pickle_crc;
     uint64_t     names_id; /* half of the serialization id */
+
+    unsigned char *kept[2]; /* the gaps of an archive of one storage as they are for the CRC 0;
+                               NULL: rsi_zip_plan_keep was not called */
+    size_t   kept_len[2];
+    uint64_t fold;     /* of the CRCs before the storage's */
+    size_t   patch[5]; /* where the last gap has what depends on that CRC; see zip_write.c */
 } rsi_zip_plan;
 
 /* The plan lives in `mem`. */
 rsd_err rsi_zip_plan_make(const rsi_zip_spec *spec, rsi_arena *mem, rsi_zip_plan *out,
                           rsd_error *err);
+/* Makes the gaps of an archive of one storage beforehand, so that writing them takes a copy and a
+ * few fields: for archives that are alike but for their data, which can share a plan. Others stay
+ * as they are. */
+rsd_err rsi_zip_plan_keep(rsi_zip_plan *plan, rsi_arena *mem, rsd_error *err);
 /* Where the data of storage i go, from the archive's start. */
 uint64_t rsi_zip_data_at(const rsi_zip_plan *plan, size_t i);
 /* Where gap i begins, 0 <= i <= n, and its length. */

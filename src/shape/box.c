@@ -140,3 +140,25 @@ void rsi_strides(int ndim, const int64_t *len, int64_t elem_bytes, int64_t *stri
         bytes *= len[d];
     }
 }
+
+int64_t rsi_range_box(int ndim, const int64_t *shape, int64_t at, int64_t end, rsd_box *out)
+{
+    int64_t row[RSD_MAX_NDIM]; /* elements of one step in dimension d */
+    int64_t left = at, rows;
+    int     d = 0;
+
+    rsi_strides(ndim, shape, 1, row);
+    *out = (rsd_box){ .ndim = ndim };
+    if (ndim == 0)
+        return 1;
+    while (at % row[d] != 0 || row[d] > end - at)
+        d++;
+    for (int k = 0; k < ndim; k++) {
+        out->off[k] = left / row[k];
+        out->len[k] = k < d ? 1 : shape[k];
+        left -= out->off[k] * row[k];
+    }
+    rows = rsi_min((end - at) / row[d], shape[d] - out->off[d]);
+    out->len[d] = rows;
+    return rows * row[d];
+}

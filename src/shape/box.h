@@ -18,5 +18,9 @@ rsd_err rsi_shape_check(rsd_dtype dtype, int ndim, const int64_t *shape, int64_t
 rsd_err rsi_box_check(const rsd_box *box, int ndim, const int64_t *shape, rsd_error *err);
 /* Row-major byte strides of a packed box or tensor. */
 void rsi_strides(int ndim, const int64_t *len, int64_t elem_bytes, int64_t *stride);
+/* The largest box that starts at flat element `at` and ends by `end` at the latest: whole rows of
+ * the outermost dimension that both allow. A range is at most 2 * ndim - 1 of them. Returns its
+ * elements. */
+int64_t rsi_range_box(int ndim, const int64_t *shape, int64_t at, int64_t end, rsd_box *out);
 
 #endif

@@ -254,30 +254,6 @@ rsd_err rsd_layout_create_part(rsd_dtype dtype, int ndim, const int64_t *shape, 
     return rc;
 }
 
-/* The largest box that starts at flat element `at` and ends by `end` at the latest: whole rows of
- * the outermost dimension that both allow. Returns its elements. */
-static int64_t cut_range(int ndim, const int64_t *shape, int64_t at, int64_t end, rsd_box *out)
-{
-    int64_t row[RSD_MAX_NDIM]; /* elements of one step in dimension d */
-    int64_t left = at, rows;
-    int     d = 0;
-
-    rsi_strides(ndim, shape, 1, row);
-    *out = (rsd_box){ .ndim = ndim };
-    if (ndim == 0)
-        return 1;
-    while (at % row[d] != 0 || row[d] > end - at)
-        d++;
-    for (int k = 0; k < ndim; k++) {
-        out->off[k] = left / row[k];
-        out->len[k] = k < d ? 1 : shape[k];
-        left -= out->off[k] * row[k];
-    }
-    rows = rsi_min((end - at) / row[d], shape[d] - out->off[d]);
-    out->len[d] = rows;
-    return rows * row[d];
-}
-
 static rsd_err check_range(size_t i, int32_t owner, int64_t start, int64_t count, int64_t elems,
                            rsd_error *err)
 {
@@ -315,7 +291,7 @@ rsd_err rsd_layout_create_ranges(rsd_dtype dtype, int ndim, const int64_t *shape
         rc = check_range(i, owner[i], start[i], count[i], elems, err);
         while (!rc && at < start[i] + count[i]) {
             given[boxes].owner = owner[i];
-            at += cut_range(ndim, shape, at, start[i] + count[i], &given[boxes++].box);
+            at += rsi_range_box(ndim, shape, at, start[i] + count[i], &given[boxes++].box);
         }
     }
     if (!rc)

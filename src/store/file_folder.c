@@ -467,6 +467,8 @@ rsd_err rsi_fs_remove(void *self, const char *name, rsd_error *err)
             failed = rsi_fs_remove_tree(fs, dir, temp);
     } else if (failed == 0) {
         failed = rsi_fs_unlinkat(fs, dir, last, 0);
+        if (failed == 0)
+            failed = sync_at(fs, dir, ".");
     }
     if (failed < 0)
         rc = rsi_fs_fail(fs, err, errno, "remove", name);

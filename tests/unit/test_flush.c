@@ -16,6 +16,7 @@
 
 static const rsi_image_spec dcp = { .format = RSD_FORMAT_DCP };
 static int32_t              data[64];
+static uint64_t             bytes;
 
 /* "x" of [8] in rows on two ranks. */
 static rsd_state *make(void)
@@ -45,7 +46,7 @@ static void ranks_write_their_own_files(void **state)
     assert_string_equal(fix_list(store, "ck"), "__1_0.distcp");
     assert_int_equal(rsi_flush_files(&image, made, 0, store, &opts, NULL), RSD_OK);
     assert_string_equal(fix_list(store, "ck"), "__0_0.distcp __1_0.distcp");
-    assert_int_equal(rsi_flush_metadata(&image, store, &opts, NULL), RSD_OK);
+    assert_int_equal(rsi_flush_metadata(&image, store, &opts, &bytes, NULL), RSD_OK);
     assert_string_equal(fix_list(store, "ck"), ".metadata __0_0.distcp __1_0.distcp");
     rsi_image_release(&image);
     rsd_state_free(made);
@@ -86,7 +87,7 @@ static void formats_without_metadata_write_none(void **state)
     assert_int_equal(rsi_store_make_folder(store, "ck", NULL), RSD_OK);
     assert_int_equal(rsi_image_make(&image, made, &spec, NULL), RSD_OK);
     assert_int_equal(rsi_flush_files(&image, made, -1, store, &opts, NULL), RSD_OK);
-    assert_int_equal(rsi_flush_metadata(&image, store, &opts, NULL), RSD_OK);
+    assert_int_equal(rsi_flush_metadata(&image, store, &opts, &bytes, NULL), RSD_OK);
     assert_string_equal(fix_list(store, "ck"), "model.safetensors");
     rsi_image_release(&image);
     rsd_state_free(made);

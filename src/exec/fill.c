@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes a block row by row: copied, summed for the archive and hashed for the side file while the
+ * bytes are in the cache. A row ends where the next item or storage begins. Next: flush.c. */
+#include "exec/fill.h"
+#include "base/crc32.h"
+#include "base/mem.h"
+#include "exec/collect.h"
+
+#include <string.h>
+
+enum { SLICE = 128 << 10 }; /* bytes that stay in the cache between copy, CRC and hash */
+
+/* Parts of the image that stand in one row of checksums, and the bytes of it in the block. */
+typedef struct row {
+    size_t   first, end;
+    uint64_t lo, hi;
+    bool     began; /* its item began in an earlier block */
+    bool     late;  /* it has a gap that needs CRCs from there */
+} row;
+
+size_t rsi_fill_parts(const rsi_image *image, size_t file, size_t *n)
+{
+    const rsi_out_file *f = &image->file[file];
+    const rsi_out_item *last;
+
+    *n = 0;
+    if (f->nitems == 0)
+        return 0;
+    last = &image->item[f->first + f->nitems - 1];
+    *n = last->first + last->nparts - image->item[f->first].first;
+    return image->item[f->first].first;
+}
+
+/* Finds the first part that has bytes in the block. */
+static void find_first(rsi_fill *fill)
+{
+    const rsi_out_part *part = fill->image->part;
+    size_t              n, lo = rsi_fill_parts(fill->image, fill->file, &n), hi = lo + n;
+
+    while (lo < hi) { /* the first that ends behind the block's start */
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (part[mid].at + part[mid].len > fill->at)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    fill->first = lo;
+}
+
+static bool opens_row(const rsi_out_part *part)
+{
+    return part->opens || (part->kind == RSI_PART_DATA && !(part->zip && part->zip->spec.n == 1));
+}
+
+static bool is_late(const rsi_out_part *part, bool began)
+{
+    return began && part->kind == RSI_PART_GAP && part->nth > 0;
+}
+
+/* The row behind the parts before `r->end`; false at the end of the block. */
+static bool next_row(const rsi_fill *fill, row *r)
+{
+    const rsi_out_part *part = fill->image->part;
+    uint64_t            end = fill->at + fill->len;
+    size_t              k = r->end, n, last = rsi_fill_parts(fill->image, fill->file, &n) + n;
+
+    if (k >= last || part[k].at >= end)
+        return false;
+    if (part[k].opens && part[k].at >= fill->at)
+        r->began = false;
+    r->first = k;
+    r->late = false;
+    r->lo = part[k].at > fill->at ? part[k].at : fill->at;
+    do {
+        r->late = r->late || is_late(&part[k], r->began);
+        k++;
+    } while (k < last && part[k].at < end && !opens_row(&part[k]));
+    r->end = k;
+    r->hi = part[k - 1].at + part[k - 1].len < end ? part[k - 1].at + part[k - 1].len : end;
+    return true;
+}
+
+static row first_row(const rsi_fill *fill)
+{
+    return (row){ .end = fill->first, .began = true };
+}
+
+static rsd_err hash(const rsi_fill *fill, const void *bytes, size_t len, bool now, rsd_error *err)
+{
+    return fill->sums && now ? rsi_sums_feed(fill->sums, bytes, len, err) : RSD_OK;
+}
+
+/* Bytes [off, off + len) of a tensor's box to `out`; *crc goes on over them. */
+static rsd_err copy_data(const rsi_fill *fill, const rsi_out_part *part, uint64_t off, size_t len,
+                         unsigned char *out, bool now, uint32_t *crc, rsd_error *err)
+{
+    const rsi_state_tensor *tensor = &fill->state->tensor[part->tensor];
+    const unsigned char    *direct = rsi_collect_direct(tensor, part->box);
+    rsd_err rc = direct ? RSD_OK : rsi_collect_range(tensor, part->box, off, len, out, err);
+
+    for (size_t done = 0, n; done < len && !rc; done += n) {
+        n = len - done < SLICE ? len - done : SLICE;
+        if (direct)
+            memcpy(out + done, direct + off + done, n);
+        if (part->crc)
+            *crc = rsi_crc32(*crc, out + done, n);
+        rc = hash(fill, out + done, n, now, err);
+    }
+    if (!rc)
+        rc = fill->told(fill->arg, len, err);
+    return rc;
+}
+
+static rsd_err put_data(rsi_fill *fill, const rsi_out_part *part, uint64_t lo, uint64_t hi,
+                        bool now, rsd_error *err)
+{
+    uint32_t crc = 0;
+    rsd_err  rc = copy_data(fill, part, lo - part->at, (size_t)(hi - lo),
+                            fill->buf + (lo - fill->at), now, &crc, err);
+
+    if (rc)
+        return rsi_while(err, rc, "tensor \"%s\"", fill->state->tensor[part->tensor].spot.name);
+    if (!part->crc)
+        return RSD_OK;
+    if (lo > part->at) {
+        fill->head = true;
+        fill->head_crc = crc;
+        fill->head_len = hi - lo;
+    } else if (hi < part->at + part->len) {
+        fill->tail = true;
+        fill->tail_crc = crc;
+    } else {
+        part->crc[part->nth] = crc;
+    }
+    return RSD_OK;
+}
+
+/* The bytes of a gap that are in the block. */
+static rsd_err put_gap(const rsi_fill *fill, const rsi_out_part *part, uint64_t lo, uint64_t hi,
+                       rsd_error *err)
+{
+    unsigned char *out = fill->buf + (lo - fill->at), *whole;
+
+    if (hi - lo == part->len) {
+        rsi_zip_gap_write(part->zip, part->nth, part->crc, out);
+        return RSD_OK;
+    }
+    whole = rsi_calloc((size_t)part->len, 1);
+    if (!whole)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the headers of an item");
+    rsi_zip_gap_write(part->zip, part->nth, part->crc, whole);
+    memcpy(out, whole + (lo - part->at), (size_t)(hi - lo));
+    rsi_free(whole);
+    return RSD_OK;
+}
+
+static rsd_err put_part(rsi_fill *fill, const row *r, size_t k, rsd_error *err)
+{
+    const rsi_out_part *part = &fill->image->part[k];
+    uint64_t            lo = part->at > r->lo ? part->at : r->lo;
+    uint64_t            hi = part->at + part->len < r->hi ? part->at + part->len : r->hi;
+    unsigned char      *out = fill->buf + (lo - fill->at);
+    rsd_err             rc = RSD_OK;
+
+    if (hi <= lo && part->kind != RSI_PART_DATA)
+        return RSD_OK;
+    if (part->kind == RSI_PART_DATA)
+        return part->len ? put_data(fill, part, lo, hi, !r->late, err) : RSD_OK;
+    if (part->kind == RSI_PART_BYTES)
+        memcpy(out, (const char *)part->bytes + (lo - part->at), (size_t)(hi - lo));
+    else if (!is_late(part, r->began))
+        rc = put_gap(fill, part, lo, hi, err);
+    return rc ? rc : hash(fill, out, (size_t)(hi - lo), !r->late, err);
+}
+
+rsd_err rsi_fill_data(rsi_fill *fill, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+    row     r;
+
+    find_first(fill);
+    for (r = first_row(fill); !rc && next_row(fill, &r);) {
+        if (fill->sums && !r.late)
+            rc = rsi_sums_begin(fill->sums, (uint32_t)fill->file, r.lo, err);
+        for (size_t k = r.first; k < r.end && !rc; k++)
+            rc = put_part(fill, &r, k, err);
+    }
+    if (!rc && fill->sums)
+        rc = rsi_sums_end(fill->sums, err);
+    return rc;
+}
+
+void rsi_fill_settle(const rsi_fill *fill, uint32_t *open)
+{
+    const rsi_out_part *part = &fill->image->part[fill->first];
+
+    if (fill->head) {
+        *open = rsi_crc32_combine(*open, fill->head_crc, fill->head_len);
+        if (part->at + part->len <= fill->at + fill->len)
+            part->crc[part->nth] = *open;
+    }
+    if (fill->tail)
+        *open = fill->tail_crc;
+}
+
+rsd_err rsi_fill_late(rsi_fill *fill, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+    row     r;
+
+    for (r = first_row(fill); !rc && next_row(fill, &r);) {
+        if (!r.began)
+            break;
+        for (size_t k = r.first; k < r.end && !rc && r.late; k++) {
+            const rsi_out_part *part = &fill->image->part[k];
+            uint64_t            lo = part->at > r.lo ? part->at : r.lo;
+            uint64_t            end = part->at + part->len;
+
+            if (part->kind == RSI_PART_GAP && end > lo)
+                rc = put_gap(fill, part, lo, end < r.hi ? end : r.hi, err);
+        }
+        if (!rc && r.late && fill->sums)
+            rc = rsi_sums_begin(fill->sums, (uint32_t)fill->file, r.lo, err);
+        if (!rc && r.late)
+            rc = hash(fill, fill->buf + (r.lo - fill->at), (size_t)(r.hi - r.lo), true, err);
+    }
+    if (!rc && fill->sums)
+        rc = rsi_sums_end(fill->sums, err);
+    return rc;
+}

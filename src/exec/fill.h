@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes of one block of a file, as an image says. Blocks of a file can be made by several
+ * threads at once: what needs the CRC of a tensor that began in an earlier block is left for later.
+ * flush.c decides who makes which block and when. */
+#ifndef RSI_FILL_H
+#define RSI_FILL_H
+
+#include "exec/image.h"
+#include "format/sums.h"
+
+/* A block is what is written at once; rows of checksums never cross its end, so that each is made
+ * by one thread and is the same whoever that is (C7). */
+enum { RSI_BLOCK_BYTES = RSI_SUM_ROW_BYTES };
+
+typedef struct rsi_fill {
+    const rsi_image *image;
+    const rsd_state *state;
+    size_t           file; /* of the image */
+    uint64_t         at;   /* where the block begins in the file */
+    size_t           len;
+    unsigned char   *buf;
+    rsi_sums        *sums; /* gets the rows of the block; NULL: none are wanted */
+    /* Called behind every piece of a tensor. */
+    rsd_err (*told)(void *arg, size_t bytes, rsd_error *err);
+    void *arg;
+
+    size_t   first; /* the first part that has bytes in the block */
+    bool     head;  /* it is a tensor that began before, and `head_crc` is of its bytes here */
+    bool     tail;  /* the last part is a tensor that began here and goes on behind the block */
+    uint32_t head_crc, tail_crc;
+    uint64_t head_len;
+} rsi_fill;
+
+/* Everything but gaps that need a CRC from an earlier block. */
+rsd_err rsi_fill_data(rsi_fill *fill, rsd_error *err);
+/* `open` is the CRC of the tensor that the block begins in, of its bytes before the block; becomes
+ * that of the one it ends in. For the blocks of a file in their order; sets the CRC of the tensor
+ * that ends here. */
+void rsi_fill_settle(const rsi_fill *fill, uint32_t *open);
+/* The rest, once all blocks before it and this one are settled. */
+rsd_err rsi_fill_late(rsi_fill *fill, rsd_error *err);
+
+/* Parts of a file of the image: the first, and how many. */
+size_t rsi_fill_parts(const rsi_image *image, size_t file, size_t *n);
+
+#endif

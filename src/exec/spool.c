@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A queue of the store and the buffers that are in it. */
+#include "exec/spool.h"
+#include "base/mem.h"
+
+enum { REAP = 16 };
+
+typedef struct rsi_spool_io {
+    rsd_io               io;
+    rsi_spooled         *to;
+    void                *buf;
+    struct rsi_spool_io *next; /* idle */
+} rsi_spool_io;
+
+rsd_err rsi_spool_open(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool sync,
+                       rsd_error *err)
+{
+    size_t  n = rsi_pool_count(pool);
+    rsd_err rc;
+
+    *spool = (rsi_spool){ .store = store, .pool = pool, .sync = sync };
+    spool->order = !(rsi_store_flags(store) & RSD_STORE_RANDOM_WRITE);
+    spool->io = rsi_calloc(n, sizeof(spool->io[0]));
+    if (!spool->io)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu writes", n);
+    rc = rsi_queue_open(store, n, &spool->queue, err);
+    if (rc) {
+        rsi_free(spool->io);
+        *spool = (rsi_spool){ 0 };
+        return rc;
+    }
+    spool->nio = n;
+    for (size_t i = 0; i < n; i++) {
+        spool->io[i].next = spool->idle;
+        spool->idle = &spool->io[i];
+    }
+    return RSD_OK;
+}
+
+rsd_err rsi_spool_done(const rsi_spool *spool, rsi_spooled *file, rsd_error *err)
+{
+    rsd_err rc, closed;
+
+    if (atomic_fetch_sub(&file->left, 1) > 1)
+        return RSD_OK;
+    rc = spool->sync ? rsi_file_sync(file->file, err) : RSD_OK; /* C3 */
+    closed = rsi_file_close(file->file, rc ? NULL : err);
+    file->file = NULL;
+    return rc ? rc : closed;
+}
+
+/* At least `min` writes have ended; the first error is kept, all buffers go back. */
+static rsd_err reap(rsi_spool *spool, size_t min, rsd_error *err)
+{
+    rsd_io *ended[REAP];
+    rsd_err rc = RSD_OK;
+    size_t  n = rsi_queue_reap(spool->queue, min < REAP ? min : REAP, REAP, ended);
+
+    for (size_t i = 0; i < n; i++) {
+        rsi_spool_io *io = ended[i]->tag;
+
+        if (!rc)
+            rc = rsi_io_check(io->to->file, &io->io, err);
+        rsi_pool_put(spool->pool, io->buf);
+        if (!rc)
+            rc = rsi_spool_done(spool, io->to, err);
+        io->next = spool->idle;
+        spool->idle = io;
+    }
+    spool->under_way -= n;
+    return rc;
+}
+
+rsd_err rsi_spool_buffer(rsi_spool *spool, void **out, rsd_error *err)
+{
+    rsd_err rc = spool->under_way ? reap(spool, 0, err) : RSD_OK;
+
+    *out = NULL;
+    while (!rc && !*out) {
+        rc = rsi_pool_try(spool->pool, out, err);
+        if (rc || *out)
+            break;
+        /* Buffers that others have come back without our help; ours don't. */
+        rc = spool->under_way ? reap(spool, 1, err) : rsi_pool_get(spool->pool, out, err);
+    }
+    return rc;
+}
+
+rsd_err rsi_spool_write(rsi_spool *spool, rsi_spooled *to, uint64_t off, void *buf, size_t len,
+                        rsd_error *err)
+{
+    rsi_spool_io *io = spool->idle;
+
+    if (len == 0) {
+        rsi_pool_put(spool->pool, buf);
+        return rsi_spool_done(spool, to, err);
+    }
+    spool->idle = io->next; /* there are as many as buffers */
+    *io = (rsi_spool_io){ .to = to, .buf = buf };
+    io->io = (rsd_io){ .op = RSD_IO_WRITE,
+                       .file = to->file->handle,
+                       .off = off,
+                       .buf = buf,
+                       .len = len,
+                       .tag = io };
+    spool->under_way++;
+    rsi_queue_submit(spool->queue, &io->io, 1);
+    return spool->order ? rsi_spool_drain(spool, err) : RSD_OK;
+}
+
+rsd_err rsi_spool_drain(rsi_spool *spool, rsd_error *err)
+{
+    rsd_err rc = RSD_OK, one;
+
+    while (spool->under_way) {
+        one = reap(spool, 1, rc ? NULL : err);
+        rc = rc ? rc : one;
+    }
+    return rc;
+}
+
+void rsi_spool_close(rsi_spool *spool)
+{
+    if (!spool->queue)
+        return;
+    rsi_spool_drain(spool, NULL);
+    rsi_queue_close(spool->queue);
+    rsi_free(spool->io);
+    *spool = (rsi_spool){ 0 };
+}

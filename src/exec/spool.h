@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks on their way into files: one thread's end of it. Several writes are under way, as many as
+ * there are buffers in the pool that all threads share; a file is synced and closed by whoever
+ * writes the last block of it. */
+#ifndef RSI_SPOOL_H
+#define RSI_SPOOL_H
+
+#include "base/pool.h"
+#include "store/store.h"
+
+#include <stdatomic.h>
+
+/* A file that is being written. */
+typedef struct rsi_spooled {
+    rsi_file     *file;
+    atomic_size_t left; /* blocks that are not in it yet; whoever brings it to 0 closes the file */
+} rsi_spooled;
+
+typedef struct rsi_spool {
+    rsd_store           *store;
+    rsi_pool            *pool;
+    rsi_queue           *queue;
+    struct rsi_spool_io *io;   /* [nio] */
+    struct rsi_spool_io *idle; /* those that are free */
+    size_t               nio, under_way;
+    bool                 sync;  /* each file, once (C3) */
+    bool                 order; /* the store takes bytes only one behind the other */
+} rsi_spool;
+
+/* The pool's buffers have the size of the largest block. */
+rsd_err rsi_spool_open(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool sync,
+                       rsd_error *err);
+/* Waits for what is under way; results are dropped. */
+void rsi_spool_close(rsi_spool *spool);
+/* A buffer of the pool; waits until writes give one back. */
+rsd_err rsi_spool_buffer(rsi_spool *spool, void **out, rsd_error *err);
+/* Takes the buffer over. */
+rsd_err rsi_spool_write(rsi_spool *spool, rsi_spooled *to, uint64_t off, void *buf, size_t len,
+                        rsd_error *err);
+/* Waits until all of this end's blocks are in their files. */
+rsd_err rsi_spool_drain(rsi_spool *spool, rsd_error *err);
+/* One block less is left of a file; syncs and closes it if that was the last. */
+rsd_err rsi_spool_done(const rsi_spool *spool, rsi_spooled *file, rsd_error *err);
+
+#endif
