@@ -227,6 +227,43 @@ void complete_bash(FILE *out);
 void complete_zsh(FILE *out);
 void complete_fish(FILE *out);
 
+/* ---- source.c: checkpoints and layouts that the command line names ---- */
+
+/* EXIT_DONE, or the code to end with and the reason printed. */
+int source_open(const args *a, const char *path, rsd_ckpt **out);
+/* SPEC is rules as text, or a file that holds them. */
+int source_rules(const args *a, const char *spec, rsd_rules **out);
+/* One object as text ("{'step': 100}") or JSON; *out is the caller's to free. */
+int source_object(const args *a, rsd_ckpt *ckpt, size_t i, bool json, const char **name,
+                  char **out);
+
+/* ---- pieces.c: a box, part by part ---- */
+
+/* Zeroed and begun gives parts of a box that lie one behind the other in row-major order. */
+typedef struct pieces {
+    rsd_box whole, next; /* next.off[0 .. dim] is where the next part starts */
+    int     dim;         /* the parts are cut along it; those before it have length 1 */
+    int64_t rows;        /* of each part along `dim` */
+    bool    done;
+} pieces;
+
+void pieces_begin(pieces *p, const rsd_box *whole, int64_t most_elements);
+bool pieces_next(pieces *p, rsd_box *out);
+
+/* ---- element.c: what one element is ---- */
+
+/* Its value; of a complex number the real part, and *imag is set (may be NULL). */
+double element_value(rsd_dtype dtype, const void *at, double *imag);
+/* As short as it can be so that reading it gives the same element. */
+const char *element_text(rsd_dtype dtype, const void *at, char *buf, size_t cap);
+bool        element_is_float(rsd_dtype dtype); /* or complex */
+
+/* ---- tree.c ---- */
+
+/* The tensors as a tree by the dots in their names, with sums; neighbours such as layers.0 and
+ * layers.1 that hold the same are folded into one. Sorts `t`. False: no memory. */
+bool tree_print(FILE *out, rsd_tensor_info *t, size_t n);
+
 /* ---- draw.c ---- */
 
 /* Who holds which part of a tensor of one or two dimensions: a character for each rank. */

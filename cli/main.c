@@ -6,10 +6,7 @@
 #include <string.h>
 
 const command *const commands[] = {
-    &cmd_demo,
-    &cmd_completion,
-    &cmd_help,
-    NULL,
+    &cmd_inspect, &cmd_cat, &cmd_demo, &cmd_completion, &cmd_help, NULL,
 };
 
 const command *command_find(const char *name)
