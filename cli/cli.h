@@ -160,6 +160,8 @@ bool in_colour(FILE *out);
 int screen_width(FILE *out);
 /* Characters that the text takes on a screen. */
 size_t text_width(const char *text);
+/* Cuts behind `most` bytes, at a character, and shows that it did. */
+void text_shorten(char *text, size_t most);
 /* Prints names from files: control characters become \xNN. */
 void print_safe(FILE *out, const char *text);
 /* "1.5 GiB", "17 B". */
@@ -257,6 +259,29 @@ double element_value(rsd_dtype dtype, const void *at, double *imag);
 /* As short as it can be so that reading it gives the same element. */
 const char *element_text(rsd_dtype dtype, const void *at, char *buf, size_t cap);
 bool        element_is_float(rsd_dtype dtype); /* or complex */
+
+/* ---- compare.c: the values of many pairs of tensors ---- */
+
+/* Two tensors of the same dtype and shape, and what was found. */
+typedef struct pair {
+    size_t          ta, tb; /* their numbers in the two checkpoints */
+    rsd_tensor_info info;
+    int64_t         count; /* elements that differ */
+    int64_t         first; /* the number of the first of them, row-major; of no use if none */
+    char            a[16], b[16]; /* its bytes */
+    double          largest;      /* absolute difference; NaN if only one of two elements is NaN */
+} pair;
+
+/* Elements differ if their bits do; with a tolerance, if |a - b| > atol + rtol * |b| too. */
+typedef struct tolerance {
+    bool   on;
+    double rtol, atol;
+} tolerance;
+
+/* Reads and compares all pairs with `threads` threads (0: as many as there are processors), each of
+ * which holds a few MiB. */
+rsd_err compare_pairs(rsd_ckpt *a, rsd_ckpt *b, pair *p, size_t n, const tolerance *tol,
+                      int32_t threads, progress *bar, rsd_error *err);
 
 /* ---- tree.c ---- */
 

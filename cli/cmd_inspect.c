@@ -154,18 +154,6 @@ static int print_tensors(listing *l)
     return EXIT_DONE;
 }
 
-/* Cuts at a character, and shows that it did. */
-static void shorten(char *text)
-{
-    size_t n = LONGEST_VALUE;
-
-    if (strlen(text) <= n + 3)
-        return;
-    while (n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80)
-        n--;
-    memcpy(text + n, "...", 4);
-}
-
 static int print_objects(listing *l)
 {
     static const char *const title[] = { "object", "value", NULL };
@@ -181,7 +169,7 @@ static int print_objects(listing *l)
             free(c.text);
             return code;
         }
-        shorten(value);
+        text_shorten(value, LONGEST_VALUE);
         columns_add(&c, name);
         columns_add(&c, value);
         free(value);

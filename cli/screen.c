@@ -38,6 +38,15 @@ size_t text_width(const char *text)
     return n;
 }
 
+void text_shorten(char *text, size_t most)
+{
+    if (strlen(text) <= most + 3)
+        return;
+    while (most > 0 && ((unsigned char)text[most] & 0xc0) == 0x80)
+        most--;
+    memcpy(text + most, "...", 4);
+}
+
 void print_safe(FILE *out, const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reshard verify: is a checkpoint undamaged? The library finds it out; this names the damage. */
+#include "cli.h"
+
+#include <inttypes.h>
+
+typedef struct report {
+    bool     json;
+    json_out out;
+} report;
+
+static void damage(void *arg, const rsd_error *what)
+{
+    report *r = arg;
+
+    if (r->json) {
+        json_open_object(&r->out, NULL);
+        json_text(&r->out, "error", rsd_err_name((rsd_err)what->code));
+        json_text(&r->out, "message", what->msg);
+        json_close(&r->out);
+        return;
+    }
+    printf("damage: ");
+    print_safe(stdout, what->msg);
+    printf("\n");
+}
+
+static int count_bytes(const args *a, rsd_ckpt *ckpt, uint64_t *out)
+{
+    rsd_tensor_info info;
+    rsd_error       err = { .msg = "" };
+    uint64_t        bytes = 0;
+
+    for (size_t t = 0; t < rsd_ckpt_tensors(ckpt); t++) {
+        if (rsd_ckpt_tensor(ckpt, t, &info, &err))
+            return fail(a, &err);
+        bytes += (uint64_t)info.bytes;
+    }
+    *out = bytes;
+    return EXIT_DONE;
+}
+
+static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, size_t damages)
+{
+    const bool quick = args_has(a, "quick");
+    char       size[32];
+
+    if (r->json) {
+        json_close(&r->out);
+        json_bool(&r->out, "ok", damages == 0);
+        json_close(&r->out);
+        return;
+    }
+    if (damages)
+        printf("%zu damage%s\n", damages, damages == 1 ? "" : "s");
+    else if (!args_has(a, "quiet"))
+        printf("ok: %s, %zu tensors, %s, %zu objects%s\n", format_name(rsd_ckpt_format(ckpt)),
+               rsd_ckpt_tensors(ckpt), size_text(bytes, size, sizeof(size)), rsd_ckpt_objects(ckpt),
+               quick ? "; only metadata were read" : "");
+}
+
+static int run(const args *a)
+{
+    const rsd_read_opts opts = { .size = sizeof(opts), .threads = args_number(a, "threads", 0) };
+    report              r = { .json = args_has(a, "json"), .out = { .out = stdout } };
+    rsd_error           err = { .msg = "" };
+    uint64_t            bytes = 0;
+    size_t              damages = 0;
+    rsd_ckpt           *ckpt;
+    int                 code = source_open(a, a->operand[0], &ckpt);
+
+    if (code)
+        return code;
+    code = count_bytes(a, ckpt, &bytes);
+    if (!code && r.json) {
+        json_open_object(&r.out, NULL);
+        json_text(&r.out, "format", format_name(rsd_ckpt_format(ckpt)));
+        json_text(&r.out, "path", a->operand[0]);
+        json_bool(&r.out, "quick", args_has(a, "quick"));
+        json_uint(&r.out, "tensors", rsd_ckpt_tensors(ckpt));
+        json_uint(&r.out, "bytes", bytes);
+        json_open_array(&r.out, "damages");
+    }
+    if (!code && !args_has(a, "quick") && rsd_ckpt_verify(ckpt, &opts, damage, &r, &damages, &err))
+        code = fail(a, &err);
+    if (!code) {
+        say_end(a, ckpt, &r, bytes, damages);
+        code = damages ? EXIT_NO : EXIT_DONE;
+    }
+    rsd_ckpt_close(ckpt);
+    return code;
+}
+
+static const option_spec options[] = {
+    { "quick", 0, OPT_FLAG, NULL, "read only metadata: structure, sizes, coverage, overlaps" },
+    { "threads", 'j', OPT_COUNT, "N", "threads that read; all processors if not given" },
+    OPTION_JSON,
+    OPTIONS_PROGRESS,
+    { 0 },
+};
+
+const command cmd_verify = {
+    .name = "verify",
+    .line = "check a checkpoint for damage",
+    .operands = "CKPT",
+    .min = 1,
+    .max = 1,
+    .options = options,
+    .text = "Checks that the files are there and as long as they must be, that the chunks of each "
+            "tensor tile it, that every item is what the metadata say, and every checksum there "
+            "is: the CRC32 that torch writes and PyTorch never looks at, and those of the side "
+            "file. Damage is named by file, tensor and place.\n"
+            "\n"
+            "Ends with 0 if there is none, with 1 if there is, with 4 if the metadata themselves "
+            "can't be read.",
+    .examples = "# after a download\n"
+                "reshard verify step-1000\n",
+    .run = run,
+};
