@@ -283,6 +283,13 @@ typedef struct tolerance {
 rsd_err compare_pairs(rsd_ckpt *a, rsd_ckpt *b, pair *p, size_t n, const tolerance *tol,
                       int32_t threads, progress *bar, rsd_error *err);
 
+/* ---- scratch.c ---- */
+
+/* A new folder below `dir`; *out is taken back by scratch_remove, which also removes it with all
+ * that is in it and accepts NULL. */
+int  scratch_make(const args *a, const char *dir, char **out);
+void scratch_remove(char *folder);
+
 /* ---- tree.c ---- */
 
 /* The tensors as a tree by the dots in their names, with sums; neighbours such as layers.0 and

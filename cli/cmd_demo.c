@@ -4,8 +4,6 @@
  * which it removes again. */
 #include "cli.h"
 
-#include <errno.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,21 +187,16 @@ static rsd_err go_there(const char *folder, const rsd_layout *src, const rsd_lay
     return RSD_OK;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
 static int run(const args *a)
 {
-    char        folder[] = "/tmp/reshard-demo-XXXXXX";
+    char       *folder = NULL;
     rsd_layout *src = NULL, *dst = NULL;
     rsd_error   err = { .msg = "" };
     rsd_err     rc;
+    int         code = scratch_make(a, "/tmp", &folder);
 
-    if (!mkdtemp(folder))
-        return refuse(a, EXIT_COULD_NOT, "could not make a folder in /tmp: %s", strerror(errno));
+    if (code)
+        return code;
     rc = layout_of(before, &src, &err);
     if (!rc)
         rc = layout_of(after, &dst, &err);
@@ -217,7 +210,7 @@ static int run(const args *a)
     }
     if (!rc)
         rc = go_there(folder, src, dst, &err);
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    scratch_remove(folder);
     rsd_layout_free(src);
     rsd_layout_free(dst);
     return rc ? fail(a, &err) : EXIT_DONE;
