@@ -12,6 +12,7 @@ help:
 	@echo 'make demo     the same, then a short tour in the terminal'
 	@echo 'make test     build and run every test that needs no Python package'
 	@echo 'make test-long  100,000 random layout pairs instead of 2,000'
+	@echo 'make test-faults  saves that are disturbed, killed and cut off in every way; a table'
 	@echo 'make test-interop  the tests against real PyTorch; makes $(BUILD)/venv from the package index'
 	@echo 'make bench    run the benchmarks; CASES="plan.*" picks some'
 	@echo 'make format   let clang-format lay out every C file'
@@ -40,6 +41,11 @@ test-long: setup-test
 	@$(RUN) ninja -C $(BUILD) --quiet
 	@RESHARD_CASES=100000 $(RUN) $(BUILD)/tests/test_random_plans
 
+test-faults: setup-test
+	@tools/setup $(BUILD) faults
+	@$(RUN) ninja -C $(BUILD) --quiet
+	@$(RUN) tools/run-faults $(BUILD)
+
 test-interop: setup-test
 	@tools/setup $(BUILD) python
 	@$(RUN) ninja -C $(BUILD) --quiet
@@ -63,4 +69,4 @@ install: setup-build
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all help setup-build setup-test demo test test-long test-interop bench check format install clean
+.PHONY: all help setup-build setup-test demo test test-long test-faults test-interop bench check format install clean

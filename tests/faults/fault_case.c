@@ -144,6 +144,24 @@ static rsd_state *make_state(fault_bed *bed, int version, int32_t rank)
 
 /* ---- saving ---- */
 
+rsd_err fault_save_rank(fault_bed *bed, rsd_comm *comm, int version, bool overwrite)
+{
+    const fault_case *c = bed->c;
+    int32_t           rank = rsd_comm_rank(comm);
+    rsd_save_opts     opts = { .size = sizeof(opts),
+                               .store = bed->on[rank] ? bed->on[rank] : bed->quiet,
+                               .format = c->format,
+                               .overwrite = overwrite,
+                               .distributed = c->distributed,
+                               .threads = c->ranks > 1 ? 1 : 2,
+                               .on_progress = bed->on_progress,
+                               .arg = &bed->rc[rank] };
+
+    memset(&bed->err[rank], 0, sizeof(bed->err[rank]));
+    bed->rc[rank] = c->save(c->path, comm, bed->state[version - 1][rank], &opts, &bed->err[rank]);
+    return bed->rc[rank];
+}
+
 typedef struct rank_arg {
     fault_bed *bed;
     rsd_comm  *comm;
@@ -153,24 +171,11 @@ typedef struct rank_arg {
 
 static void *save_rank(void *arg)
 {
-    rank_arg         *a = arg;
-    fault_bed        *bed = a->bed;
-    const fault_case *c = bed->c;
-    int32_t           rank = rsd_comm_rank(a->comm);
-    rsd_save_opts     opts = { .size = sizeof(opts),
-                               .store = bed->on[rank] ? bed->on[rank] : bed->quiet,
-                               .format = c->format,
-                               .overwrite = a->overwrite,
-                               .distributed = c->distributed,
-                               .threads = c->ranks > 1 ? 1 : 2,
-                               .on_progress = bed->on_progress,
-                               .arg = &bed->rc[rank] };
+    rank_arg *a = arg;
 
-    memset(&bed->err[rank], 0, sizeof(bed->err[rank]));
-    bed->rc[rank] =
-        c->save(c->path, a->comm, bed->state[a->version - 1][rank], &opts, &bed->err[rank]);
-    if (bed->ended)
-        bed->ended(rank);
+    fault_save_rank(a->bed, a->comm, a->version, a->overwrite);
+    if (a->bed->ended)
+        a->bed->ended(rsd_comm_rank(a->comm));
     rsd_comm_free(a->comm);
     return NULL;
 }
@@ -280,7 +285,7 @@ fault_found fault_look(const fault_bed *bed)
 {
     fault_found found = fault_look_in(bed, bed->quiet);
 
-    return found == FAULT_OLD && sum(bed) != bed->old_sum ? FAULT_LOST : found;
+    return found == FAULT_OLD && bed->old_sum && sum(bed) != bed->old_sum ? FAULT_LOST : found;
 }
 
 int fault_descriptors(void)
@@ -313,7 +318,7 @@ static void must_save(fault_bed *bed, int version)
         fail_msg("%s: a save without faults: %s", bed->c->name, bed->err[0].msg);
 }
 
-void fault_bed_open(fault_bed *bed, const fault_case *c, const char *top)
+void fault_bed_attach(fault_bed *bed, const fault_case *c, const char *top)
 {
     memset(bed, 0, sizeof(*bed));
     bed->c = c;
@@ -329,6 +334,11 @@ void fault_bed_open(fault_bed *bed, const fault_case *c, const char *top)
     for (int v = 1; v <= 2; v++)
         for (int32_t r = 0; r < c->ranks; r++)
             bed->state[v - 1][r] = make_state(bed, v, r);
+}
+
+void fault_bed_open(fault_bed *bed, const fault_case *c, const char *top)
+{
+    fault_bed_attach(bed, c, top);
     must_save(bed, 1);
     bed->old_sum = sum(bed);
     fault_reset(bed);
@@ -353,13 +363,18 @@ void fault_reset(fault_bed *bed)
 void fault_bed_close(fault_bed *bed)
 {
     rsi_store_remove(bed->quiet, bed->c->path, NULL);
+    rmdir(bed->top);
+    fault_bed_detach(bed);
+}
+
+void fault_bed_detach(fault_bed *bed)
+{
     for (int32_t r = 0; r < FAULT_RANKS; r++) {
         rsd_state_free(bed->state[0][r]);
         rsd_state_free(bed->state[1][r]);
     }
     rsd_values_free(bed->values);
     rsd_store_free(bed->quiet);
-    rmdir(bed->top);
 }
 
 /* ---- the table ---- */

@@ -46,7 +46,7 @@ typedef struct fault_bed {
     rsd_store        *on[FAULT_RANKS];       /* what each rank saves through; NULL: quiet */
     rsd_state        *state[2][FAULT_RANKS]; /* [version - 1][rank] */
     rsd_values       *values;
-    uint32_t          old_sum; /* of version 1's bytes */
+    uint32_t          old_sum; /* of version 1's bytes; 0: not known */
     rsd_progress      on_progress;
     uint64_t          no_memory; /* the allocation that fails, 1: the first of the save; 0: none */
     int               for_ever;  /* it and all after it */
@@ -65,11 +65,16 @@ typedef struct fault_bed {
  */
 void fault_bed_open(fault_bed *bed, const fault_case *c, const char *top);
 void fault_bed_close(fault_bed *bed);
+/* The same without a look at what is in the folder, and without a change to it. */
+void fault_bed_attach(fault_bed *bed, const fault_case *c, const char *top);
+void fault_bed_detach(fault_bed *bed);
 /* A store in the folder of the bed with these system calls. */
 rsd_store *fault_store(const fault_bed *bed, const rsi_sys *sys, rsi_file_io io);
 
 /* Saves a version on every rank and waits for all. False: the ranks' codes differ. */
 bool fault_save_version(fault_bed *bed, int version, bool overwrite);
+/* The same for one rank, by the thread that has its comm. */
+rsd_err fault_save_rank(fault_bed *bed, rsd_comm *comm, int version, bool overwrite);
 /* What the name stands for in a store, read by the library itself with every check there is. */
 fault_found fault_look_in(const fault_bed *bed, rsd_store *store);
 fault_found fault_look(const fault_bed *bed);
