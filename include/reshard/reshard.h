@@ -847,6 +847,26 @@ RSD_API rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts             
                                 void (*damage)(void *arg, const rsd_error *what), void *arg,
                                 size_t *count, rsd_error *err);
 
+/* Bytes under way; nonzero cancels. May be called by any thread, one at a time. */
+typedef int (*rsd_progress)(void *arg, int64_t done, int64_t total);
+
+typedef struct rsd_seal_opts {
+    size_t  size;      /* sizeof(rsd_seal_opts) */
+    bool    overwrite; /* replace the side file that is there; otherwise that is RSD_E_EXISTS */
+    int32_t threads;   /* 0: as many as this process may run on */
+    size_t  staging;   /* bytes of buffers; 0: 64 MiB at most */
+    rsd_progress on_progress;
+    void        *arg;
+} rsd_seal_opts;
+
+/* Gives a checkpoint that was made elsewhere its side file: checksums of all its files, in the file
+ * ".reshard-sums" of a folder or "<name>.reshard-sums" beside a single file. Other programs don't
+ * see it. The checkpoint is opened, and so checked, before; it is not changed. The side file is
+ * there whole or not at all, durable on return. RSD_E_UNSUPPORTED if the library was built without
+ * xxHash. */
+RSD_API rsd_err rsd_ckpt_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts,
+                              rsd_error *err);
+
 /* ---- transforms: what is done to the bytes of an item ---- */
 
 /* A transform makes streams; each stream either encodes or decodes. The calls for one stream come
@@ -905,9 +925,6 @@ RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_va
                                 rsd_error *err);
 
 /* ---- save ---- */
-
-/* Bytes under way; nonzero cancels. May be called by any thread, one at a time. */
-typedef int (*rsd_progress)(void *arg, int64_t done, int64_t total);
 
 typedef struct rsd_save_opts {
     size_t     size;        /* sizeof(rsd_save_opts) */

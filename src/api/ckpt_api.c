@@ -2,6 +2,7 @@
 /* The checkpoint section of reshard.h: checks arguments and hands them on. */
 #include "base/mem.h"
 #include "exec/fetch.h"
+#include "exec/seal.h"
 #include "exec/verify.h"
 #include "format/open.h"
 
@@ -193,4 +194,15 @@ rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *
     if (!ckpt)
         return rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
     return rsi_verify(ckpt, &known, damage, arg, count, err);
+}
+
+rsd_err rsd_ckpt_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts, rsd_error *err)
+{
+    rsd_seal_opts known = { .size = sizeof(known) };
+
+    if (!path)
+        return rsi_fail(err, RSD_E_INVALID, "a path is needed");
+    if (opts)
+        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+    return rsi_seal(store, path, &known, err);
 }

@@ -6,6 +6,7 @@
 #define RSI_CKPT_H
 
 #include "format/files.h"
+#include "format/guard.h"
 #include "format/source.h"
 #include "format/value.h"
 #include "shape/layout.h"
@@ -23,6 +24,14 @@ typedef struct rsi_extent {
     unsigned char *decoded;
 } rsi_extent;
 
+/* Bytes of a file that belong to no chunk. */
+typedef struct rsi_span {
+    uint32_t    file;
+    uint64_t    off, len;
+    const char *what;   /* "metadata": opening the checkpoint read them; NULL: an object, */
+    const char *object; /* this one */
+} rsi_span;
+
 typedef struct rsi_ckpt_ops {
     /* Tensor t < ntensors, chunk i < info->chunks. Never fails: all has been checked on opening. */
     void (*tensor)(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out);
@@ -36,6 +45,9 @@ typedef struct rsi_ckpt_ops {
                       const rsd_value **out, rsd_error *err);
     /* The path of a name in the nesting of the source; 0 if the format has none. */
     size_t (*path)(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap);
+    /* Span k, counted from 0; false behind the last. What no span and no chunk has is padding or
+     * was compared when the checkpoint was opened. */
+    bool (*span)(const rsd_ckpt *ckpt, size_t k, rsi_span *out);
     void (*close)(rsd_ckpt *ckpt);
 } rsi_ckpt_ops;
 
@@ -45,6 +57,7 @@ struct rsd_ckpt {
     rsd_format          format;
     size_t              ntensors, nobjects;
     rsi_files           files;
+    rsi_guard           guard;
     rsi_arena           mem;
 };
 

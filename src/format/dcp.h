@@ -8,9 +8,10 @@
 
 typedef struct rsi_dcp {
     rsi_dcp_meta *meta;
-    uint32_t     *file;  /* [meta->nfiles] its number in ckpt->files */
-    rsi_map       names; /* of tensors */
-    rsi_map       paths; /* name to meta->path */
+    uint32_t     *file;   /* [meta->nfiles] its number in ckpt->files */
+    size_t        nmetas; /* files 0 .. nmetas - 1 of the checkpoint are metadata */
+    rsi_map       names;  /* of tensors */
+    rsi_map       paths;  /* name to meta->path */
 } rsi_dcp;
 
 /* "__12.metadata": what one rank wrote when ranks did not gather. */

@@ -250,6 +250,26 @@ static size_t dcp_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *ou
     return path->nparts;
 }
 
+static bool dcp_span(const rsd_ckpt *ckpt, size_t k, rsi_span *out)
+{
+    const rsi_dcp      *dcp = ckpt->self;
+    const rsi_dcp_item *item;
+
+    if (k < dcp->nmetas) {
+        *out =
+            (rsi_span){ .file = (uint32_t)k, .len = ckpt->files.file[k]->size, .what = "metadata" };
+        return true;
+    }
+    if (k - dcp->nmetas >= dcp->meta->nitems)
+        return false;
+    item = &dcp->meta->item[k - dcp->nmetas];
+    *out = (rsi_span){ .file = dcp->file[item->row.file],
+                       .off = (uint64_t)item->row.offset,
+                       .len = (uint64_t)item->row.length,
+                       .object = item->name };
+    return true;
+}
+
 static void dcp_close(rsd_ckpt *ckpt)
 {
     rsi_dcp *dcp = ckpt->self;
@@ -268,6 +288,7 @@ static const rsi_ckpt_ops dcp_ops = {
     .find = dcp_find,
     .object = rsi_dcp_object,
     .path = dcp_path,
+    .span = dcp_span,
     .close = dcp_close,
 };
 
@@ -300,6 +321,7 @@ rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err)
     ckpt->self = dcp;
     ckpt->ops = &dcp_ops;
     rc = find_meta(ckpt, &dcp->meta, err);
+    dcp->nmetas = ckpt->files.n;
     if (!rc)
         rc = open_files(ckpt, dcp, err);
     if (!rc)

@@ -83,17 +83,24 @@ void rsi_files_close(rsi_files *files)
     *files = (rsi_files){ 0 };
 }
 
-/* "<top>/<name>" in the arena. */
+/* "<top>/<name>" at `to`, which has room for two bytes more than the names; behind the name of a
+ * single file there is no '/'. */
+static void join_name(const rsi_files *files, const char *name, char *to)
+{
+    size_t top = strlen(files->top), slash = top && !files->single ? 1 : 0;
+
+    memcpy(to, files->top, top);
+    to[top] = '/';
+    memcpy(to + top + slash, name, strlen(name) + 1);
+}
+
+/* In the arena. */
 static char *full_name(rsi_files *files, const char *name)
 {
-    size_t top = strlen(files->top), len = strlen(name), slash = top ? 1 : 0;
-    char  *full = rsi_arena_array(&files->mem, top + len + 2, 1);
+    char *full = rsi_arena_array(&files->mem, strlen(files->top) + strlen(name) + 2, 1);
 
-    if (!full)
-        return NULL;
-    memcpy(full, files->top, top);
-    full[top] = '/';
-    memcpy(full + top + slash, name, len + 1);
+    if (full)
+        join_name(files, name, full);
     return full;
 }
 
@@ -127,6 +134,29 @@ rsd_err rsi_files_add(rsi_files *files, const char *name, bool follow, uint32_t 
     if (!rsi_map_add(&files->by_name, full, strlen(full), &number, NULL))
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
     return RSD_OK;
+}
+
+char *rsi_files_name_beside(const rsi_files *files, const char *name)
+{
+    char *full = rsi_calloc(strlen(files->top) + strlen(name) + 2, 1);
+
+    if (full)
+        join_name(files, name, full);
+    return full;
+}
+
+rsd_err rsi_files_open_beside(const rsi_files *files, const char *name, bool follow, rsi_file **out,
+                              rsd_error *err)
+{
+    char   *full = rsi_files_name_beside(files, name);
+    rsd_err rc;
+
+    if (!full)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
+    rc = rsi_file_open(files->store, full, RSD_OPEN_READ | (follow ? RSD_OPEN_FOLLOW : 0), 0, out,
+                       err);
+    rsi_free(full);
+    return rc;
 }
 
 typedef struct listing {

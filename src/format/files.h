@@ -34,6 +34,12 @@ rsd_err rsi_files_local(const char *path, rsd_store **store, char **name, rsd_er
  * `follow`: it may be a symbolic link, as in Hugging Face's cache. */
 rsd_err rsi_files_add(rsi_files *files, const char *name, bool follow, uint32_t *out,
                       rsd_error *err);
+/* Opens a file that is not one of the checkpoint's: in its folder, or, if the checkpoint is one
+ * file, the one whose name has `name` behind it. The caller closes it. Any thread. */
+rsd_err rsi_files_open_beside(const rsi_files *files, const char *name, bool follow, rsi_file **out,
+                              rsd_error *err);
+/* That name in the store; for rsi_free. NULL: no memory. */
+char *rsi_files_name_beside(const rsi_files *files, const char *name);
 /* Names of what is in the folder, sorted, in `mem`. */
 rsd_err rsi_files_list(rsi_files *files, rsi_arena *mem, char ***names, size_t *n, rsd_error *err);
 /* Exactly `len` bytes. */

@@ -21,6 +21,9 @@ rsd_err rsi_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_er
         rc = rsi_detect(&ckpt->files, &ckpt->format, err);
         if (!rc)
             rc = open[ckpt->format](ckpt, err);
+        if (!rc)
+            rc = rsi_guard_find(&ckpt->guard, &ckpt->files, ckpt->format == RSD_FORMAT_SAFETENSORS,
+                                err);
         if (rc)
             rsi_while(err, rc, "checkpoint \"%s\"", path);
     }
@@ -38,6 +41,7 @@ void rsi_ckpt_close(rsd_ckpt *ckpt)
         return;
     if (ckpt->ops)
         ckpt->ops->close(ckpt);
+    rsi_guard_close(&ckpt->guard);
     rsi_files_close(&ckpt->files);
     rsi_arena_release(&ckpt->mem);
     rsi_free(ckpt);

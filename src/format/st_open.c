@@ -23,7 +23,9 @@ typedef struct st_file {
 typedef struct st {
     st_file      *file; /* [n] */
     size_t        n;
-    size_t       *first;  /* [n + 1] whole tensors: number of the first one of each file */
+    size_t       *first; /* [n + 1] whole tensors: number of the first one of each file */
+    bool          indexed;
+    uint32_t      index;  /* number of the index in ckpt->files */
     bool          joined; /* tensors are those of `all` */
     rsi_st_joined all;
     rsi_map       names; /* of `all` */
@@ -118,6 +120,8 @@ static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, rsd_error *err)
 
     if (rc)
         return rc;
+    s->indexed = true;
+    s->index = number;
     size = ckpt->files.file[number]->size;
     if (size > RSI_ST_HEADER_MAX)
         return rsi_fail(err, RSD_E_FORMAT, "file \"%s\" has %" PRIu64 " bytes, %d are the most",
@@ -352,6 +356,23 @@ static size_t st_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out
     return 0;
 }
 
+static bool st_span(const rsd_ckpt *ckpt, size_t k, rsi_span *out)
+{
+    const st *s = ckpt->self;
+
+    if (k < s->n)
+        *out = (rsi_span){ .file = s->file[k].number,
+                           .len = s->file[k].header.data_start,
+                           .what = "header" };
+    else if (k == s->n && s->indexed)
+        *out = (rsi_span){ .file = s->index,
+                           .len = ckpt->files.file[s->index]->size,
+                           .what = "index" };
+    else
+        return false;
+    return true;
+}
+
 static void st_close(rsd_ckpt *ckpt)
 {
     st *s = ckpt->self;
@@ -374,6 +395,7 @@ static const rsi_ckpt_ops st_ops = {
     .find = st_find,
     .object = st_object,
     .path = st_path,
+    .span = st_span,
     .close = st_close,
 };
 

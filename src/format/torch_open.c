@@ -290,6 +290,27 @@ static rsd_err torch_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_val
     return rc;
 }
 
+/* The pickle, and the directory behind the last record. What stands before each record was compared
+ * with the directory. */
+static bool torch_span(const rsd_ckpt *ckpt, size_t k, rsi_span *out)
+{
+    const torch          *self = ckpt->self;
+    const rsi_zip_record *last = &self->zip.record[self->zip.n - 1];
+    const rsi_zip_record *pickle = rsi_zip_find(&self->zip, "data.pkl");
+
+    *out = (rsi_span){ 0 };
+    if (k == 0) {
+        out->off = pickle->data;
+        out->len = pickle->size;
+        out->what = "pickle";
+    } else if (k == 1) {
+        out->off = last->data + last->size;
+        out->len = self->source.size - out->off;
+        out->what = "directory";
+    }
+    return k < 2;
+}
+
 static void torch_close(rsd_ckpt *ckpt)
 {
     torch *self = ckpt->self;
@@ -310,6 +331,7 @@ static const rsi_ckpt_ops torch_ops = {
     .find = torch_find,
     .object = torch_object,
     .path = torch_path,
+    .span = torch_span,
     .close = torch_close,
 };
 

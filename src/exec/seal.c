@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hashes every file of a checkpoint and publishes the side file. Rows are laid out before anything
+ * is read: cut where chunks, objects and metadata start, and at 4 MiB from there. Then threads fill
+ * in the hashes. */
+#include "exec/seal.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/workers.h"
+#include "exec/proof.h"
+#include "format/open.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* A byte where a row starts. */
+typedef struct cut {
+    uint64_t off;
+    uint32_t file;
+} cut;
+
+/* Rows [first, end): what a thread does at once. */
+typedef struct stretch {
+    size_t first, end;
+} stretch;
+
+typedef struct sealing {
+    rsd_ckpt            *ckpt;
+    const rsd_seal_opts *opts;
+    cut                 *cut;
+    size_t               ncuts, cut_cap;
+    rsi_sums             sums; /* the rows, by file and offset */
+    stretch             *stretch;
+    size_t               n, cap;
+    rsi_pool            *pool; /* buffers of RSI_PROOF_STEP bytes */
+    pthread_mutex_t      lock; /* for on_progress */
+    uint64_t             done, total;
+} sealing;
+
+/* ---- where rows start ---- */
+
+static rsd_err add_cut(sealing *s, uint32_t file, uint64_t off, rsd_error *err)
+{
+    if (!rsi_grow(&s->cut, s->ncuts, &s->cut_cap, sizeof(s->cut[0])))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu items", s->ncuts + 1);
+    s->cut[s->ncuts++] = (cut){ .off = off, .file = file };
+    return RSD_OK;
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const cut *a = left, *b = right;
+
+    if (a->file != b->file)
+        return a->file < b->file ? -1 : 1;
+    return (a->off > b->off) - (a->off < b->off);
+}
+
+static rsd_err cut_tensor(sealing *s, size_t t, rsd_error *err)
+{
+    rsd_tensor_info info;
+    rsd_err         rc = RSD_OK;
+
+    s->ckpt->ops->tensor(s->ckpt, t, &info);
+    for (size_t i = 0; i < info.chunks && !rc; i++) {
+        rsd_chunk chunk;
+        uint32_t  file;
+
+        s->ckpt->ops->chunk(s->ckpt, t, i, &chunk, &file);
+        rc = add_cut(s, file, chunk.offset, err);
+    }
+    return rc;
+}
+
+/* Files start and end with a cut too. */
+static rsd_err find_cuts(sealing *s, rsd_error *err)
+{
+    rsi_span span;
+    rsd_err  rc = RSD_OK;
+
+    for (uint32_t f = 0; f < s->ckpt->files.n && !rc; f++) {
+        rc = add_cut(s, f, 0, err);
+        if (!rc)
+            rc = add_cut(s, f, s->ckpt->files.file[f]->size, err);
+        s->total += s->ckpt->files.file[f]->size;
+    }
+    for (size_t t = 0; t < s->ckpt->ntensors && !rc; t++)
+        rc = cut_tensor(s, t, err);
+    for (size_t k = 0; !rc && s->ckpt->ops->span(s->ckpt, k, &span); k++) {
+        rc = add_cut(s, span.file, span.off, err);
+        if (!rc)
+            rc = add_cut(s, span.file, span.off + span.len, err);
+    }
+    if (!rc)
+        qsort(s->cut, s->ncuts, sizeof(s->cut[0]), by_place);
+    return rc;
+}
+
+static rsd_err make_rows(sealing *s, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i + 1 < s->ncuts; i++) {
+        rsi_sum_row row = { .off = s->cut[i].off, .file = s->cut[i].file };
+        uint64_t    end = s->cut[i + 1].off;
+
+        if (s->cut[i + 1].file != row.file)
+            continue;
+        for (; row.off < end && !rc; row.off += row.len) {
+            row.len =
+                end - row.off < RSI_SUM_ROW_BYTES ? (uint32_t)(end - row.off) : RSI_SUM_ROW_BYTES;
+            if (!rsi_grow(&s->sums.row, s->sums.n, &s->sums.cap, sizeof(row)))
+                return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", s->sums.n + 1);
+            s->sums.row[s->sums.n++] = row;
+        }
+    }
+    return rc;
+}
+
+static rsd_err make_stretches(sealing *s, rsd_error *err)
+{
+    for (size_t i = 0; i < s->sums.n;) {
+        stretch  one = { .first = i };
+        uint64_t bytes = 0;
+
+        for (; i < s->sums.n && (!bytes || bytes + s->sums.row[i].len <= RSI_SUM_ROW_BYTES); i++)
+            bytes += s->sums.row[i].len;
+        one.end = i;
+        if (!rsi_grow(&s->stretch, s->n, &s->cap, sizeof(one)))
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", s->sums.n);
+        s->stretch[s->n++] = one;
+    }
+    return RSD_OK;
+}
+
+/* ---- hashing ---- */
+
+static rsd_err tell(sealing *s, uint64_t bytes, rsd_error *err)
+{
+    int stop = 0;
+
+    pthread_mutex_lock(&s->lock);
+    s->done += bytes;
+    if (s->opts->on_progress)
+        stop = s->opts->on_progress(s->opts->arg, (int64_t)s->done, (int64_t)s->total);
+    pthread_mutex_unlock(&s->lock);
+    return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled") : RSD_OK;
+}
+
+static rsd_err hash_rows(void *arg, size_t i, rsd_error *err)
+{
+    sealing            *s = arg;
+    rsi_hash128_stream *stream = rsi_hash128_create();
+    uint64_t            bytes = 0;
+    void               *buf;
+    rsd_err             rc;
+
+    if (!stream)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a checksum");
+    rc = rsi_pool_get(s->pool, &buf, err);
+    if (rc)
+        goto out;
+    for (size_t r = s->stretch[i].first; r < s->stretch[i].end && !rc; r++) {
+        rsi_sum_row *row = &s->sums.row[r];
+
+        rc = rsi_proof_hash(s->ckpt->files.file[row->file], row, stream, buf, row->hash, err);
+        bytes += row->len;
+    }
+    rsi_pool_put(s->pool, buf);
+    if (!rc)
+        rc = tell(s, bytes, err);
+out:
+    rsi_hash128_free(stream);
+    return rc;
+}
+
+static rsd_err hash_all(sealing *s, rsd_error *err)
+{
+    size_t       staging = s->opts->staging ? s->opts->staging : (size_t)64 << 20;
+    rsi_workers *workers = NULL;
+    rsd_err      rc;
+
+    rc = rsi_pool_create(staging < RSI_PROOF_STEP ? RSI_PROOF_STEP : staging, RSI_PROOF_STEP,
+                         &s->pool, err);
+    if (!rc)
+        rc = rsi_workers_create(s->opts->threads, &workers, err);
+    if (!rc)
+        rc = rsi_workers_run(workers, s->n, hash_rows, s, err);
+    rsi_workers_free(workers);
+    return rc;
+}
+
+/* ---- writing ---- */
+
+typedef struct text_file {
+    rsi_file *file;
+    uint64_t  at;
+} text_file;
+
+static rsd_err put(void *arg, const void *bytes, size_t len, rsd_error *err)
+{
+    text_file *to = arg;
+    rsd_err    rc = rsi_file_write(to->file, to->at, bytes, len, err);
+
+    to->at += len;
+    return rc;
+}
+
+static rsd_err write_text(sealing *s, rsi_file *file, rsd_error *err)
+{
+    const rsi_files *files = &s->ckpt->files;
+    const char     **name = rsi_calloc(files->n, sizeof(name[0]));
+    uint64_t        *size = rsi_calloc(files->n, sizeof(size[0]));
+    text_file        to = { .file = file };
+    rsd_err          rc;
+
+    if (name && size) {
+        for (uint32_t i = 0; i < files->n; i++) {
+            name[i] = rsi_files_name(files, i);
+            size[i] = files->file[i]->size;
+        }
+        rc = rsi_sums_write(&s->sums, files->n, name, size, put, &to, err);
+    } else {
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", files->n);
+    }
+    rsi_free(name);
+    rsi_free(size);
+    return rc;
+}
+
+/* C2, C3 and C5 for one file. */
+static rsd_err publish(sealing *s, rsd_error *err)
+{
+    uint32_t  flags = RSD_TREE_FILE | (s->opts->overwrite ? RSD_TREE_OVERWRITE : 0);
+    char     *name = rsi_files_name_beside(&s->ckpt->files, RSI_SUMS_NAME);
+    rsi_tree *tree = NULL;
+    rsi_file *file = NULL;
+    rsd_err   rc, rc2;
+
+    if (!name)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+    rc = rsi_tree_begin(s->ckpt->files.store, name, flags, &tree, err);
+    if (!rc)
+        rc = rsi_file_open(tree->store, tree->temp, RSD_OPEN_WRITE, 0, &file, err);
+    if (!rc)
+        rc = write_text(s, file, err);
+    if (!rc)
+        rc = rsi_file_sync(file, err);
+    rc2 = rsi_file_close(file, rc ? NULL : err);
+    rc = rc ? rc : rc2;
+    if (!rc)
+        rc = rsi_tree_commit(tree, err);
+    if (rc && tree)
+        rsi_tree_abort(tree, NULL);
+    rsi_free(name);
+    return rc;
+}
+
+rsd_err rsi_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts, rsd_error *err)
+{
+    sealing s = { .opts = opts, .lock = PTHREAD_MUTEX_INITIALIZER };
+    rsd_err rc;
+
+    if (!rsi_sums_available())
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "this build has no xxHash to make checksums with");
+    rc = rsi_ckpt_open(store, path, &s.ckpt, err);
+    if (rc)
+        return rc;
+    if (s.ckpt->guard.there && !opts->overwrite) /* told before the bytes are read */
+        rc = rsi_fail(err, RSD_E_EXISTS, "checkpoint \"%s\" has a side file already", path);
+    if (!rc)
+        rc = find_cuts(&s, err);
+    if (!rc)
+        rc = make_rows(&s, err);
+    if (!rc)
+        rc = make_stretches(&s, err);
+    if (!rc)
+        rc = hash_all(&s, err);
+    if (!rc)
+        rc = publish(&s, err);
+    rsi_pool_free(s.pool);
+    rsi_free(s.cut);
+    rsi_free(s.stretch);
+    rsi_sums_release(&s.sums);
+    rsi_ckpt_close(s.ckpt);
+    return rc;
+}

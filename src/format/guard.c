@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps the side file of an opened checkpoint. Comparing it with bytes is exec/proof.c's. */
+#include "format/guard.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+rsd_err rsi_guard_find(rsi_guard *guard, rsi_files *files, bool follow, rsd_error *err)
+{
+    rsd_error why;
+    rsd_err   rc;
+
+    *guard = (rsi_guard){ .lock = PTHREAD_MUTEX_INITIALIZER };
+    rc = rsi_files_open_beside(files, RSI_SUMS_NAME, follow, &guard->file, &why);
+    guard->there = rc != RSD_E_NOTFOUND;
+    if (rc == RSD_E_NOMEM) {
+        if (err)
+            *err = why;
+        return rc;
+    }
+    guard->tried = rc != RSD_OK;
+    if (rc && guard->there)
+        guard->why = why;
+    return RSD_OK;
+}
+
+void rsi_guard_close(rsi_guard *guard)
+{
+    rsi_file_close(guard->file, NULL);
+    rsi_sums_book_free(guard->book);
+    rsi_free(guard->place);
+    *guard = (rsi_guard){ 0 };
+}
+
+/* A single file is the one that is listed, also when both were given another name. */
+static rsd_err find_places(rsi_guard *guard, const rsi_files *files, rsd_error *err)
+{
+    guard->place = rsi_calloc(files->n, sizeof(guard->place[0]));
+    if (!guard->place)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", files->n);
+    for (size_t i = 0; i < files->n; i++)
+        guard->place[i] = rsi_sums_find(guard->book, rsi_files_name(files, (uint32_t)i));
+    if (files->single && rsi_sums_files(guard->book) == 1)
+        guard->place[0] = 0;
+    return RSD_OK;
+}
+
+static rsd_err read_book(rsi_guard *guard, const rsi_files *files, rsd_error *err)
+{
+    uint64_t size = guard->file->size;
+    char    *text = size < SIZE_MAX ? rsi_calloc((size_t)size + 1, 1) : NULL;
+    rsd_err  rc;
+
+    if (!text)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for checksums of %" PRIu64 " bytes", size);
+    rc = size ? rsi_file_read(guard->file, 0, text, (size_t)size, err) : RSD_OK;
+    if (!rc)
+        rc = rsi_sums_read(text, (size_t)size, &guard->book, err);
+    rsi_free(text);
+    if (!rc)
+        rc = find_places(guard, files, err);
+    if (rc) {
+        rsi_sums_book_free(guard->book);
+        guard->book = NULL;
+        rsi_while(err, rc, "side file \"%s\"", guard->file->name);
+    }
+    return rc;
+}
+
+/* What memory was missing for may be tried again. */
+rsd_err rsi_guard_book(rsi_guard *guard, const rsi_files *files, const rsi_sums_book **out,
+                       rsd_error *err)
+{
+    rsd_error why = { .rank = -1 };
+    rsd_err   rc = RSD_OK;
+
+    pthread_mutex_lock(&guard->lock);
+    if (!guard->tried) {
+        rc = read_book(guard, files, &why);
+        guard->tried = rc != RSD_E_NOMEM;
+        guard->why = why;
+    }
+    rc = (rsd_err)guard->why.code;
+    if (rc && err)
+        *err = guard->why;
+    if (!rc)
+        *out = guard->book;
+    pthread_mutex_unlock(&guard->lock);
+    return rc;
+}
+
+const rsi_sum_row *rsi_guard_rows(const rsi_guard *guard, uint32_t file, uint64_t off, uint64_t len,
+                                  size_t *n)
+{
+    const rsi_sum_row *row;
+    size_t             all, lo = 0, hi, end;
+
+    *n = 0;
+    if (!guard->book || guard->place[file] == SIZE_MAX)
+        return NULL;
+    row = rsi_sums_rows_of(guard->book, guard->place[file], &all);
+    for (hi = all; lo < hi;) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (row[mid].off + row[mid].len <= off)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (end = lo; end < all && (row[end].off < off || row[end].off - off < len); end++)
+        ;
+    *n = end - lo;
+    return *n ? row + lo : NULL;
+}

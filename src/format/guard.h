@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The side file (sums.h) of a checkpoint that was opened: found when the checkpoint is opened, so
+ * that both are of the same time, and read when it is first needed. Any thread. */
+#ifndef RSI_GUARD_H
+#define RSI_GUARD_H
+
+#include "format/files.h"
+#include "format/sums.h"
+
+#include <pthread.h>
+
+typedef struct rsi_guard {
+    pthread_mutex_t lock;
+    rsi_file       *file;   /* NULL: there is none, or it can't be opened */
+    bool            there;  /* something has its name */
+    bool            tried;  /* it has been read: `book` or `why` is set */
+    bool            proved; /* what opening read has been compared with it: `proof` says how */
+    rsi_sums_book  *book;
+    size_t         *place; /* [files.n] of each file in the book; SIZE_MAX: it is not there */
+    rsd_error       why, proof;
+} rsi_guard;
+
+/* Looks for the side file. One that can't be opened is no error before it is needed. `follow`: it
+ * may be a symbolic link. */
+rsd_err rsi_guard_find(rsi_guard *guard, rsi_files *files, bool follow, rsd_error *err);
+void    rsi_guard_close(rsi_guard *guard);
+
+/* Reads it, once. *out is NULL if there is none. */
+rsd_err rsi_guard_book(rsi_guard *guard, const rsi_files *files, const rsi_sums_book **out,
+                       rsd_error *err);
+/* When it has been read: the rows that have a byte of [off, off + len) of a file, len > 0. NULL if
+ * there are none. */
+const rsi_sum_row *rsi_guard_rows(const rsi_guard *guard, uint32_t file, uint64_t off, uint64_t len,
+                                  size_t *n);
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_guard.c - the side file is found on opening, read once and only when needed. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ckpt_fixture.h"
+#include "ckpt_sample.h"
+#include "format/ckpt.h"
+
+#include <string.h>
+
+#define GUARD(ckpt) &(ckpt)->guard, &(ckpt)->files
+
+static rsd_store *saved(bool seal)
+{
+    rsd_store *store = fix_store();
+
+    assert_int_equal(ckpt_sample_save(store, SAMPLE_DCP, NULL), RSD_OK);
+    if (seal)
+        assert_int_equal(rsd_ckpt_seal(store, "ck", NULL, NULL), RSD_OK);
+    return store;
+}
+
+static void without_a_side_file_there_is_no_book(void **state)
+{
+    rsd_store           *store = saved(false);
+    rsd_ckpt            *ckpt = fix_open(store, "ck");
+    const rsi_sums_book *book = (const rsi_sums_book *)store;
+    size_t               n;
+
+    (void)state;
+    assert_false(ckpt->guard.there);
+    assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, NULL), RSD_OK);
+    assert_null(book);
+    assert_null(rsi_guard_rows(&ckpt->guard, 0, 0, 1, &n));
+    rsd_ckpt_close(ckpt);
+    rsd_store_free(store);
+}
+
+static void the_side_file_is_read_once_and_not_on_opening(void **state)
+{
+    rsd_store           *inner = saved(true), *store;
+    fix_counts           counts = { 0 };
+    const rsi_sums_book *book;
+    rsd_ckpt            *ckpt;
+    uint64_t             reads;
+
+    (void)state;
+    store = fix_counting_store(inner, &counts);
+    ckpt = fix_open(store, "ck");
+    assert_true(ckpt->guard.there && !ckpt->guard.tried);
+    reads = counts.reads;
+    assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, NULL), RSD_OK);
+    assert_int_equal(counts.reads, reads + 1);
+    assert_int_equal(rsi_sums_files(book), 3);
+    assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, NULL), RSD_OK);
+    assert_int_equal(counts.reads, reads + 1);
+    rsd_ckpt_close(ckpt);
+    rsd_store_free(store);
+    rsd_store_free(inner);
+}
+
+static void the_rows_of_a_range_are_those_that_have_a_byte_of_it(void **state)
+{
+    rsd_store           *store = saved(true);
+    rsd_ckpt            *ckpt = fix_open(store, "ck");
+    const rsi_sums_book *book;
+    const rsi_sum_row   *all, *row;
+    size_t               n, total;
+
+    (void)state;
+    assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, NULL), RSD_OK);
+    all = rsi_guard_rows(&ckpt->guard, 1, 0, UINT64_MAX, &total);
+    assert_true(total > 2);
+    row = rsi_guard_rows(&ckpt->guard, 1, all[1].off, 1, &n);
+    assert_true(row == &all[1] && n == 1);
+    row = rsi_guard_rows(&ckpt->guard, 1, all[1].off - 1, 2, &n);
+    assert_true(row == &all[0] && n == 2);
+    row = rsi_guard_rows(&ckpt->guard, 1, all[1].off, all[1].len + 1, &n);
+    assert_true(row == &all[1] && n == 2);
+    assert_null(rsi_guard_rows(&ckpt->guard, 1, all[total - 1].off + all[total - 1].len, 9, &n));
+    rsd_ckpt_close(ckpt);
+    rsd_store_free(store);
+}
+
+static void a_side_file_that_is_damaged_stays_damaged(void **state)
+{
+    rsd_store           *store = saved(true);
+    const rsi_sums_book *book;
+    rsd_ckpt            *ckpt;
+    rsd_error            err;
+
+    (void)state;
+    fix_flip(store, "ck/" RSI_SUMS_NAME, 50);
+    ckpt = fix_open(store, "ck");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, &err), RSD_E_CORRUPT);
+        assert_non_null(strstr(err.msg, "side file \"ck/" RSI_SUMS_NAME "\""));
+    }
+    rsd_ckpt_close(ckpt);
+    rsd_store_free(store);
+}
+
+/* The checkpoint that was opened has been replaced; what belongs to it is still there to be read.
+ */
+static void a_side_file_that_comes_after_opening_is_not_taken(void **state)
+{
+    rsd_store           *store = saved(false);
+    rsd_ckpt            *ckpt = fix_open(store, "ck");
+    const rsi_sums_book *book;
+
+    (void)state;
+    fix_put_text(store, "ck/" RSI_SUMS_NAME, "of another time");
+    assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, NULL), RSD_OK);
+    assert_null(book);
+    rsd_ckpt_close(ckpt);
+    rsd_store_free(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_side_file_there_is_no_book),
+        cmocka_unit_test(a_side_file_that_comes_after_opening_is_not_taken),
+        cmocka_unit_test(the_side_file_is_read_once_and_not_on_opening),
+        cmocka_unit_test(the_rows_of_a_range_are_those_that_have_a_byte_of_it),
+        cmocka_unit_test(a_side_file_that_is_damaged_stays_damaged),
+    };
+    const struct CMUnitTest without[] = {
+        cmocka_unit_test(without_a_side_file_there_is_no_book),
+        cmocka_unit_test(a_side_file_that_comes_after_opening_is_not_taken),
+    };
+
+    if (!rsi_sums_available())
+        return cmocka_run_group_tests_name("without xxHash", without, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
