@@ -796,10 +796,15 @@ typedef struct rsd_path_part {
 
 typedef struct rsd_read_opts {
     size_t size; /* sizeof(rsd_read_opts) */
-    rsd_choice
-            verify;  /* torch's CRC32: when a whole record is read, of all that is touched, never */
-    int32_t threads; /* 0: as many as this process may run on */
-    size_t  staging; /* bytes of buffers; 0: 64 MiB at most */
+    /* Checksums: the side file's, a hash for each row of at most 4 MiB, and torch's CRC32 of a
+     * record. DEFAULT: of rows and records that are read whole anyway. ALWAYS: of all that a byte
+     * is read of, reading more for it; a side file that can't be used is an error. NEVER. Unless
+     * NEVER, what opening the checkpoint read is compared with the side file too, before the first
+     * byte. */
+    rsd_choice verify;
+    int32_t    threads; /* 0: as many as this process may run on */
+    size_t     staging; /* bytes of buffers; 0: 64 MiB at most */
+    bool       quick;   /* rsd_ckpt_verify: reads no data */
 } rsd_read_opts;
 
 /* Finds the format from the files, reads the metadata and checks them against each other: every
@@ -840,9 +845,12 @@ RSD_API rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd
 RSD_API size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out,
                              size_t cap);
 
-/* Checks everything: that each item is what the metadata say, and every CRC32 that torch wrote.
- * `damage` is called for each thing that is wrong, with one line that names file, tensor and place;
- * the result is RSD_OK also then. *count (may be NULL) becomes the number of them. */
+/* Checks everything: that each item is what the metadata say, every CRC32 that torch wrote, and, if
+ * there is a side file, that it is whole and lists every file of the checkpoint, and that every
+ * file in it is there with the bytes that it had. opts->quick: only the side file itself, that
+ * files are there with their sizes, and the metadata. `damage` is called for each thing that is
+ * wrong, with one line that names file, tensor and place; the result is RSD_OK also then. *count
+ * (may be NULL) becomes the number of them. */
 RSD_API rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                                 void (*damage)(void *arg, const rsd_error *what), void *arg,
                                 size_t *count, rsd_error *err);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads boxes out of chunks. A region (region.c) says which blocks; each block is one job: read
  * straight into the caller's memory where it lies there as it does in the file, else into a buffer
- * and from there to its place. The CRC32 of a record that is read whole is checked on the way. */
+ * and from there to its place. The CRC32 of a record that is read whole is checked on the way;
+ * where there is none, blocks that go straight are cut where the rows of the side file are, and
+ * those checked (proof.c). */
 #include "exec/fetch.h"
 #include "base/checked.h"
 #include "base/crc32.h"
@@ -9,15 +11,15 @@
 #include "base/pool.h"
 #include "base/workers.h"
 #include "exec/fix.h"
+#include "exec/proof.h"
 #include "exec/region.h"
 #include "shape/box.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#define BLOCK          ((size_t)4 << 20)   /* bytes that are read at once */
-#define HOT            ((size_t)256 << 10) /* bytes that are still near when their CRC is taken */
-#define PARALLEL_BYTES ((int64_t)8 << 20)  /* from here on threads are worth their start */
+#define BLOCK          ((size_t)4 << 20)  /* bytes that are read at once */
+#define PARALLEL_BYTES ((int64_t)8 << 20) /* from here on threads are worth their start */
 
 /* One chunk's share of a read. */
 typedef struct fetch {
@@ -28,9 +30,13 @@ typedef struct fetch {
     rsi_fix         fix;
     rsi_region      region;
     const rsd_view *view;
-    rsi_area        to;   /* the caller's memory, dimensions in file order; data NULL: put */
-    uint32_t       *crc;  /* [nblocks] of the bytes read; NULL: not wanted */
-    rsi_pool       *pool; /* buffers of twice `block` bytes */
+    rsi_area        to;  /* the caller's memory, dimensions in file order; data NULL: put */
+    uint32_t       *crc; /* [number of jobs] of the bytes read; NULL: not wanted */
+    /* Not NULL: each of these is a job instead of a block. They cover what is wanted, which lies
+     * together in the file and in memory. */
+    const rsi_sum_row *row; /* [nrows] */
+    size_t             nrows;
+    rsi_pool          *pool; /* buffers of twice `block` bytes */
 } fetch;
 
 /* Bytes [at, at + len) of the file, or of the item as it was before it was transformed. */
@@ -42,26 +48,88 @@ static rsd_err read_at(const fetch *f, uint64_t at, void *buf, size_t len, rsd_e
     return RSD_OK;
 }
 
-/* Bytes that lie together in the file, with their CRC if it is wanted. */
-static rsd_err read_dense(const fetch *f, const rsi_block *block, size_t i, unsigned char *to,
-                          rsd_error *err)
+/* Bytes that lie together in the file, with their CRC if job i is to take it, and hashed if there
+ * is a stream. */
+static rsd_err read_dense(const fetch *f, uint64_t at, size_t bytes, size_t i,
+                          rsi_hash128_stream *stream, unsigned char *to, rsd_error *err)
 {
-    size_t   bytes = (size_t)block->bytes, step = f->crc ? HOT : bytes;
+    size_t   step = f->crc || stream ? RSI_PROOF_STEP : bytes;
     uint32_t crc = 0;
 
     for (size_t done = 0; done < bytes; done += step) {
         size_t  len = step < bytes - done ? step : bytes - done;
-        rsd_err rc = read_at(f, block->at + done, to + done, len, err);
+        rsd_err rc = read_at(f, at + done, to + done, len, err);
 
         if (rc)
             return rc;
         if (f->crc)
             crc = rsi_crc32(crc, to + done, len);
+        if (stream)
+            rsi_hash128_feed(stream, to + done, len);
     }
     if (f->crc)
         f->crc[i] = crc;
     return RSD_OK;
 }
+
+/* ---- row by row: what lies together in the file and in memory ---- */
+
+/* The part of row i that is wanted; true if that is all of it. */
+static bool row_part(const fetch *f, size_t i, uint64_t *at, size_t *bytes)
+{
+    const rsi_sum_row *row = &f->row[i];
+    uint64_t           start = f->region.start;
+    uint64_t end = start + (uint64_t)(rsd_box_count(&f->region.box) * f->region.elem_bytes);
+
+    *at = row->off > start ? row->off : start;
+    *bytes = (size_t)((row->off + row->len < end ? row->off + row->len : end) - *at);
+    return *bytes == row->len;
+}
+
+static rsd_err read_row(void *arg, size_t i, rsd_error *err)
+{
+    fetch              *f = arg;
+    rsi_hash128_stream *stream = NULL;
+    unsigned char       hash[RSI_HASH128_BYTES];
+    uint64_t            at;
+    size_t              bytes;
+    rsd_err             rc;
+
+    if (row_part(f, i, &at, &bytes)) {
+        stream = rsi_hash128_create();
+        if (!stream)
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for a checksum");
+    }
+    rc = read_dense(f, at, bytes, i, stream,
+                    f->to.data + rsi_box_offset(&f->region.box, &f->to.box, f->to.stride) +
+                        (at - f->region.start),
+                    err);
+    if (!rc && stream) {
+        rsi_hash128_end(stream, hash);
+        if (memcmp(hash, f->row[i].hash, sizeof(hash)) != 0)
+            rc = rsi_proof_differs(&f->row[i], err);
+    }
+    rsi_hash128_free(stream);
+    return rc;
+}
+
+/* True if what is wanted lies in the caller's memory as it does in the file, in one piece. */
+static bool goes_straight(const fetch *f)
+{
+    const rsi_region *r = &f->region;
+    int64_t           run = r->elem_bytes;
+
+    if (!f->to.data || f->extent.decoded || rsi_fix_any(&f->fix))
+        return false;
+    for (int k = r->box.ndim - 1; k >= 0; k--) {
+        if (r->box.len[k] > 1 && (r->file_stride[k] != run || f->to.stride[k] != run))
+            return false;
+        run *= r->box.len[k];
+    }
+    return true;
+}
+
+/* ---- block by block ---- */
 
 /* Reads every run of a block to the place where the strides `to` put it. */
 static rsd_err read_runs(const fetch *f, const rsi_block *block, unsigned char *to,
@@ -174,7 +242,7 @@ static rsd_err through_buffer(const fetch *f, int64_t i, const rsi_block *block,
 
     rsi_strides(block->box.ndim, block->box.len, r->elem_bytes, packed);
     if (block->span == block->bytes)
-        rc = read_dense(f, block, (size_t)i, buf, err);
+        rc = read_dense(f, block->at, (size_t)block->bytes, (size_t)i, NULL, buf, err);
     else if (!r->near)
         rc = read_runs(f, block, buf, packed, err);
     else
@@ -202,8 +270,9 @@ static rsd_err read_block(void *arg, size_t i, rsd_error *err)
     rsi_region_block(&f->region, (int64_t)i, &block);
     if (runs_fit(f, &block) && (block.span == block.bytes || !f->region.near)) {
         to = f->to.data + rsi_box_offset(&block.box, &f->to.box, f->to.stride);
-        return block.span == block.bytes ? read_dense(f, &block, i, to, err)
-                                         : read_runs(f, &block, to, f->to.stride, err);
+        return block.span == block.bytes
+                   ? read_dense(f, block.at, (size_t)block.bytes, i, NULL, to, err)
+                   : read_runs(f, &block, to, f->to.stride, err);
     }
     rc = rsi_pool_get(f->pool, &buf, err);
     if (rc)
@@ -213,44 +282,59 @@ static rsd_err read_block(void *arg, size_t i, rsd_error *err)
     return rc;
 }
 
-/* Blocks of a record that is read whole come one after the other, so their CRCs add up to its own.
- */
-static rsd_err compare_crc(const fetch *f, rsd_error *err)
+static rsd_err wrong_crc(const rsi_extent *extent, uint32_t crc, rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_CORRUPT,
+                    "the data from byte %" PRIu64 " on have the CRC32 %08" PRIx32
+                    ", the file says %08" PRIx32,
+                    extent->record, crc, extent->crc32);
+}
+
+/* Blocks or rows of a record that is read whole come one after the other, so their CRCs add up to
+ * its own. */
+static rsd_err compare_crc(const fetch *f, size_t njobs, rsd_error *err)
 {
     uint32_t crc = 0;
 
-    for (int64_t i = 0; i < f->region.nblocks; i++) {
+    for (size_t i = 0; i < njobs; i++) {
         rsi_block block;
+        uint64_t  at;
+        size_t    bytes;
 
-        rsi_region_block(&f->region, i, &block);
-        crc = rsi_crc32_combine(crc, f->crc[i], (uint64_t)block.bytes);
+        if (f->row) {
+            row_part(f, i, &at, &bytes);
+        } else {
+            rsi_region_block(&f->region, (int64_t)i, &block);
+            bytes = (size_t)block.bytes;
+        }
+        crc = rsi_crc32_combine(crc, f->crc[i], bytes);
     }
-    if (crc != f->extent.crc32)
-        return rsi_fail(err, RSD_E_CORRUPT,
-                        "the data from byte %" PRIu64 " on have the CRC32 %08" PRIx32
-                        ", the file says %08" PRIx32,
-                        f->extent.record, crc, f->extent.crc32);
-    return RSD_OK;
+    return crc != f->extent.crc32 ? wrong_crc(&f->extent, crc, err) : RSD_OK;
 }
 
 /* *checked: the whole record was read and its CRC compared. */
-static rsd_err run_blocks(fetch *f, rsi_workers *workers, bool *checked, rsd_error *err)
+static rsd_err run_jobs(fetch *f, rsi_workers *workers, bool rows, rsd_choice verify, bool *checked,
+                        rsd_error *err)
 {
     int64_t bytes = rsd_box_count(&f->region.box) * f->region.elem_bytes;
     bool    whole = f->extent.has_crc && f->region.run == bytes &&
                  f->region.start == f->extent.record && (uint64_t)bytes == f->extent.record_bytes;
+    size_t  njobs;
     rsd_err rc;
 
+    if (rows && (!whole || verify == RSD_ALWAYS) && goes_straight(f))
+        f->row =
+            rsi_guard_rows(&f->ckpt->guard, f->file, f->region.start, (uint64_t)bytes, &f->nrows);
+    njobs = f->row ? f->nrows : (size_t)f->region.nblocks;
     if (whole) {
-        f->crc = rsi_calloc((size_t)f->region.nblocks, sizeof(f->crc[0]));
+        f->crc = rsi_calloc(njobs, sizeof(f->crc[0]));
         if (!f->crc)
-            return rsi_fail(err, RSD_E_NOMEM, "no memory for %" PRId64 " checksums",
-                            f->region.nblocks);
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", njobs);
     }
-    rc = rsi_workers_run(bytes >= PARALLEL_BYTES ? workers : NULL, (size_t)f->region.nblocks,
-                         read_block, f, err);
+    rc = rsi_workers_run(bytes >= PARALLEL_BYTES ? workers : NULL, njobs,
+                         f->row ? read_row : read_block, f, err);
     if (!rc && whole)
-        rc = compare_crc(f, err);
+        rc = compare_crc(f, njobs, err);
     rsi_free(f->crc);
     *checked = whole;
     return rc;
@@ -263,9 +347,75 @@ typedef struct reading {
     rsd_tensor_info      info;
     const rsd_view      *into;
     const rsd_read_opts *opts;
+    bool                 rows; /* there is a side file to compare with */
     rsi_pool            *pool;
     rsi_workers         *workers;
 } reading;
+
+/* Rows that were touched but not checked yet. */
+typedef struct touched {
+    rsi_file           *file;
+    const rsi_sum_row **row; /* [n] */
+    size_t              n, cap;
+} touched;
+
+/* Those with a byte of [off, off + len), which rises from call to call; without those that were
+ * compared when they were read. */
+static rsd_err touch(const fetch *f, uint64_t off, uint64_t len, touched *out, rsd_error *err)
+{
+    const rsi_sum_row *row, *last = out->n ? out->row[out->n - 1] : NULL;
+    size_t             n = 0;
+    uint64_t           at;
+    size_t             bytes;
+
+    row = len ? rsi_guard_rows(&f->ckpt->guard, f->file, off, len, &n) : NULL;
+    for (size_t i = 0; i < n; i++) {
+        bool known = f->row && &row[i] >= f->row && &row[i] < f->row + f->nrows &&
+                     row_part(f, (size_t)(&row[i] - f->row), &at, &bytes);
+
+        if (known || (last && &row[i] <= last))
+            continue;
+        if (!rsi_grow(&out->row, out->n, &out->cap, sizeof(out->row[0])))
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", out->n + 1);
+        out->row[out->n++] = &row[i];
+    }
+    return RSD_OK;
+}
+
+static rsd_err check_touched(void *arg, size_t i, rsd_error *err)
+{
+    const touched *t = arg;
+
+    return rsi_proof_row(t->file, t->row[i], err);
+}
+
+/* Reads every row whole that a byte was read of: of the elements, and of what stands around them in
+ * the item. */
+static rsd_err check_rows(const reading *rd, const fetch *f, const rsd_chunk *chunk, rsd_error *err)
+{
+    const rsi_extent *x = &f->extent;
+    touched           rows = { .file = rd->ckpt->files.file[f->file] };
+    uint64_t          end = chunk->offset + chunk->length;
+    rsi_block         block;
+    rsd_err           rc;
+
+    if (x->decoded) {
+        rc = touch(f, chunk->offset, chunk->length, &rows, err);
+    } else {
+        rc = touch(f, chunk->offset, x->record - chunk->offset, &rows, err);
+        for (int64_t i = 0; i < f->region.nblocks && !rc; i++) {
+            rsi_region_block(&f->region, i, &block);
+            rc = touch(f, block.at, (uint64_t)block.span, &rows, err);
+        }
+        if (!rc)
+            rc = touch(f, x->record + x->record_bytes, end - x->record - x->record_bytes, &rows,
+                       err);
+    }
+    if (!rc)
+        rc = rsi_workers_run(rd->workers, rows.n, check_touched, &rows, err);
+    rsi_free(rows.row);
+    return rc;
+}
 
 static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, uint32_t file,
                            const rsd_box *box, rsd_error *err)
@@ -295,10 +445,14 @@ static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, 
     rsi_region_order(&f.region, rd->into->box.off, f.to.box.off);
     rsi_region_order(&f.region, rd->into->box.len, f.to.box.len);
     rsi_region_order(&f.region, stride, f.to.stride);
-    rc = run_blocks(&f, rd->workers, &checked, err);
+    rc = run_jobs(&f, rd->workers, rd->rows, rd->opts->verify, &checked, err);
+    if (!rc && rd->opts->verify == RSD_ALWAYS) {
+        if (rd->rows && rd->ckpt->guard.place[file] != SIZE_MAX)
+            rc = check_rows(rd, &f, chunk, err);
+        else if (!checked)
+            rc = rsi_check_crc(rd->ckpt, file, &f.extent, err);
+    }
     rsi_free(f.extent.decoded);
-    if (!rc && rd->opts->verify == RSD_ALWAYS && !checked)
-        rc = rsi_check_record(rd->ckpt, rd->t, i, &checked, err);
     return rc;
 }
 
@@ -332,6 +486,11 @@ rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read
     if (!rc && !into->data && !into->put)
         rc = rsi_fail(err, RSD_E_INVALID, "there is neither memory nor a put to read into");
     if (!rc) {
+        rc = rsi_proof_begin(ckpt, opts->verify, &rd.rows, err);
+        if (rc)
+            return rc;
+    }
+    if (!rc) {
         size_t staging = opts->staging ? opts->staging : (size_t)64 << 20;
 
         bytes = rsd_box_count(&into->box) * (int64_t)rsd_dtype_size(rd.info.dtype);
@@ -348,42 +507,32 @@ rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read
     return rc ? rsi_while(err, rc, "tensor \"%s\"", rd.info.name) : RSD_OK;
 }
 
-rsd_err rsi_check_record(rsd_ckpt *ckpt, size_t t, size_t i, bool *checked, rsd_error *err)
+rsd_err rsi_check_crc(rsd_ckpt *ckpt, uint32_t file, const rsi_extent *extent, rsd_error *err)
 {
-    rsi_extent     extent;
-    rsd_chunk      chunk;
-    unsigned char *buf = NULL;
-    uint32_t       file, crc = 0;
+    unsigned char *buf;
     uint64_t       done = 0;
-    rsd_err        rc;
+    uint32_t       crc = 0;
+    rsd_err        rc = RSD_OK;
 
-    *checked = false;
-    ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
-    rc = ckpt->ops->locate(ckpt, t, i, &extent, err);
-    if (rc)
-        return rc;
-    if (extent.has_crc && extent.decoded) {
-        crc = rsi_crc32(0, extent.decoded + extent.record, extent.record_bytes);
-        done = extent.record_bytes;
-    } else if (extent.has_crc) {
-        buf = rsi_alloc_aligned(4096, BLOCK);
-        if (!buf)
-            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
+    if (!extent->has_crc)
+        return RSD_OK;
+    if (extent->decoded) {
+        crc = rsi_crc32(0, extent->decoded + extent->record, extent->record_bytes);
+        return crc != extent->crc32 ? wrong_crc(extent, crc, err) : RSD_OK;
     }
-    while (extent.has_crc && !rc && done < extent.record_bytes) {
-        size_t len = (size_t)rsi_min((int64_t)(extent.record_bytes - done), (int64_t)BLOCK);
+    buf = rsi_alloc_aligned(4096, RSI_PROOF_STEP);
+    if (!buf)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
+    while (!rc && done < extent->record_bytes) {
+        size_t len =
+            (size_t)rsi_min((int64_t)(extent->record_bytes - done), (int64_t)RSI_PROOF_STEP);
 
-        rc = rsi_files_read(&ckpt->files, file, extent.record + done, buf, len, err);
+        rc = rsi_files_read(&ckpt->files, file, extent->record + done, buf, len, err);
         crc = rc ? crc : rsi_crc32(crc, buf, len);
         done += len;
     }
-    if (!rc && extent.has_crc && crc != extent.crc32)
-        rc = rsi_fail(err, RSD_E_CORRUPT,
-                      "the data from byte %" PRIu64 " on have the CRC32 %08" PRIx32
-                      ", the file says %08" PRIx32,
-                      extent.record, crc, extent.crc32);
+    if (!rc && crc != extent->crc32)
+        rc = wrong_crc(extent, crc, err);
     rsi_free(buf);
-    rsi_free(extent.decoded);
-    *checked = extent.has_crc;
     return rc;
 }

@@ -1,133 +1,259 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goes through every chunk and every object of a checkpoint, on several threads, and reports what
- * is wrong in the order of the catalogue. */
+/* Goes through a checkpoint on several threads and tells what is wrong: the side file and sizes
+ * first, then every chunk and object in the order of the catalogue, then rows of the side file
+ * whose bytes are not what they were. A record inside a file that has rows waits for them, so that
+ * its bytes are read once for both. Next: verify_rows.c. */
 #include "exec/verify.h"
 #include "base/mem.h"
-#include "base/workers.h"
 #include "exec/fetch.h"
+#include "exec/proof.h"
+#include "exec/verify_core.h"
 
-#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
-typedef struct verifying {
-    rsd_ckpt       *ckpt;
-    pthread_mutex_t lock;
-    rsd_error      *found; /* [n] with what is wrong, in the order it was seen */
-    size_t         *where; /* [n] number of the tensor or object, for sorting */
-    size_t          n, cap;
-} verifying;
-
-/* Some errors say that the machine, not the checkpoint, is at fault. */
-static bool is_damage(rsd_err rc)
+bool rsi_is_damage(rsd_err rc)
 {
     return rc == RSD_E_FORMAT || rc == RSD_E_CORRUPT || rc == RSD_E_IO || rc == RSD_E_NOTFOUND ||
            rc == RSD_E_UNSUPPORTED;
 }
 
-static rsd_err note(verifying *v, size_t where, const rsd_error *what, rsd_error *err)
+rsd_err rsi_verify_note(rsi_verifying *v, const rsi_damage *damage, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
     pthread_mutex_lock(&v->lock);
-    if (v->n == v->cap) {
-        size_t     cap = v->cap ? 2 * v->cap : 16;
-        rsd_error *found = rsi_realloc(v->found, cap, sizeof(found[0]));
-        size_t    *places = found ? rsi_realloc(v->where, cap, sizeof(places[0])) : NULL;
-
-        v->found = found ? found : v->found;
-        v->where = places ? places : v->where;
-        v->cap = places ? cap : v->cap;
-        if (!places)
-            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the list of damages");
-    }
-    if (!rc) {
-        size_t i = v->n++;
-
-        for (; i > 0 && v->where[i - 1] > where; i--) {
-            v->where[i] = v->where[i - 1];
-            v->found[i] = v->found[i - 1];
-        }
-        v->where[i] = where;
-        v->found[i] = *what;
-    }
+    if (rsi_grow(&v->found, v->n, &v->cap, sizeof(v->found[0])))
+        v->found[v->n++] = *damage;
+    else
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the list of damages");
     pthread_mutex_unlock(&v->lock);
     return rc;
 }
 
-static rsd_err check_tensor(verifying *v, size_t t, rsd_error *err)
+void rsi_verify_name(const rsi_verifying *v, size_t t, size_t i, rsd_error *what)
 {
     rsd_tensor_info info;
+    rsd_chunk       chunk;
+    uint32_t        file;
 
     v->ckpt->ops->tensor(v->ckpt, t, &info);
-    for (size_t i = 0; i < info.chunks; i++) {
-        rsd_error what = { .rank = -1 };
-        rsd_chunk chunk;
-        uint32_t  file;
-        bool      checked;
-        rsd_err   rc = rsi_check_record(v->ckpt, t, i, &checked, &what);
+    v->ckpt->ops->chunk(v->ckpt, t, i, &chunk, &file);
+    rsi_while(what, (rsd_err)what->code, "tensor \"%s\": file \"%s\"", info.name, chunk.file);
+}
 
-        if (!rc)
-            continue;
-        v->ckpt->ops->chunk(v->ckpt, t, i, &chunk, &file);
-        rsi_while(&what, rc, "tensor \"%s\": file \"%s\"", info.name, chunk.file);
-        if (!is_damage(rc)) {
-            if (err)
-                *err = what;
-            return rc;
+/* Notes it if it is damage, else hands it on. */
+static rsd_err note_or_fail(rsi_verifying *v, const rsi_damage *damage, rsd_error *err)
+{
+    if (rsi_is_damage((rsd_err)damage->what.code))
+        return rsi_verify_note(v, damage, err);
+    if (err)
+        *err = damage->what;
+    return (rsd_err)damage->what.code;
+}
+
+static size_t place_of(const rsi_verifying *v, uint32_t file)
+{
+    return v->book ? v->ckpt->guard.place[file] : SIZE_MAX;
+}
+
+/* ---- chunks and objects ---- */
+
+static rsd_err put_off(rsi_verifying *v, const rsi_claim *claim, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    pthread_mutex_lock(&v->lock);
+    if (rsi_grow(&v->claim, v->nclaims, &v->claim_cap, sizeof(v->claim[0])))
+        v->claim[v->nclaims++] = *claim;
+    else
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu records", v->nclaims + 1);
+    pthread_mutex_unlock(&v->lock);
+    return rc;
+}
+
+static rsd_err check_chunk(rsi_verifying *v, size_t t, size_t i, rsd_error *err)
+{
+    rsi_damage damage = { .kind = RSI_DAMAGE_TENSOR, .first = t, .second = i, .what.rank = -1 };
+    rsi_extent x;
+    rsd_chunk  chunk;
+    uint32_t   file;
+    rsd_err    rc;
+
+    v->ckpt->ops->chunk(v->ckpt, t, i, &chunk, &file);
+    damage.place = place_of(v, file);
+    damage.off = chunk.offset;
+    damage.len = chunk.length;
+    rc = v->ckpt->ops->locate(v->ckpt, t, i, &x, &damage.what);
+    if (!rc && x.has_crc && !x.decoded && damage.place != SIZE_MAX)
+        return put_off(v,
+                       &(rsi_claim){ .place = damage.place,
+                                     .off = x.record,
+                                     .len = x.record_bytes,
+                                     .crc32 = x.crc32,
+                                     .file = file,
+                                     .t = t,
+                                     .i = i },
+                       err);
+    if (!rc) {
+        rc = rsi_check_crc(v->ckpt, file, &x, &damage.what);
+        rsi_free(x.decoded);
+    }
+    if (!rc)
+        return RSD_OK;
+    rsi_verify_name(v, t, i, &damage.what);
+    return note_or_fail(v, &damage, err);
+}
+
+static rsd_err check_tensor(rsi_verifying *v, size_t t, rsd_error *err)
+{
+    rsd_tensor_info info;
+    rsd_err         rc = RSD_OK;
+
+    v->ckpt->ops->tensor(v->ckpt, t, &info);
+    for (size_t i = 0; i < info.chunks && !rc; i++)
+        rc = check_chunk(v, t, i, err);
+    return rc;
+}
+
+static rsd_err check_object(rsi_verifying *v, size_t i, rsd_error *err)
+{
+    rsi_damage       damage = { .kind = RSI_DAMAGE_OBJECT, .first = i, .what.rank = -1 };
+    const char      *name = "";
+    const rsd_value *value;
+    rsd_values      *owner;
+    rsi_span         span;
+    rsd_err          rc = rsd_values_create(&owner, err);
+
+    if (rc)
+        return rc;
+    rc = v->ckpt->ops->object(v->ckpt, i, &name, owner, &value, &damage.what);
+    rsd_values_free(owner);
+    if (!rc)
+        return RSD_OK;
+    for (size_t k = 0; v->ckpt->ops->span(v->ckpt, k, &span); k++)
+        if (span.object && strcmp(span.object, name) == 0) {
+            damage.place = place_of(v, span.file);
+            damage.off = span.off;
+            damage.len = span.len;
         }
-        rc = note(v, t, &what, err);
+    rsi_while(&damage.what, rc, "object \"%s\"", name);
+    return note_or_fail(v, &damage, err);
+}
+
+static rsd_err check_one(void *arg, size_t i, rsd_error *err)
+{
+    rsi_verifying *v = arg;
+
+    return i < v->ckpt->ntensors ? check_tensor(v, i, err)
+                                 : check_object(v, i - v->ckpt->ntensors, err);
+}
+
+/* ---- the side file ---- */
+
+static rsd_err note_opening(void *arg, const rsi_span *span, const rsi_sum_row *row,
+                            const rsd_error *what, rsd_error *err)
+{
+    rsi_verifying *v = arg;
+    rsi_damage     damage = {
+            .kind = RSI_DAMAGE_ROW, .first = row->file, .second = row->off, .what = *what
+    };
+
+    rsi_while(&damage.what, (rsd_err)what->code, "file \"%s\": %s",
+              rsi_files_name(&v->ckpt->files, span->file), span->what);
+    return note_or_fail(v, &damage, err);
+}
+
+/* Reads it and compares the sizes of the checkpoint's files. A side file that is of no use is told
+ * once, and the rest goes on without. */
+static rsd_err check_side_file(rsi_verifying *v, rsd_error *err)
+{
+    rsi_damage damage = { .kind = RSI_DAMAGE_SIDE, .what.rank = -1 };
+    rsd_ckpt  *ckpt = v->ckpt;
+    rsd_err    rc = rsi_guard_book(&ckpt->guard, &ckpt->files, &v->book, &damage.what);
+
+    if (!rc && v->book && rsi_proof_is_foreign(ckpt)) {
+        rc = rsi_proof_foreign(ckpt, &damage.what);
+        v->book = NULL;
+    }
+    if (rc || !v->book)
+        return rc ? note_or_fail(v, &damage, err) : RSD_OK;
+    for (size_t i = 0; i < ckpt->files.n; i++) {
+        damage.first = i;
+        if (ckpt->guard.place[i] == SIZE_MAX)
+            rc = rsi_fail(&damage.what, RSD_E_CORRUPT,
+                          "file \"%s\" of the checkpoint is not listed in side file \"%s\"",
+                          rsi_files_name(&ckpt->files, (uint32_t)i), ckpt->guard.file->name);
+        else
+            rc = rsi_proof_size(ckpt, (uint32_t)i, &damage.what);
+        rc = rc ? rsi_verify_note(v, &damage, err) : RSD_OK;
         if (rc)
             return rc;
     }
     return RSD_OK;
 }
 
-static rsd_err check_object(verifying *v, size_t i, rsd_error *err)
-{
-    rsd_error        what = { .rank = -1 };
-    const char      *name = "";
-    const rsd_value *value;
-    rsd_values      *owner;
-    rsd_err          rc = rsd_values_create(&owner, err);
+/* ---- telling ---- */
 
-    if (rc)
-        return rc;
-    rc = v->ckpt->ops->object(v->ckpt, i, &name, owner, &value, &what);
-    rsd_values_free(owner);
-    if (!rc)
-        return RSD_OK;
-    rsi_while(&what, rc, "object \"%s\"", name);
-    if (is_damage(rc))
-        return note(v, v->ckpt->ntensors + i, &what, err);
-    if (err)
-        *err = what;
-    return rc;
+static int by_order(const void *left, const void *right)
+{
+    const rsi_damage *a = left, *b = right;
+
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->first != b->first)
+        return a->first < b->first ? -1 : 1;
+    if (a->second != b->second)
+        return a->second < b->second ? -1 : 1;
+    return strcmp(a->what.msg, b->what.msg);
 }
 
-static rsd_err check_one(void *arg, size_t i, rsd_error *err)
+void rsi_verify_sort(rsi_verifying *v)
 {
-    verifying *v = arg;
+    if (v->n)
+        qsort(v->found, v->n, sizeof(v->found[0]), by_order);
+}
 
-    return i < v->ckpt->ntensors ? check_tensor(v, i, err)
-                                 : check_object(v, i - v->ckpt->ntensors, err);
+static size_t tell(rsi_verifying *v, void (*damage)(void *arg, const rsd_error *what), void *arg)
+{
+    size_t told = 0;
+
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->found[i].gone)
+            continue;
+        told++;
+        if (damage)
+            damage(arg, &v->found[i].what);
+    }
+    return told;
 }
 
 rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                    void (*damage)(void *arg, const rsd_error *what), void *arg, size_t *count,
                    rsd_error *err)
 {
-    verifying    v = { .ckpt = ckpt, .lock = PTHREAD_MUTEX_INITIALIZER };
-    rsi_workers *workers = NULL;
-    rsd_err      rc = rsi_workers_create(opts->threads, &workers, err);
+    rsi_verifying v = { .ckpt = ckpt, .opts = opts, .lock = PTHREAD_MUTEX_INITIALIZER };
+    size_t        told;
+    rsd_err       rc = rsi_workers_create(opts->threads, &v.workers, err);
 
     if (!rc)
-        rc = rsi_workers_run(workers, ckpt->ntensors + ckpt->nobjects, check_one, &v, err);
-    for (size_t i = 0; !rc && damage && i < v.n; i++)
-        damage(arg, &v.found[i]);
-    if (!rc && count)
-        *count = v.n;
-    rsi_workers_free(workers);
+        rc = check_side_file(&v, err);
+    if (!rc && opts->quick) {
+        if (v.book)
+            rc = rsi_proof_opening(ckpt, note_opening, &v, err);
+    } else if (!rc) {
+        rc = rsi_workers_run(v.workers, ckpt->ntensors + ckpt->nobjects, check_one, &v, err);
+    }
+    if (!rc && v.book)
+        rc = rsi_verify_rows(&v, err);
+    if (!rc) {
+        rsi_verify_sort(&v);
+        told = tell(&v, damage, arg);
+        if (count)
+            *count = told;
+    }
+    rsi_workers_free(v.workers);
     rsi_free(v.found);
-    rsi_free(v.where);
+    rsi_free(v.claim);
     return rc;
 }

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What lies at a place of a checkpoint's files, in words: how damage gets the names of tensors. */
+#ifndef RSI_BLAME_H
+#define RSI_BLAME_H
+
+#include "format/ckpt.h"
+
+typedef struct rsi_blame {
+    rsd_ckpt              *ckpt;
+    struct rsi_blame_item *item; /* [n] by file and offset */
+    size_t                 n;
+} rsi_blame;
+
+rsd_err rsi_blame_make(rsd_ckpt *ckpt, rsi_blame *out, rsd_error *err);
+void    rsi_blame_release(rsi_blame *blame);
+/* "tensor \"a\" [0:2, 0:3], object \"step\"" for bytes [off, off + len) of a file, len > 0: of each
+ * tensor the box that the bytes belong to, as far as that can be told. The first few, then how many
+ * more there are; "padding" if there is nothing. Looks into the file. */
+size_t rsi_blame_text(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len, char *buf,
+                      size_t cap);
+
+#endif
