@@ -947,7 +947,10 @@ typedef struct rsd_save_opts {
     int32_t      threads;     /* 0: as many as this process may run on */
     rsd_progress on_progress;
     void        *arg;
-    size_t       staging; /* bytes of buffers of a rank; 0: 64 MiB; 8 MiB are the least */
+    size_t       staging;  /* bytes of buffers of a rank; 0: 64 MiB; 8 MiB are the least */
+    rsd_choice   checksum; /* the side file ".reshard-sums" with hashes of all bytes, which loading
+                              and verifying check: where xxHash was built in, always, never. Beside
+                              a single file it is "<file>.reshard-sums" */
 } rsd_save_opts;
 
 /* Writes a state as a checkpoint: all of it or nothing, durable on return. The same state and

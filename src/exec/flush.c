@@ -467,6 +467,14 @@ rsd_err rsi_flush_sums(const rsi_image *image, rsd_store *store, const rsi_flush
     for (size_t i = 0; i < side.n && !rc; i++) {
         side.name[i] = i < image->nfiles ? image->file[i].name : ".metadata";
         side.size[i] = i < image->nfiles ? image->file[i].bytes : metadata;
+        if (!side.name[i])
+            side.name[i] = opts->file;
+    }
+    for (size_t i = 0; i < side.sums->n && !rc && image->transform; i++) {
+        const rsi_sum_row *row = &side.sums->row[i]; /* sizes that only the writers knew */
+
+        if (row->off + row->len > side.size[row->file])
+            side.size[row->file] = row->off + row->len;
     }
     if (!rc)
         rc = write_one(store, opts, name, NULL, 0, write_sums, &side, &bytes, err);

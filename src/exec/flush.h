@@ -13,6 +13,7 @@ typedef struct rsi_flush_opts {
     int32_t     threads;
     size_t      staging; /* bytes of buffers; 0: 64 MiB; two blocks are the least */
     const char *top;     /* folder, or file, in the store to write to */
+    const char *file;    /* the name that a checkpoint of one file will have */
     rsi_sums   *sums;    /* gets the rows of all that is written; NULL: none are wanted */
     int (*on_progress)(void *arg, int64_t done, int64_t total); /* nonzero cancels; bytes */
     void *arg;

@@ -4,39 +4,25 @@
  *   image     every rank works out the whole checkpoint alone and sees that all mean the same
  *   begin     rank 0 makes the temporary tree (C2), the others learn its name
  *   data      every rank writes and syncs its own files (C3, C6)
- *   metadata  rank 0 writes what makes it readable (C4)
- *   publish   rank 0 gives it its name (C1, C5)
+ *   share     rank 0 gets what only the writers know: places of compressed items, checksums
+ *   publish   rank 0 writes what makes it readable (C4), then gives it its name (C1, C5)
  */
 #include "exec/save.h"
 #include "base/mem.h"
-#include "exec/flush.h"
 #include "exec/same.h"
 
+#include <stdio.h>
 #include <string.h>
 
-typedef struct saving {
-    const char          *path;
-    rsd_comm            *comm; /* NULL: alone */
-    int32_t              rank; /* -1: all of them */
-    const rsd_state     *state;
-    const rsd_save_opts *opts;
-    rsi_image_spec       spec;
-    rsi_image            image;
-    rsd_store           *store;
-    char                *name; /* of the checkpoint in the store */
-    bool                 own_store;
-    rsi_tree            *tree;
-    rsi_flush_opts       flush;
-    uint64_t             metadata; /* bytes of it */
-} saving;
+enum { TAG_SUMS = 0x100 };
 
 /* All ranks learn how this step went on each. */
-static rsd_err agree(const saving *s, rsd_err rc, rsd_error *err)
+static rsd_err agree(const rsi_save_job *s, rsd_err rc, rsd_error *err)
 {
     return s->comm ? rsi_agree(s->comm, rc, err) : rc;
 }
 
-static bool leads(const saving *s)
+static bool leads(const rsi_save_job *s)
 {
     return s->rank <= 0;
 }
@@ -64,7 +50,7 @@ static bool names_a_file(const char *path, rsd_format *format)
 }
 
 /* A file that several ranks would have to write together. */
-static rsd_err refuse_shared_files(const saving *s, rsd_error *err)
+static rsd_err refuse_shared_files(const rsi_save_job *s, rsd_error *err)
 {
     if (!s->comm || rsd_comm_size(s->comm) == 1)
         return RSD_OK;
@@ -76,12 +62,33 @@ static rsd_err refuse_shared_files(const saving *s, rsd_error *err)
         "several ranks can write DCP and distributed safetensors, not one file together");
 }
 
-static rsd_err plan(saving *s, rsd_error *err)
+/* Are checksums to be written? */
+static rsd_err want_sums(rsi_save_job *s, rsd_error *err)
+{
+    if (s->opts.checksum == RSD_ALWAYS && !rsi_sums_available())
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "this build has no xxHash to make checksums with");
+    s->flush.sums = s->opts.checksum != RSD_NEVER && rsi_sums_available() ? &s->sums : NULL;
+    return RSD_OK;
+}
+
+rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const rsd_state *state,
+                      const rsd_save_opts *opts, rsd_error *err)
 {
     rsd_err rc;
 
+    *s = (rsi_save_job){ .path = path, .comm = comm, .state = state, .opts = *opts };
+    s->store = opts->store;
+    s->rank = comm ? rsd_comm_rank(comm) : -1;
+    s->spec = (rsi_image_spec){ .format = opts->format,
+                                .shard_size = opts->shard_size,
+                                .distributed = opts->distributed,
+                                .transform = opts->transform,
+                                .own_only = comm != NULL,
+                                .rank = s->rank };
     s->spec.one_file = names_a_file(s->path, &s->spec.format);
     rc = refuse_shared_files(s, err);
+    if (!rc)
+        rc = want_sums(s, err);
     if (!rc)
         rc = rsi_image_make(&s->image, s->state, &s->spec, err);
     if (!rc && !s->store) {
@@ -98,10 +105,10 @@ static rsd_err plan(saving *s, rsd_error *err)
 }
 
 /* Rank 0 begins the tree; the others attach to it under the name they are told. */
-static rsd_err begin(saving *s, rsd_error *err)
+rsd_err rsi_save_open(rsi_save_job *s, rsd_error *err)
 {
     uint32_t flags =
-        (s->spec.one_file ? RSD_TREE_FILE : 0) | (s->opts->overwrite ? RSD_TREE_OVERWRITE : 0);
+        (s->spec.one_file ? RSD_TREE_FILE : 0) | (s->opts.overwrite ? RSD_TREE_OVERWRITE : 0);
     uint64_t len = 0;
     char    *temp = NULL;
     rsd_err  rc = RSD_OK;
@@ -131,7 +138,7 @@ static rsd_err begin(saving *s, rsd_error *err)
 }
 
 /* What a rank wrote where: sizes of transformed items are known only to who wrote them. */
-static rsd_err share_rows(saving *s, rsd_error *err)
+static rsd_err share_rows(rsi_save_job *s, rsd_error *err)
 {
     rsi_dcp_meta *meta = s->image.meta;
     size_t        n = meta ? meta->nchunks + meta->nitems : 0;
@@ -161,65 +168,222 @@ static rsd_err share_rows(saving *s, rsd_error *err)
     return rc;
 }
 
-static rsd_err write_all(saving *s, rsd_error *err)
+rsd_err rsi_save_write(rsi_save_job *s, rsd_error *err)
 {
-    rsd_err rc;
-
-    s->flush = (rsi_flush_opts){ .sync = s->opts->sync != RSD_NEVER,
-                                 .threads = s->opts->threads,
-                                 .staging = s->opts->staging,
-                                 .top = s->tree->temp,
-                                 .on_progress = s->opts->on_progress,
-                                 .arg = s->opts->arg };
-    rc = agree(s, rsi_flush_files(&s->image, s->state, s->rank, s->store, &s->flush, err), err);
-    if (!rc)
-        rc = share_rows(s, err);
-    if (!rc)
-        rc = agree(s,
-                   leads(s) ? rsi_flush_metadata(&s->image, s->store, &s->flush, &s->metadata, err)
-                            : RSD_OK,
-                   err); /* C4 */
-    return rc;
+    s->flush.sync = s->opts.sync != RSD_NEVER;
+    s->flush.threads = s->opts.threads;
+    s->flush.staging = s->opts.staging;
+    s->flush.top = s->tree->temp;
+    s->flush.on_progress = s->opts.on_progress;
+    s->flush.arg = s->opts.arg;
+    return rsi_flush_files(&s->image, s->state, s->rank, s->store, &s->flush, err);
 }
 
-/* C5: only when every rank has said yes to all that came before. */
-static rsd_err publish(saving *s, rsd_error *err)
+/* Rank 0 gets the rows of `count[r]` of each rank behind its own. */
+static rsd_err take_sums(rsi_save_job *s, const uint64_t *count, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
+    for (int32_t r = 1; r < rsd_comm_size(s->comm) && !rc; r++) {
+        void *request = NULL;
+
+        if (count[r] == 0)
+            continue;
+        rc = rsi_recv(s->comm, r, TAG_SUMS, s->sums.row + s->sums.n,
+                      (size_t)count[r] * sizeof(s->sums.row[0]), &request, err);
+        if (!rc)
+            rc = rsi_wait_all(s->comm, 1, &request, &r, "checksums", err);
+        if (rc)
+            rsi_drop(s->comm, 1, &request);
+        s->sums.n += rc ? 0 : (size_t)count[r];
+    }
+    return rc;
+}
+
+static rsd_err give_sums(rsi_save_job *s, rsd_error *err)
+{
+    const int32_t to = 0;
+    void         *request = NULL;
+    rsd_err       rc;
+
+    if (s->sums.n == 0)
+        return RSD_OK;
+    rc = rsi_send(s->comm, to, TAG_SUMS, s->sums.row, s->sums.n * sizeof(s->sums.row[0]), &request,
+                  err);
+    if (!rc)
+        rc = rsi_wait_all(s->comm, 1, &request, &to, "checksums", err);
+    if (rc)
+        rsi_drop(s->comm, 1, &request);
+    return rc;
+}
+
+/* Room for the rows of all ranks. */
+static rsd_err make_room(rsi_save_job *s, const uint64_t *count, rsd_error *err)
+{
+    uint64_t     n = 0;
+    rsi_sum_row *grown;
+
+    for (int32_t r = 0; r < rsd_comm_size(s->comm); r++)
+        n += count[r];
+    grown = rsi_realloc(s->sums.row, (size_t)n + 1, sizeof(s->sums.row[0]));
+    if (!grown)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", (size_t)n);
+    s->sums.row = grown;
+    s->sums.cap = (size_t)n + 1;
+    return RSD_OK;
+}
+
+/* The rows of all ranks go to rank 0, straight to their place. */
+static rsd_err share_sums(rsi_save_job *s, rsd_error *err)
+{
+    uint64_t *count = NULL, mine = s->sums.n;
+    rsd_err   rc = RSD_OK;
+
+    if (!s->comm || !s->flush.sums || rsd_comm_size(s->comm) == 1)
+        return RSD_OK;
     if (leads(s)) {
+        count = rsi_calloc((size_t)rsd_comm_size(s->comm), sizeof(count[0]));
+        rc = count ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for checksums");
+    }
+    rc = agree(s, rc, err);
+    if (!rc)
+        rc = rsi_gather(s->comm, 0, &mine, sizeof(mine), count, err);
+    if (!rc)
+        rc = agree(s, leads(s) ? make_room(s, count, err) : RSD_OK, err);
+    if (!rc) {
+        rc = leads(s) ? take_sums(s, count, err) : give_sums(s, err);
+        rc = rsi_break(s->comm, rc, err);
+    }
+    rsi_free(count);
+    return rc;
+}
+
+rsd_err rsi_save_share(rsi_save_job *s, rsd_err mine, rsd_error *err)
+{
+    rsd_err rc = agree(s, mine, err);
+
+    if (!rc)
+        rc = share_rows(s, err);
+    if (!rc)
+        rc = share_sums(s, err);
+    return rc;
+}
+
+/* ---- publishing ---- */
+
+/* The name of the side file of a checkpoint that is one file; for rsi_free. */
+static char *side_name(const rsi_save_job *s)
+{
+    size_t len = strlen(s->name) + sizeof(RSI_SUMS_NAME);
+    char  *name = rsi_calloc(len, 1);
+
+    if (name)
+        snprintf(name, len, "%s%s", s->name, RSI_SUMS_NAME);
+    return name;
+}
+
+/* The side file of a checkpoint that is one file, written but not published. */
+static rsd_err write_side(rsi_save_job *s, const char *side, rsi_tree **tree, rsd_error *err)
+{
+    rsi_flush_opts flush = s->flush;
+    rsd_err rc = rsi_tree_begin(s->store, side, RSD_TREE_FILE | RSD_TREE_OVERWRITE, tree, err);
+
+    if (rc)
+        return rc;
+    flush.top = (*tree)->temp;
+    flush.file = rsi_last_part(s->name);
+    return rsi_flush_sums(&s->image, s->store, &flush, 0, NULL, err);
+}
+
+/* That of the file which will be replaced; it may not be there. */
+static rsd_err remove_side(const rsi_save_job *s, const char *side, rsd_error *err)
+{
+    rsd_error why = { .rank = -1 };
+    rsd_err   rc = rsi_store_remove(s->store, side, &why);
+
+    if (rc == RSD_E_NOTFOUND)
+        return RSD_OK;
+    if (rc && err)
+        *err = why;
+    return rc;
+}
+
+/* One file and its side file can't change at once: for a moment there is none, never a wrong one.
+ */
+static rsd_err publish_file(rsi_save_job *s, rsd_error *err)
+{
+    char     *side = side_name(s);
+    rsi_tree *tree = NULL;
+    rsd_err   rc = side ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+
+    if (!rc && s->flush.sums)
+        rc = write_side(s, side, &tree, err);
+    if (!rc)
+        rc = remove_side(s, side, err);
+    if (!rc) {
+        rc = rsi_tree_commit(s->tree, err); /* C5 */
+        s->tree = rc ? s->tree : NULL;
+    }
+    if (!rc && tree) {
+        rc = rsi_tree_commit(tree, err);
+        tree = rc ? tree : NULL;
+        if (rc)
+            rsi_while(err, rc, "the checkpoint is there, its checksums are not");
+    }
+    rsi_tree_abort(tree, NULL);
+    rsi_free(side);
+    return rc;
+}
+
+/* What rank 0 writes when all data are there (C4). */
+static rsd_err write_rest(rsi_save_job *s, rsd_error *err)
+{
+    rsd_err rc = rsi_flush_metadata(&s->image, s->store, &s->flush, &s->metadata, err);
+
+    if (!rc && s->flush.sums && !s->spec.one_file)
+        rc = rsi_flush_sums(&s->image, s->store, &s->flush, s->metadata, RSI_SUMS_NAME, err);
+    return rc;
+}
+
+rsd_err rsi_save_publish(rsi_save_job *s, rsd_error *err)
+{
+    rsd_err rc = agree(s, leads(s) ? write_rest(s, err) : RSD_OK, err);
+
+    if (rc)
+        return rc;
+    if (leads(s) && s->spec.one_file) {
+        rc = publish_file(s, err);
+    } else if (leads(s)) { /* C5: every rank has said yes to all that came before */
         rc = rsi_tree_commit(s->tree, err);
         s->tree = rc ? s->tree : NULL;
     }
     return agree(s, rc, err);
 }
 
+rsd_err rsi_save_end(rsi_save_job *s, rsd_err rc, rsd_error *err)
+{
+    rsi_tree_abort(s->tree, NULL); /* what rank 0 began and did not publish; others only let go */
+    if (rc)
+        rsi_while(err, rc, "checkpoint \"%s\"", s->path);
+    rsi_free(s->name);
+    if (s->own_store)
+        rsd_store_free(s->store);
+    rsi_sums_release(&s->sums);
+    rsi_image_release(&s->image);
+    return rc;
+}
+
 rsd_err rsi_save(const char *path, rsd_comm *comm, const rsd_state *state,
                  const rsd_save_opts *opts, rsd_error *err)
 {
-    saving  s = { .path = path, .comm = comm, .state = state, .opts = opts, .store = opts->store };
-    rsd_err rc;
+    rsi_save_job job;
+    rsd_err      rc = rsi_save_plan(&job, path, comm, state, opts, err);
 
-    s.rank = comm ? rsd_comm_rank(comm) : -1;
-    s.spec = (rsi_image_spec){ .format = opts->format,
-                               .shard_size = opts->shard_size,
-                               .distributed = opts->distributed,
-                               .transform = opts->transform,
-                               .own_only = comm != NULL,
-                               .rank = s.rank };
-    rc = plan(&s, err);
     if (!rc)
-        rc = begin(&s, err);
+        rc = rsi_save_open(&job, err);
     if (!rc)
-        rc = write_all(&s, err);
+        rc = rsi_save_share(&job, rsi_save_write(&job, err), err);
     if (!rc)
-        rc = publish(&s, err);
-    rsi_tree_abort(s.tree, NULL); /* what rank 0 began and did not publish; others only let go */
-    if (rc)
-        rsi_while(err, rc, "checkpoint \"%s\"", path);
-    rsi_free(s.name);
-    if (s.own_store)
-        rsd_store_free(s.store);
-    rsi_image_release(&s.image);
-    return rc;
+        rc = rsi_save_publish(&job, err);
+    return rsi_save_end(&job, rc, err);
 }

@@ -1,12 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saves a state: the commit protocol (C1 to C7), on one process or on many ranks. */
+/* Saves a state: the commit protocol (C1 to C7), on one process or on many ranks. The steps of a
+ * save are functions over one job, so that they can also be spread over calls: those that are
+ * [collective] are called by every rank, and the one that writes never communicates. */
 #ifndef RSI_SAVE_H
 #define RSI_SAVE_H
 
 #include "comm/comm.h"
-#include "exec/image.h"
+#include "exec/flush.h"
 
-/* rsd_save; `comm` NULL: this process stands for all ranks. */
+typedef struct rsi_save_job {
+    const char      *path; /* borrowed */
+    rsd_comm        *comm; /* NULL: alone */
+    int32_t          rank; /* -1: all of them */
+    const rsd_state *state;
+    rsd_save_opts    opts;
+    rsi_image_spec   spec;
+    rsi_image        image;
+    rsd_store       *store;
+    bool             own_store;
+    char            *name; /* of the checkpoint in the store */
+    rsi_tree        *tree;
+    rsi_flush_opts   flush;
+    rsi_sums         sums;     /* rows of what this rank wrote; on rank 0 in the end of all */
+    uint64_t         metadata; /* bytes of it */
+} rsi_save_job;
+
+/* The steps, in this order. After a failure only rsi_save_end is called. */
+
+/* What will be written, and that all ranks mean the same. [collective] */
+rsd_err rsi_save_plan(rsi_save_job *job, const char *path, rsd_comm *comm, const rsd_state *state,
+                      const rsd_save_opts *opts, rsd_error *err);
+/* The temporary tree (C2). [collective] */
+rsd_err rsi_save_open(rsi_save_job *job, rsd_error *err);
+/* This rank's files, synced (C3). [local] */
+rsd_err rsi_save_write(rsi_save_job *job, rsd_error *err);
+/* `mine` is how writing went here. Brings what only the writers know to rank 0. [collective] */
+rsd_err rsi_save_share(rsi_save_job *job, rsd_err mine, rsd_error *err);
+/* Metadata and side file (C4), then the name (C1, C5). [collective] */
+rsd_err rsi_save_publish(rsi_save_job *job, rsd_error *err);
+/* Lets go of everything; removes what was not published. Returns `rc`, and says which checkpoint.
+ * [local] */
+rsd_err rsi_save_end(rsi_save_job *job, rsd_err rc, rsd_error *err);
+
+/* All of them: rsd_save. `comm` NULL: this process stands for all ranks. */
 rsd_err rsi_save(const char *path, rsd_comm *comm, const rsd_state *state,
                  const rsd_save_opts *opts, rsd_error *err);
 

@@ -97,12 +97,9 @@ rsd_err rsi_spool_write(rsi_spool *spool, rsi_spooled *to, uint64_t off, void *b
     }
     spool->idle = io->next; /* there are as many as buffers */
     *io = (rsi_spool_io){ .to = to, .buf = buf };
-    io->io = (rsd_io){ .op = RSD_IO_WRITE,
-                       .file = to->file->handle,
-                       .off = off,
-                       .buf = buf,
-                       .len = len,
-                       .tag = io };
+    io->io = (rsd_io){
+        .op = RSD_IO_WRITE, .file = to->file->handle, .off = off, .buf = buf, .len = len, .tag = io
+    };
     spool->under_way++;
     rsi_queue_submit(spool->queue, &io->io, 1);
     return spool->order ? rsi_spool_drain(spool, err) : RSD_OK;

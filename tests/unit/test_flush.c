@@ -9,8 +9,10 @@
 
 #include "base/mem.h"
 #include "ckpt_fixture.h"
+#include "ckpt_walk.h"
 #include "exec/flush.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,6 +188,63 @@ static void large_tensors_are_written_from_any_mix_of_views(void **state)
     free(turned);
 }
 
+/* ---- blocks: the same bytes and checksums whoever makes them ---- */
+
+enum {
+    SMALL = 1500,
+    SMALL_LEN = 1001
+}; /* items that lie across the ends of blocks: 6 MB of them */
+
+static uint32_t sum_with(rsd_state *made, const char *path, rsd_format format, int32_t threads,
+                         size_t staging)
+{
+    rsd_store          *store = fix_store();
+    const rsd_save_opts opts = { .size = sizeof(opts),
+                                 .store = store,
+                                 .format = format,
+                                 .threads = threads,
+                                 .staging = staging };
+    ckpt_walk           walk;
+    uint32_t            sum;
+
+    assert_int_equal(rsd_save(path, NULL, made, &opts, NULL), RSD_OK);
+    ckpt_walk_run(store, path, INT64_MAX, &walk);
+    assert_false(ckpt_walk_noticed(&walk)); /* also: every CRC32 is right */
+    sum = fix_sum(store, strchr(path, '.') ? "" : path);
+    rsd_store_free(store);
+    return sum;
+}
+
+static void any_threads_and_buffers_give_the_same_files_and_checksums(void **state)
+{
+    static const char *const path[] = { "ck", "ck.pt", "ck.safetensors" };
+    const int64_t            small[] = { SMALL_LEN }, large[] = { ROWS, COLS };
+    int32_t                 *mem = calloc((size_t)ROWS * COLS, sizeof(mem[0]));
+    rsd_state               *made;
+
+    (void)state;
+    assert_non_null(mem);
+    assert_int_equal(rsd_state_create(&made, NULL), RSD_OK);
+    for (int i = 0; i < SMALL; i++) {
+        char     name[16];
+        rsd_view view = fix_whole(1, small, mem + i);
+
+        snprintf(name, sizeof(name), "s%d", i);
+        assert_int_equal(rsd_state_tensor(made, name, NULL, RSD_I32, 1, small, 1, &view, NULL),
+                         RSD_OK);
+    }
+    fix_add_ramp(made, "large", NULL, 2, large, mem);
+    for (size_t p = 0; p < 3; p++) {
+        uint32_t first = sum_with(made, path[p], RSD_FORMAT_AUTO, 1, 0);
+
+        assert_int_equal(sum_with(made, path[p], RSD_FORMAT_AUTO, 4, 0), first);
+        assert_int_equal(sum_with(made, path[p], RSD_FORMAT_AUTO, 4, 1), first);
+        assert_int_equal(sum_with(made, path[p], RSD_FORMAT_AUTO, 3, (size_t)20 << 20), first);
+    }
+    rsd_state_free(made);
+    free(mem);
+}
+
 /* ---- progress ---- */
 
 typedef struct watch {
@@ -272,6 +331,7 @@ int main(void)
         cmocka_unit_test(formats_without_metadata_write_none),
         cmocka_unit_test(a_file_that_is_there_is_refused),
         cmocka_unit_test(large_tensors_are_written_from_any_mix_of_views),
+        cmocka_unit_test(any_threads_and_buffers_give_the_same_files_and_checksums),
         cmocka_unit_test(progress_counts_the_bytes_of_tensors),
         cmocka_unit_test(progress_of_one_rank_ends_at_its_total),
         cmocka_unit_test(a_canceled_flush_says_so),

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "ckpt_fixture.h"
+#include "format/sums.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,16 @@ static const kind kinds[] = {
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
+/* What lies where the checkpoint does: it, and the side file of a single one. */
+static const char *beside(const kind *k)
+{
+    static char text[64];
+
+    snprintf(text, sizeof(text), strchr(k->path, '.') && rsi_sums_available() ? "%s %s%s" : "%s",
+             k->path, k->path, RSI_SUMS_NAME);
+    return text;
+}
+
 static void everything_comes_back(void **state)
 {
     (void)state;
@@ -110,7 +121,7 @@ static void everything_comes_back(void **state)
         rsd_store *store = fix_store();
 
         assert_int_equal(save(store, kinds[i].path, kinds[i].values, kinds[i].opts, NULL), RSD_OK);
-        assert_string_equal(fix_list(store, ""), kinds[i].path);
+        assert_string_equal(fix_list(store, ""), beside(&kinds[i]));
         assert_saved(store, kinds[i].path);
         rsd_store_free(store);
     }
@@ -200,13 +211,14 @@ static void data_in_every_file_are_aligned_to_64_bytes(void **state)
 
 static void a_replicated_tensor_is_stored_once(void **state)
 {
-    rsd_store      *store = fix_store();
-    rsd_tensor_info info;
-    rsd_ckpt       *ckpt;
-    size_t          t;
+    rsd_store          *store = fix_store();
+    const rsd_save_opts opts = { .checksum = RSD_NEVER };
+    rsd_tensor_info     info;
+    rsd_ckpt           *ckpt;
+    size_t              t;
 
     (void)state;
-    assert_int_equal(save(store, "ck", false, (rsd_save_opts){ 0 }, NULL), RSD_OK);
+    assert_int_equal(save(store, "ck", false, opts, NULL), RSD_OK);
     ckpt = fix_open(store, "ck");
     assert_int_equal(rsd_ckpt_find(ckpt, "n.c", &t, NULL), RSD_OK);
     assert_int_equal(rsd_ckpt_tensor(ckpt, t, &info, NULL), RSD_OK);
@@ -220,7 +232,9 @@ static void a_replicated_tensor_is_stored_once(void **state)
 static void files_of_safetensors_are_split_at_their_size(void **state)
 {
     rsd_store          *store = fix_store();
-    const rsd_save_opts opts = { .format = RSD_FORMAT_SAFETENSORS, .shard_size = 120 };
+    const rsd_save_opts opts = { .format = RSD_FORMAT_SAFETENSORS,
+                                 .shard_size = 120,
+                                 .checksum = RSD_NEVER };
     unsigned char      *index;
     size_t              len;
 
@@ -388,11 +402,11 @@ static void a_target_that_exists_is_left_alone_or_replaced(void **state)
         rsd_state_free(made);
         sum = fix_sum(store, folder_of(&kinds[i]));
         assert_int_equal(save(store, kinds[i].path, kinds[i].values, opts, NULL), RSD_E_EXISTS);
-        assert_string_equal(fix_list(store, ""), kinds[i].path);
+        assert_string_equal(fix_list(store, ""), beside(&kinds[i]));
         assert_int_equal(fix_sum(store, folder_of(&kinds[i])), sum);
         opts.overwrite = true;
         assert_int_equal(save(store, kinds[i].path, kinds[i].values, opts, NULL), RSD_OK);
-        assert_string_equal(fix_list(store, ""), kinds[i].path);
+        assert_string_equal(fix_list(store, ""), beside(&kinds[i]));
         assert_saved(store, kinds[i].path);
         rsd_store_free(store);
     }
@@ -416,12 +430,83 @@ static void a_local_path_is_written_and_its_folder_made(void **state)
         assert_int_equal(save(NULL, path, kinds[i].values, opts, NULL), RSD_OK);
         assert_saved(NULL, path);
         snprintf(path, sizeof(path), "new%zu", i);
-        assert_string_equal(fix_list(store, path), kinds[i].path);
+        assert_string_equal(fix_list(store, path), beside(&kinds[i]));
         assert_int_equal(rsi_store_remove(store, path, NULL), RSD_OK);
     }
     assert_string_equal(fix_list(store, ""), "");
     rsd_store_free(store);
     assert_int_equal(rmdir(top), 0);
+}
+
+/* ---- checksums ---- */
+
+/* Every row of the side file is the hash of those bytes, and all files but itself are in it. */
+static void assert_side(rsd_store *store, const char *folder, const char *side)
+{
+    size_t         len, files = 0;
+    unsigned char *text = fix_get(store, side, &len);
+    rsi_sums_book *book;
+
+    assert_int_equal(rsi_sums_read(text, len, &book, NULL), RSD_OK);
+    for (size_t i = 0; i < rsi_sums_files(book); i++, files++) {
+        char               name[128];
+        uint64_t           size;
+        size_t             n, have;
+        unsigned char     *bytes, hash[RSI_HASH128_BYTES];
+        const rsi_sum_row *row = rsi_sums_rows_of(book, i, &n);
+
+        snprintf(name, sizeof(name), "%s%s%s", folder, *folder ? "/" : "",
+                 rsi_sums_file(book, i, &size));
+        bytes = fix_get(store, name, &have);
+        assert_int_equal(have, size);
+        for (size_t k = 0; k < n; k++) {
+            rsi_hash128(bytes + row[k].off, row[k].len, hash);
+            assert_memory_equal(hash, row[k].hash, sizeof(hash));
+        }
+        free(bytes);
+    }
+    assert_true(files > 0);
+    rsi_sums_book_free(book);
+    free(text);
+}
+
+static void the_side_file_has_the_hash_of_every_byte(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < KINDS && rsi_sums_available(); i++) {
+        rsd_store *store = fix_store();
+        char       side[64];
+        bool       single = strchr(kinds[i].path, '.');
+
+        assert_int_equal(save(store, kinds[i].path, kinds[i].values, kinds[i].opts, NULL), RSD_OK);
+        snprintf(side, sizeof(side), "%s%s%s", kinds[i].path, single ? "" : "/", RSI_SUMS_NAME);
+        assert_side(store, folder_of(&kinds[i]), side);
+        rsd_store_free(store);
+    }
+}
+
+static void a_side_file_that_is_stale_goes_with_its_file(void **state)
+{
+    rsd_store *store = fix_store();
+
+    (void)state;
+    assert_int_equal(save(store, "ck.pt", true, (rsd_save_opts){ 0 }, NULL), RSD_OK);
+    assert_int_equal(save(store, "ck.pt", true,
+                          (rsd_save_opts){ .overwrite = true, .checksum = RSD_NEVER }, NULL),
+                     RSD_OK);
+    assert_string_equal(fix_list(store, ""), "ck.pt");
+    rsd_store_free(store);
+}
+
+static void checksums_that_are_a_must_need_xxhash(void **state)
+{
+    rsd_store          *store = fix_store();
+    const rsd_save_opts opts = { .checksum = RSD_ALWAYS };
+
+    (void)state;
+    assert_int_equal(save(store, "ck", true, opts, NULL),
+                     rsi_sums_available() ? RSD_OK : RSD_E_UNSUPPORTED);
+    rsd_store_free(store);
 }
 
 /* ---- the nth allocation fails ---- */
@@ -447,9 +532,16 @@ static void look_after(void *arg, rsd_err rc)
 {
     saving *s = arg;
 
-    assert_string_equal(fix_list(s->store, ""), rc ? "" : s->kind->path);
-    if (!rc)
-        assert_int_equal(rsi_store_remove(s->store, s->kind->path, NULL), RSD_OK);
+    char side[64];
+
+    if (rc && strcmp(fix_list(s->store, ""), "") == 0)
+        return;
+    /* What was published stays, also when its checksums could not be. */
+    assert_string_equal(fix_list(s->store, ""), rc ? s->kind->path : beside(s->kind));
+    assert_true(!rc || strchr(s->kind->path, '.'));
+    assert_int_equal(rsi_store_remove(s->store, s->kind->path, NULL), RSD_OK);
+    snprintf(side, sizeof(side), "%s%s", s->kind->path, RSI_SUMS_NAME);
+    rsi_store_remove(s->store, side, NULL);
 }
 
 static void saving_without_memory_leaves_nothing(void **state)
@@ -489,6 +581,9 @@ int main(void)
         cmocka_unit_test(calls_that_make_no_sense_are_refused),
         cmocka_unit_test(a_target_that_exists_is_left_alone_or_replaced),
         cmocka_unit_test(a_local_path_is_written_and_its_folder_made),
+        cmocka_unit_test(the_side_file_has_the_hash_of_every_byte),
+        cmocka_unit_test(a_side_file_that_is_stale_goes_with_its_file),
+        cmocka_unit_test(checksums_that_are_a_must_need_xxhash),
         cmocka_unit_test(saving_without_memory_leaves_nothing),
     };
 
