@@ -2,6 +2,7 @@
 /* Builds images: the lists, and which chunks a tensor is stored as. What goes into files is up to
  * the formats. */
 #include "exec/image.h"
+#include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "format/transform.h"
@@ -11,7 +12,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { IMAGE_ALIGN = 64 }; /* of data in files */
+enum {
+    IMAGE_ALIGN = 64,     /* of data in files */
+    SPLIT_BYTES = 1 << 20 /* a box that several ranks hold is split if it has more */
+};
 
 static rsd_err no_memory(rsd_error *err)
 {
@@ -303,27 +307,55 @@ static bool is_known(const chunk_list *list, const rsd_box *box)
     return false;
 }
 
+/* A box and those who hold it. Small ones are written by one holder, number `turn` in a circle;
+ * large ones in equal parts, cut along the first dimension that has more than one row, by as many
+ * holders as there are parts of about SPLIT_BYTES: from that one on, each one part. */
+static bool add_shared(chunk_list *list, const rsi_side *side, int64_t where, uint64_t turn,
+                       const rsd_box *box)
+{
+    int64_t copies = rsi_side_copies(side, where), rows;
+    int64_t bytes = rsd_box_count(box) * side->layout->elem_bytes, parts = bytes / SPLIT_BYTES + 1;
+    int     d = 0;
+
+    while (d + 1 < box->ndim && box->len[d] == 1)
+        d++;
+    rows = box->ndim > 0 ? box->len[d] : 1;
+    parts = rsi_max(1, rsi_min(parts, rsi_min(copies, rows)));
+    for (int64_t k = 0; k < parts; k++) {
+        rsd_box part = *box;
+        int64_t copy = (int64_t)((turn + (uint64_t)k) % (uint64_t)copies);
+
+        if (parts > 1) { /* (k + 1) * rows may not fit, so the rest is dealt out one by one */
+            part.off[d] += k * (rows / parts) + rsi_min(k, rows % parts);
+            part.len[d] = rows / parts + (k < rows % parts);
+        }
+        if (!add_chunk(list, &part, rsi_side_holder(side, where, copy, 0)))
+            return false;
+    }
+    return true;
+}
+
 /* The boxes of one rank of a mesh that is the first of its replicas. */
 static bool add_mesh_rank(chunk_list *list, const rsd_layout *layout, const rsi_side *side,
                           size_t ordinal, bool empties)
 {
     size_t   n = rsd_layout_boxes(layout, side->rank, NULL, 0);
-    int64_t  copy = (int64_t)((ordinal + (size_t)side->my_chunk) % (size_t)side->copies.count);
-    int32_t  writer = rsi_side_holder(side, side->my_where, copy, 0);
+    uint64_t turn = (uint64_t)ordinal + (uint64_t)side->my_chunk;
     rsd_box *box;
     bool     ok = true;
 
     if (n == 0) {
         rsd_box empty = empty_box(layout, side->coord);
 
-        return !empties || is_known(list, &empty) || add_chunk(list, &empty, writer);
+        return !empties || is_known(list, &empty) ||
+               add_shared(list, side, side->my_where, turn, &empty);
     }
     box = rsi_calloc(n, sizeof(box[0]));
     if (!box)
         return false;
     rsd_layout_boxes(layout, side->rank, box, n);
     for (size_t i = 0; ok && i < n; i++)
-        ok = add_chunk(list, &box[i], writer);
+        ok = add_shared(list, side, side->my_where, turn, &box[i]);
     rsi_free(box);
     return ok;
 }
@@ -345,14 +377,16 @@ static bool list_mesh(chunk_list *list, const rsd_layout *layout, size_t ordinal
     return true;
 }
 
-static bool list_table(chunk_list *list, const rsi_table *table, size_t ordinal)
+static bool list_table(chunk_list *list, const rsd_layout *layout, size_t ordinal)
 {
-    for (size_t row = 0; row < table->boxes.n; row++) {
-        size_t         n;
-        const int32_t *holder = rsi_table_holders(table, row, &n);
-        rsd_box        box = rsi_boxes_get(&table->boxes, row);
+    const rsi_table *table = &layout->table;
+    rsi_side         side;
 
-        if (!add_chunk(list, &box, holder[(ordinal + row) % n]))
+    rsi_side_make(&side, layout, 0, true);
+    for (size_t row = 0; row < table->boxes.n; row++) {
+        rsd_box box = rsi_boxes_get(&table->boxes, row);
+
+        if (!add_shared(list, &side, (int64_t)row, (uint64_t)(ordinal + row), &box))
             return false;
     }
     return true;
@@ -373,7 +407,7 @@ rsd_err rsi_stored_chunks(const rsi_state_tensor *tensor, size_t ordinal, bool e
     else if (layout->mesh)
         ok = list_mesh(&list, layout, ordinal, empties);
     else
-        ok = list_table(&list, &layout->table, ordinal);
+        ok = list_table(&list, layout, ordinal);
     if (ok && list.n == 0) /* of a tensor of nothing too something must be found again */
         ok = add_chunk(&list, &whole, 0);
     if (ok)

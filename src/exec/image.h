@@ -101,8 +101,9 @@ typedef struct rsi_stored {
     int32_t rank;
 } rsi_stored;
 /* The chunks that a tensor is stored as: the different boxes of its layout, each written by one of
- * its holders; and for `empties`, as torch has it, the empty ones too. In `mem`. A tensor without a
- * layout is one chunk of rank 0. */
+ * its holders, or if it is large in equal parts by several (docs/layouts.md has the formula); and
+ * for `empties`, as torch has it, the empty ones too. In `mem`. A tensor without a layout is one
+ * chunk of rank 0. */
 rsd_err rsi_stored_chunks(const rsi_state_tensor *tensor, size_t ordinal, bool empties,
                           rsi_arena *mem, rsi_stored **out, size_t *n, rsd_error *err);
 

@@ -36,7 +36,9 @@ static void assert_chunks(rsd_layout *layout, int ndim, const int64_t *shape, si
     rsi_stored *chunk;
     size_t      n;
 
-    fix_add_ramp(made, "x", layout, ndim, shape, data);
+    assert_int_equal(rsd_state_tensor(made, "x", layout, RSD_I32, ndim, shape, 0, NULL, NULL),
+                     RSD_OK);
+    rsd_layout_free(layout);
     assert_int_equal(rsi_stored_chunks(&made->tensor[0], ordinal, empties, &mem, &chunk, &n, NULL),
                      RSD_OK);
     for (size_t i = 0; i < n; i++) {
@@ -83,6 +85,22 @@ static void replicated_shards_are_spread_over_their_holders(void **state)
     (void)state;
     assert_chunks(fix_layout(hsdp, RSD_I32, 2, sq), 2, sq, 0, true, "0:[0:2, 0:6] 3:[2:4, 0:6]");
     assert_chunks(fix_layout(hsdp, RSD_I32, 2, sq), 2, sq, 1, true, "2:[0:2, 0:6] 1:[2:4, 0:6]");
+}
+
+/* 3 MiB in 8 rows on 3 ranks; the turn of tensor 1 begins at rank 1. Two rows of 3 MiB are two
+ * parts, and one row is cut in its columns. */
+static void large_replicated_boxes_are_split_over_their_holders(void **state)
+{
+    const int64_t eight[] = { 8, 98304 }, two[] = { 2, 393216 }, one[] = { 1, 786432 };
+    const char   *rules = "mesh dp=3; * replicate";
+
+    (void)state;
+    assert_chunks(fix_layout(rules, RSD_I32, 2, eight), 2, eight, 1, true,
+                  "1:[0:3, 0:98304] 2:[3:6, 0:98304] 0:[6:8, 0:98304]");
+    assert_chunks(fix_layout(rules, RSD_I32, 2, two), 2, two, 0, true,
+                  "0:[0:1, 0:393216] 1:[1:2, 0:393216]");
+    assert_chunks(fix_layout(rules, RSD_I32, 2, one), 2, one, 0, true,
+                  "0:[0:1, 0:262144] 1:[0:1, 262144:524288] 2:[0:1, 524288:786432]");
 }
 
 static void uneven_shards_keep_their_sizes(void **state)
@@ -305,6 +323,83 @@ static void torch_save_is_one_file(void **state)
     rsd_state_free(made);
 }
 
+/* ---- balance ---- */
+
+enum { VOCAB = 128256, HIDDEN = 4096, LAYERS = 32, KV = 1024, FFN = 14336 };
+
+static void add_weight(rsd_state *made, const rsd_rules *rules, const char *name, int ndim,
+                       int64_t rows, int64_t cols)
+{
+    const int64_t shape[] = { rows, cols };
+    rsd_layout   *layout;
+
+    assert_int_equal(rsd_rules_layout(rules, name, RSD_BF16, ndim, shape, &layout, NULL), RSD_OK);
+    assert_int_equal(rsd_state_tensor(made, name, layout, RSD_BF16, ndim, shape, 0, NULL, NULL),
+                     RSD_OK);
+    rsd_layout_free(layout);
+}
+
+static void add_layer(rsd_state *made, const rsd_rules *rules, int i)
+{
+    static const struct {
+        const char *name;
+        int         ndim;
+        int64_t     rows, cols;
+    } weight[] = {
+        { "wq", 2, HIDDEN, HIDDEN }, { "wk", 2, KV, HIDDEN },       { "wv", 2, KV, HIDDEN },
+        { "wo", 2, HIDDEN, HIDDEN }, { "w1", 2, FFN, HIDDEN },      { "w2", 2, HIDDEN, FFN },
+        { "w3", 2, FFN, HIDDEN },    { "attn_norm", 1, HIDDEN, 0 }, { "ffn_norm", 1, HIDDEN, 0 },
+    };
+
+    for (size_t k = 0; k < sizeof(weight) / sizeof(weight[0]); k++) {
+        char name[64];
+
+        rsi_text_add(&(rsi_text){ .buf = name, .cap = sizeof(name) }, "layers.%d.%s.weight", i,
+                     weight[k].name);
+        add_weight(made, rules, name, weight[k].ndim, weight[k].rows, weight[k].cols);
+    }
+}
+
+/* Bytes that the ranks write of Llama-3-8B's tensors differ by 10 % at most. */
+static void assert_balanced(const char *text)
+{
+    const rsi_image_spec spec = { .format = RSD_FORMAT_DCP };
+    uint64_t             bytes[8] = { 0 }, least = UINT64_MAX, most = 0;
+    rsd_state           *made = make();
+    rsd_rules           *rules;
+    rsi_image            image;
+
+    assert_int_equal(rsd_rules_parse(text, &rules, NULL), RSD_OK);
+    add_weight(made, rules, "tok_embeddings.weight", 2, VOCAB, HIDDEN);
+    for (int i = 0; i < LAYERS; i++)
+        add_layer(made, rules, i);
+    add_weight(made, rules, "norm.weight", 1, HIDDEN, 0);
+    add_weight(made, rules, "output.weight", 2, VOCAB, HIDDEN);
+    assert_int_equal(rsi_image_make(&image, made, &spec, NULL), RSD_OK);
+    for (size_t i = 0; i < image.nfiles; i++)
+        bytes[image.file[i].owner] += image.file[i].bytes;
+    for (int r = 0; r < 8; r++) {
+        least = bytes[r] < least ? bytes[r] : least;
+        most = bytes[r] > most ? bytes[r] : most;
+    }
+    if (most - least > least / 10)
+        fail_msg("%s: %" PRIu64 " to %" PRIu64 " bytes", text, least, most);
+    rsi_image_release(&image);
+    rsd_rules_free(rules);
+    rsd_state_free(made);
+}
+
+static void ranks_write_about_as_much_of_a_real_model(void **state)
+{
+    (void)state;
+    assert_balanced("mesh dp=8; * shard(0)@dp");
+    assert_balanced("mesh dp=2 fsdp=4; * shard(0)@fsdp");
+    assert_balanced("mesh tp=8; *norm* replicate; *.wo.* shard(1)@tp; *.w2.* shard(1)@tp; "
+                    "* shard(0)@tp");
+    assert_balanced("mesh dp=8; * replicate");
+    assert_balanced("mesh dp=4 tp=2; *norm* replicate; *.w2.* shard(1)@tp; * shard(0)@tp");
+}
+
 /* ---- what is refused ---- */
 
 static void assert_refused(const rsd_state *made, const rsi_image_spec *spec, rsd_err code,
@@ -422,6 +517,7 @@ int main(void)
         cmocka_unit_test(chunks_are_the_boxes_of_the_layout),
         cmocka_unit_test(replicated_tensors_are_written_by_each_rank_in_turn),
         cmocka_unit_test(replicated_shards_are_spread_over_their_holders),
+        cmocka_unit_test(large_replicated_boxes_are_split_over_their_holders),
         cmocka_unit_test(uneven_shards_keep_their_sizes),
         cmocka_unit_test(empty_shards_are_chunks_only_where_torch_has_them),
         cmocka_unit_test(several_empty_shards_are_one_chunk),
@@ -435,6 +531,7 @@ int main(void)
         cmocka_unit_test(several_boxes_of_a_rank_are_several_distributed_files),
         cmocka_unit_test(boxes_of_ranks_in_turn_are_several_distributed_files_too),
         cmocka_unit_test(torch_save_is_one_file),
+        cmocka_unit_test(ranks_write_about_as_much_of_a_real_model),
         cmocka_unit_test(what_a_format_is_not_is_refused),
         cmocka_unit_test(nesting_that_torch_save_can_not_have_is_refused),
         cmocka_unit_test(images_without_memory_fail_cleanly),
