@@ -170,6 +170,8 @@ const char *size_text(uint64_t bytes, char *buf, size_t cap);
 const char *shape_text(int ndim, const int64_t *shape, char *buf, size_t cap);
 /* "dcp", "safetensors", "torch". */
 const char *format_name(rsd_format format);
+/* "s" unless there is one. */
+const char *plural(uint64_t n);
 /* Seconds on a clock that never jumps. */
 double now(void);
 

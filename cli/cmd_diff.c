@@ -283,6 +283,7 @@ static int compare_values(diff *d)
 
 static void say_end(diff *d)
 {
+    const size_t tensors = rsd_ckpt_tensors(d->ckpt[0]);
     const size_t left = rsd_ckpt_objects(d->ckpt[0]) + rsd_ckpt_objects(d->ckpt[1]);
     uint64_t     bytes = 0;
     char         size[32];
@@ -298,12 +299,13 @@ static void say_end(diff *d)
     for (size_t i = 0; i < d->npairs; i++)
         bytes += (uint64_t)d->pair[i].info.bytes;
     if (d->different)
-        printf("%zu difference%s\n", d->different, d->different == 1 ? "" : "s");
+        printf("%zu difference%s\n", d->different, plural(d->different));
     else if (d->names_only)
-        printf("same names: %zu tensors, %zu objects\n", rsd_ckpt_tensors(d->ckpt[0]), d->objects);
+        printf("same names: %zu tensor%s, %zu object%s\n", tensors, plural(tensors), d->objects,
+               plural(d->objects));
     else
-        printf("same: %zu tensors, %s, %zu objects\n", d->npairs,
-               size_text(bytes, size, sizeof(size)), d->objects);
+        printf("same: %zu tensor%s, %s, %zu object%s\n", tensors, plural(tensors),
+               size_text(bytes, size, sizeof(size)), d->objects, plural(d->objects));
     if (left && (!holds_objects(d->ckpt[0]) || !holds_objects(d->ckpt[1])))
         printf("objects were not compared: safetensors holds none\n");
 }

@@ -179,11 +179,6 @@ static int print_objects(listing *l)
     return EXIT_DONE;
 }
 
-static const char *plural(size_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
 static int print_text(listing *l)
 {
     char size[32];
@@ -203,7 +198,7 @@ static int print_text(listing *l)
         return code;
     printf("%s%s: %zu tensor%s in %" PRIu64 " chunk%s, %s; %zu object%s\n",
            l->ntensors || l->nobjects ? "\n" : "", format_name(rsd_ckpt_format(l->ckpt)),
-           l->ntensors, plural(l->ntensors), l->chunks, plural((size_t)l->chunks),
+           l->ntensors, plural(l->ntensors), l->chunks, plural(l->chunks),
            size_text(l->bytes, size, sizeof(size)), l->nobjects, plural(l->nobjects));
     return EXIT_DONE;
 }

@@ -42,8 +42,9 @@ static int count_bytes(const args *a, rsd_ckpt *ckpt, uint64_t *out)
 
 static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, size_t damages)
 {
-    const bool quick = args_has(a, "quick");
-    char       size[32];
+    const size_t tensors = rsd_ckpt_tensors(ckpt), objects = rsd_ckpt_objects(ckpt);
+    const bool   quick = args_has(a, "quick");
+    char         size[32];
 
     if (r->json) {
         json_close(&r->out);
@@ -52,11 +53,11 @@ static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, si
         return;
     }
     if (damages)
-        printf("%zu damage%s\n", damages, damages == 1 ? "" : "s");
+        printf("%zu damage%s\n", damages, plural(damages));
     else if (!args_has(a, "quiet"))
-        printf("ok: %s, %zu tensors, %s, %zu objects%s\n", format_name(rsd_ckpt_format(ckpt)),
-               rsd_ckpt_tensors(ckpt), size_text(bytes, size, sizeof(size)), rsd_ckpt_objects(ckpt),
-               quick ? "; only metadata were read" : "");
+        printf("ok: %s, %zu tensor%s, %s, %zu object%s%s\n", format_name(rsd_ckpt_format(ckpt)),
+               tensors, plural(tensors), size_text(bytes, size, sizeof(size)), objects,
+               plural(objects), quick ? "; only metadata were read" : "");
 }
 
 static int run(const args *a)

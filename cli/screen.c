@@ -102,6 +102,11 @@ const char *format_name(rsd_format format)
     return "unknown";
 }
 
+const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 double now(void)
 {
     struct timespec t;

@@ -1,0 +1,288 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# reshard inspect
+. "$(dirname "$0")/expect.sh"
+
+t 'tensors are listed with layout, chunks and size' inspect golden/dcp_blocks
+out <<'END'
+name     dtype     shape    layout                 chunks  bytes
+blocks   float32   [8, 6]   shard(0)/2 shard(1)/2       4  192 B
+nested   float32   [10, 3]  shard(0)/4                  4  120 B
+strided  bfloat16  [8, 3]   shard(0)/4                  4   48 B
+
+dcp: 3 tensors in 12 chunks, 360 B; 0 objects
+END
+
+t 'objects are listed as Python prints them' inspect golden/dcp_objects
+out <<'END'
+object         value
+step           7
+negative       -300
+large          1099511627776
+huge           1180591620717411303424
+huge_negative  -36893488147419103232
+pi             3.141592653589793
+tiny           5e-324
+nan            nan
+inf            -inf
+yes            True
+no             False
+none           None
+text           'héllo "quoted" \\ \n 😀'
+bytes          b'\x00\xff\x80abc'
+tuple          (1, 'a', (2.5, None), ())
+set            {1, 2, 3}
+size           (2, 3)
+dtype          torch.bfloat16
+device         device('cuda:0')
+empty_list     []
+
+dcp: 0 tensors in 0 chunks, 0 B; 20 objects
+END
+
+t 'a torch.save file is listed with both' inspect golden/training.pt
+out <<'END'
+name                      dtype     shape   layout  chunks  bytes
+model.layers.0.weight     float32   [8, 6]  whole        1  192 B
+model.layers.0.bias       float32   [8]     whole        1   32 B
+optim.state.0.step        float32   []      whole        1    4 B
+optim.state.0.exp_avg     bfloat16  [8, 6]  whole        1   96 B
+optim.state.0.exp_avg_sq  float32   [8, 6]  whole        1  192 B
+buffers.0                 int64     [3]     whole        1   24 B
+buffers.1.ema             float32   [2, 2]  whole        1   16 B
+
+object              value
+optim.param_groups  [{'lr': 0.001, 'betas': (0.9, 0.999), 'eps': 1e-08, 'fused': None, 'params': [0]}]
+step                1000
+best                0.125
+tag                 'run'
+
+torch: 7 tensors in 7 chunks, 556 B; 4 objects
+END
+
+t 'empty shards, empty tensors and scalars are listed' inspect golden/dcp_empty_shards
+out <<'END'
+name          dtype    shape   layout      chunks  bytes
+empty_shards  int64    [2, 3]  shard(0)/3       3   48 B
+one_element   float32  [1]     shard(0)/2       2    4 B
+nested_few    int32    [3, 2]  shard(0)/4       4   24 B
+no_rows       float32  [0, 4]  whole            1    0 B
+
+dcp: 4 tensors in 10 chunks, 76 B; 0 objects
+END
+
+t 'a file of safetensors is found by its content' inspect golden/plain.safetensors t.float32 none scalar.bool
+out <<'END'
+name         dtype    shape   layout  chunks  bytes
+none         float32  [0]     whole        1    0 B
+t.float32    float32  [3, 5]  whole        1   60 B
+scalar.bool  bool     []      whole        1    1 B
+
+safetensors: 3 tensors in 3 chunks, 61 B; 0 objects
+END
+
+t 'a folder of safetensors is listed' inspect golden/hf_parts
+out <<'END'
+name          dtype     shape      layout                 chunks  bytes
+empty_shards  int64     [2, 3]     shard(0)/3                  3   48 B
+middle        float64   [3, 6, 5]  shard(1)/4                  4  720 B
+blocks        float32   [8, 6]     shard(0)/2 shard(1)/2       4  192 B
+row           float32   [8, 6]     shard(0)/4                  4  192 B
+uneven        float32   [14, 1]    shard(0)/4                  4   56 B
+column        bfloat16  [6, 8]     shard(1)/4                  4   96 B
+strided       bfloat16  [8, 3]     shard(0)/4                  4   48 B
+no_rows       float32   [0, 4]     whole                       1    0 B
+hsdp          float32   [6, 4]     shard(0)/2                  2   96 B
+
+safetensors: 9 tensors in 30 chunks, 1.4 KiB; 0 objects
+END
+
+t 'names pick tensors' inspect golden/dcp_blocks nested blocks
+out <<'END'
+name    dtype    shape    layout                 chunks  bytes
+blocks  float32  [8, 6]   shard(0)/2 shard(1)/2       4  192 B
+nested  float32  [10, 3]  shard(0)/4                  4  120 B
+
+dcp: 2 tensors in 8 chunks, 312 B; 0 objects
+END
+
+t 'patterns pick tensors and objects, stars match dots' inspect golden/training.pt "*.0.*" st*
+out <<'END'
+name                      dtype     shape   layout  chunks  bytes
+model.layers.0.weight     float32   [8, 6]  whole        1  192 B
+model.layers.0.bias       float32   [8]     whole        1   32 B
+optim.state.0.step        float32   []      whole        1    4 B
+optim.state.0.exp_avg     bfloat16  [8, 6]  whole        1   96 B
+optim.state.0.exp_avg_sq  float32   [8, 6]  whole        1  192 B
+
+object  value
+step    1000
+
+torch: 5 tensors in 5 chunks, 516 B; 1 object
+END
+
+t 'a name that nothing has ends in 1 after the others were listed' inspect golden/dcp_blocks nested missing
+code 1
+out <<'END'
+name    dtype    shape    layout      chunks  bytes
+nested  float32  [10, 3]  shard(0)/4       4  120 B
+
+dcp: 1 tensor in 4 chunks, 120 B; 0 objects
+END
+err <<'END'
+reshard: nothing in "golden/dcp_blocks" is called "missing"
+END
+
+t 'the tree shows sums' inspect --tree golden/training.pt
+out <<'END'
+name            dtype     shape   tensors  bytes
+buffers                                 2   40 B
+  0             int64     [3]               24 B
+  1.ema         float32   [2, 2]            16 B
+model.layers.0                          2  224 B
+  bias          float32   [8]               32 B
+  weight        float32   [8, 6]           192 B
+optim.state.0                           3  292 B
+  exp_avg       bfloat16  [8, 6]            96 B
+  exp_avg_sq    float32   [8, 6]           192 B
+  step          float32   []                 4 B
+
+object              value
+optim.param_groups  [{'lr': 0.001, 'betas': (0.9, 0.999), 'eps': 1e-08, 'fused': None, 'params': [0]}]
+step                1000
+best                0.125
+tag                 'run'
+
+torch: 7 tensors in 7 chunks, 556 B; 4 objects
+END
+
+t 'JSON has every chunk with its place in a file' inspect --json golden/dcp_blocks
+out <<'END'
+{
+  "format": "dcp",
+  "path": "golden/dcp_blocks",
+  "bytes": 360,
+  "tensors": [
+    {"name": "blocks", "dtype": "float32", "shape": [8, 6], "bytes": 192, "chunks": [{"offset": [0, 0], "size": [4, 3], "file": "__0_0.distcp", "file_offset": 0, "length": 1577}, {"offset": [0, 3], "size": [4, 3], "file": "__1_0.distcp", "file_offset": 0, "length": 1577}, {"offset": [4, 0], "size": [4, 3], "file": "__2_0.distcp", "file_offset": 0, "length": 1577}, {"offset": [4, 3], "size": [4, 3], "file": "__3_0.distcp", "file_offset": 0, "length": 1577}]},
+    {"name": "nested", "dtype": "float32", "shape": [10, 3], "bytes": 120, "chunks": [{"offset": [0, 0], "size": [3, 3], "file": "__0_0.distcp", "file_offset": 1577, "length": 1577}, {"offset": [3, 0], "size": [2, 3], "file": "__1_0.distcp", "file_offset": 1577, "length": 1577}, {"offset": [5, 0], "size": [3, 3], "file": "__2_0.distcp", "file_offset": 1577, "length": 1577}, {"offset": [8, 0], "size": [2, 3], "file": "__3_0.distcp", "file_offset": 1577, "length": 1577}]},
+    {"name": "strided", "dtype": "bfloat16", "shape": [8, 3], "bytes": 48, "chunks": [{"offset": [0, 0], "size": [2, 3], "file": "__0_0.distcp", "file_offset": 3154, "length": 1577}, {"offset": [4, 0], "size": [2, 3], "file": "__1_0.distcp", "file_offset": 3154, "length": 1577}, {"offset": [2, 0], "size": [2, 3], "file": "__2_0.distcp", "file_offset": 3154, "length": 1577}, {"offset": [6, 0], "size": [2, 3], "file": "__3_0.distcp", "file_offset": 3154, "length": 1577}]}
+  ],
+  "objects": []
+}
+END
+
+t 'JSON has the values of objects' inspect --json golden/training.pt "step" "best" "optim.param_groups"
+out <<'END'
+{
+  "format": "torch",
+  "path": "golden/training.pt",
+  "bytes": 0,
+  "tensors": [],
+  "objects": [
+    {"name": "optim.param_groups", "value": [{"lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-08, "fused": null, "params": [0]}]},
+    {"name": "step", "value": 1000},
+    {"name": "best", "value": 0.125}
+  ]
+}
+END
+
+t 'JSON of a checkpoint without tensors is valid' inspect --json golden/dcp_objects none
+out <<'END'
+{
+  "format": "dcp",
+  "path": "golden/dcp_objects",
+  "bytes": 0,
+  "tensors": [],
+  "objects": [
+    {"name": "none", "value": null}
+  ]
+}
+END
+
+t 'JSON and tree exclude each other' inspect --json --tree golden/dcp_rows
+code 2
+err <<'END'
+reshard: --json and --tree exclude each other
+try: reshard help inspect
+END
+
+t 'a path that is not there ends in 3' inspect golden/missing
+code 3
+err <<'END'
+reshard: could not find "golden/missing": No such file or directory
+END
+
+t 'a folder without a checkpoint ends in 4' -c '"$R" inspect "$T" 2>"$T/e"; code=$?; sed "s|$T|FOLDER|" "$T/e"; exit $code'
+code 4
+out <<'END'
+reshard: checkpoint "FOLDER": no checkpoint is in it: neither ".metadata" nor a ".safetensors" file
+END
+
+t 'an empty file ends in 4' -c ': >"$T/empty"; cd "$T" && "$R" inspect empty'
+code 4
+err <<'END'
+reshard: checkpoint "empty": it is no checkpoint: it starts like neither torch.save's nor safetensors'
+END
+
+t 'a file of something else ends in 4' inspect golden/dcp_rows.json
+code 4
+err <<'END'
+reshard: checkpoint "golden/dcp_rows.json": it is no checkpoint: it starts like neither torch.save's nor safetensors'
+END
+
+t 'a device ends in 4' inspect /dev/null
+code 4
+err <<'END'
+reshard: "/dev/null" is neither a file nor a folder
+END
+
+t 'a broken checkpoint ends in 4' inspect bad/dcp/cut_metadata
+code 4
+err <<'END'
+reshard: checkpoint "bad/dcp/cut_metadata": file ".metadata": metadata ".metadata": byte 456: the opcode needs 37 more bytes, the pickle has 12
+END
+
+t 'a pickle that would run something ends in 4' inspect bad/dcp/calls_os_system
+code 4
+err <<'END'
+reshard: checkpoint "bad/dcp/calls_os_system": file ".metadata": metadata ".metadata": byte 29: refused, because loading it would call "os.system"
+END
+
+st "$T/none" '{}' ''
+t 'an empty checkpoint has nothing' -c '"$R" inspect "$T/none"'
+out <<'END'
+safetensors: 0 tensors in 0 chunks, 0 B; 0 objects
+END
+
+t 'an empty checkpoint as JSON' -c '"$R" inspect --json "$T/none" | tail -n +4'
+out <<'END'
+  "bytes": 0,
+  "tensors": [],
+  "objects": []
+}
+END
+
+st "$T/strange" '{"k\u00e4se\u007f\u009b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' A
+t 'control characters in names do not reach the terminal' -c '"$R" inspect "$T/strange"'
+out <<'END'
+name          dtype  shape  layout  chunks  bytes
+käse\x7f\x9b  uint8  [1]    whole        1    1 B
+
+safetensors: 1 tensor in 1 chunk, 1 B; 0 objects
+END
+
+st "$T/layers" '{"l.10.w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"l.9.w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]},"l.2.w":{"dtype":"U8","shape":[1],"data_offsets":[2,3]},"l.1.w":{"dtype":"U8","shape":[1],"data_offsets":[3,4]},"l.11.w":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}}' 123456
+t 'the tree sorts numbers by their value and folds those that are alike' -c '"$R" inspect --tree "$T/layers"'
+out <<'END'
+name      dtype  shape  tensors  bytes
+l                             5    6 B
+  [1-2]                       2    2 B
+    w     uint8  [1]               1 B
+  [9-10]                      2    2 B
+    w     uint8  [1]               1 B
+  11.w    uint8  [2]               2 B
+
+safetensors: 5 tensors in 5 chunks, 6 B; 0 objects
+END
+
+finish

@@ -1,0 +1,95 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# reshard verify
+. "$(dirname "$0")/expect.sh"
+
+t 'a good checkpoint is ok' verify golden/dcp_rows
+out <<'END'
+ok: dcp, 3 tensors, 344 B, 0 objects
+END
+
+t 'a good file is ok' verify golden/training.pt
+out <<'END'
+ok: torch, 7 tensors, 556 B, 4 objects
+END
+
+t '-q says nothing about a good one' verify -q golden/hf_parts
+
+t '--quick reads only metadata' verify --quick golden/dcp_rows
+out <<'END'
+ok: dcp, 3 tensors, 344 B, 0 objects; only metadata were read
+END
+
+t 'a good one as JSON' verify --json golden/dcp_rows
+out <<'END'
+{
+  "format": "dcp",
+  "path": "golden/dcp_rows",
+  "quick": false,
+  "tensors": 3,
+  "bytes": 344,
+  "damages": [],
+  "ok": true
+}
+END
+
+t 'a flipped bit is damage and ends in 1' verify bad/dcp/item_bit_flipped
+code 1
+out <<'END'
+damage: tensor "w": file "__0_0.distcp": the data from byte 301 on have the CRC32 b5aee760, the file says 2e3fa576
+1 damage
+END
+
+t '-q still names damage' verify -q bad/dcp/item_bit_flipped
+code 1
+out <<'END'
+damage: tensor "w": file "__0_0.distcp": the data from byte 301 on have the CRC32 b5aee760, the file says 2e3fa576
+1 damage
+END
+
+t 'damage as JSON' verify --json bad/dcp/item_bit_flipped
+code 1
+out <<'END'
+{
+  "format": "dcp",
+  "path": "bad/dcp/item_bit_flipped",
+  "quick": false,
+  "tensors": 1,
+  "bytes": 8,
+  "damages": [
+    {"error": "RSD_E_CORRUPT", "message": "tensor \"w\": file \"__0_0.distcp\": the data from byte 301 on have the CRC32 b5aee760, the file says 2e3fa576"}
+  ],
+  "ok": false
+}
+END
+
+t '--quick does not see a flipped bit of the data' verify --quick bad/dcp/item_bit_flipped
+out <<'END'
+ok: dcp, 1 tensor, 8 B, 0 objects; only metadata were read
+END
+
+t 'metadata that are cut end in 4' verify bad/dcp/cut_metadata
+code 4
+err <<'END'
+reshard: checkpoint "bad/dcp/cut_metadata": file ".metadata": metadata ".metadata": byte 456: the opcode needs 37 more bytes, the pickle has 12
+END
+
+t 'a hole between chunks ends in 4' verify bad/dcp/chunks_leave_hole
+code 4
+err <<'END'
+reshard: checkpoint "bad/dcp/chunks_leave_hole": tensor "w": chunks: the boxes leave a hole: nobody holds element [1]; they cover 1 of 2 elements
+END
+
+t 'chunks that overlap end in 4' verify bad/dcp/chunks_overlap
+code 4
+err <<'END'
+reshard: checkpoint "bad/dcp/chunks_overlap": tensor "w": the chunks [0:2] and [1:2] overlap
+END
+
+t 'a path that is not there ends in 3' verify golden/missing
+code 3
+err <<'END'
+reshard: could not find "golden/missing": No such file or directory
+END
+
+finish
