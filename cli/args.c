@@ -228,7 +228,7 @@ static int check_operands(const args *a)
     return EXIT_DONE;
 }
 
-int args_parse(args *a, const command *cmd, int argc, char **argv)
+int args_parse(args *a, const command *cmd, int argc, const char *const *argv)
 {
     bool   options = true;
     size_t given = 1; /* at most: "-abc" holds several */

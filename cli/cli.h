@@ -86,7 +86,7 @@ typedef struct given_option {
 struct args {
     const command *cmd;
     size_t         noperands;
-    char         **operand; /* [noperands] */
+    const char   **operand; /* [noperands] */
     size_t         ngiven;
     given_option  *given; /* [ngiven] in their order on the command line */
     bool           help;  /* --help */
@@ -94,7 +94,7 @@ struct args {
 };
 
 /* Parses what follows the command's name. EXIT_DONE, or EXIT_MISUSE with the reason printed. */
-int  args_parse(args *a, const command *cmd, int argc, char **argv);
+int  args_parse(args *a, const command *cmd, int argc, const char *const *argv);
 void args_free(args *a);
 
 /* Was it given? `name` must stand in the command's table. */

@@ -89,14 +89,14 @@ static void measure(const columns *c, size_t *width)
     }
 }
 
-/* How wide the first column may be. */
+/* How wide the first column may be. Text at the end of a line may go on in the next. */
 static size_t limit_first(const columns *c, const size_t *width, FILE *out)
 {
     const size_t screen = (size_t)screen_width(out);
     size_t       rest = 0;
 
     for (int i = 1; i < c->n; i++)
-        rest += GAP + width[i];
+        rest += GAP + (i + 1 < c->n || c->right[i] || width[i] < 20 ? width[i] : 20);
     if (screen == 0 || width[0] + rest <= screen)
         return width[0];
     return screen > rest + 12 ? screen - rest : 12;
@@ -112,28 +112,26 @@ static void print_cell(const columns *c, int col, const char *cell, const size_t
     const size_t w = text_width(cell);
     const bool   last = col + 1 == c->n;
 
+    if (col > 0 && !(last && w == 0))
+        spaces(out, GAP);
     if (col == 0 && w > width[0]) { /* the other columns follow on the next line */
         fprintf(out, "%s\n", cell);
         spaces(out, width[0]);
     } else {
-        size_t pad = width[col] - w;
+        const size_t pad = w < width[col] ? width[col] - w : 0;
 
-        if (c->right[col])
-            spaces(out, pad);
+        spaces(out, c->right[col] ? pad : 0);
         fputs(cell, out);
-        if (!c->right[col] && !last)
-            spaces(out, pad);
+        spaces(out, c->right[col] || last ? 0 : pad);
     }
     if (last)
         fputc('\n', out);
-    else
-        spaces(out, GAP);
 }
 
 bool columns_print(columns *c, FILE *out)
 {
     const char *cell = c->text;
-    const bool  ok = !c->failed;
+    const bool  ok = !c->failed, bold = in_colour(out);
     size_t      width[MOST_COLUMNS];
 
     if (ok) {
@@ -141,9 +139,13 @@ bool columns_print(columns *c, FILE *out)
         width[0] = limit_first(c, width, out);
     }
     for (size_t i = 0; ok && i < c->cells; i++) {
+        if (bold && i % (size_t)c->n == 0)
+            fputs(i == 0 ? "\033[1m" : i == (size_t)c->n ? "\033[0m" : "", out);
         print_cell(c, (int)(i % (size_t)c->n), cell, width, out);
         cell += strlen(cell) + 1;
     }
+    if (ok && bold && c->cells == (size_t)c->n)
+        fputs("\033[0m", out);
     free(c->text);
     *c = (columns){ 0 };
     return ok;

@@ -44,7 +44,7 @@ static int run_command(const command *cmd, int argc, char **argv)
     /* Help is given also where MPI is in disorder. */
     if (rsd_comm_create_launched(&a.comm, &err) && cmd != &cmd_help && cmd != &cmd_completion)
         return fail(&a, &err);
-    code = args_parse(&a, cmd, argc, argv);
+    code = args_parse(&a, cmd, argc, (const char *const *)argv);
     if (!code && a.help) {
         if (speaks(&a))
             help_command(stdout, cmd);

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables in files and on a terminal of 40 columns, which openpty makes. */
+#include "cli.h"
+
+#include <fcntl.h>
+#include <pty.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+static const char *const title[] = { "name", ">bytes", "text", NULL };
+
+static void fill(columns *c, const char *name)
+{
+    columns_begin(c, title);
+    columns_add(c, name);
+    columns_add(c, "1");
+    columns_add(c, "first");
+    columns_add(c, "b");
+    columns_addf(c, "%d", 1000);
+    columns_add(c, "");
+}
+
+static void cells_stand_below_each_other(void **state)
+{
+    char   *text;
+    size_t  len;
+    FILE   *out = tmpfile();
+    columns c;
+
+    (void)state;
+    assert_non_null(out);
+    fill(&c, "k\xc3\xa4se\n");
+    assert_true(columns_print(&c, out));
+    len = (size_t)ftell(out);
+    text = calloc(1, len + 1);
+    rewind(out);
+    assert_int_equal(fread(text, 1, len, out), len);
+    assert_string_equal(text, "name      bytes  text\n"
+                              "k\xc3\xa4se\\x0a      1  first\n"
+                              "b          1000\n");
+    free(text);
+    fclose(out);
+}
+
+static void a_long_name_stands_alone_on_a_narrow_terminal(void **state)
+{
+    struct winsize size = { .ws_row = 20, .ws_col = 40 };
+    char           text[1024] = { 0 };
+    size_t         len = 0;
+    ssize_t        got;
+    FILE          *out;
+    columns        c;
+    int            top, end;
+
+    (void)state;
+    setenv("NO_COLOR", "1", 1);
+    assert_int_equal(openpty(&top, &end, NULL, NULL, &size), 0);
+    out = fdopen(end, "w");
+    fill(&c, "a.name.of.fifty.characters.that.does.not.fit.at.all");
+    assert_true(columns_print(&c, out));
+    fflush(out);
+    fcntl(top, F_SETFL, O_NONBLOCK);
+    while (len < sizeof(text) - 1 && (got = read(top, text + len, sizeof(text) - 1 - len)) > 0)
+        len += (size_t)got;
+    assert_string_equal(text, "name                        bytes  text\r\n"
+                              "a.name.of.fifty.characters.that.does.not.fit.at.all\r\n"
+                              "                                1  first\r\n"
+                              "b                            1000\r\n");
+    fclose(out);
+    close(top);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cells_stand_below_each_other),
+        cmocka_unit_test(a_long_name_stands_alone_on_a_narrow_terminal),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
