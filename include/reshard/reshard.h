@@ -987,6 +987,75 @@ typedef struct rsd_load_opts {
 RSD_API rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_load_opts *opts, rsd_error *err);
 
+/* ---- live: tensors between ranks ---- */
+
+/* Something under way. It goes on inside test and wait, on the thread that calls them. */
+typedef struct rsd_op rsd_op;
+typedef enum rsd_phase {
+    RSD_STAGED = 1, /* the caller may change the memory again */
+    RSD_DURABLE = 2 /* all is done; of a reshard the same moment */
+} rsd_phase;
+
+/* *done tells whether it has come so far; the result is that of the operation if it has. Does not
+ * wait for other ranks. */
+RSD_API rsd_err rsd_op_test(rsd_op *op, rsd_phase phase, bool *done, rsd_error *err);
+/* Returns when it has come so far. All ranks finish several operations in one order. [collective]
+ */
+RSD_API rsd_err rsd_op_wait(rsd_op *op, rsd_phase phase, rsd_error *err);
+/* Asks it to end early: with RSD_E_CANCELED on every rank, or as if nothing had been asked if it
+ * was too late. It is still waited for. [local] */
+RSD_API void rsd_op_cancel(rsd_op *op);
+/* One that has not finished is broken off, and with it the comm. */
+RSD_API void rsd_op_free(rsd_op *op);
+
+/* The memory of one tensor on this rank. */
+typedef struct rsd_views {
+    size_t          n;
+    const rsd_view *view; /* [n] */
+} rsd_views;
+/* The views of a rank that keeps its part of a tensor the usual way (see rsd_local) from `data` on:
+ * how many there are, and the first `cap` of them. [local] */
+RSD_API size_t rsd_layout_views(const rsd_layout *layout, int32_t rank, void *data, rsd_view *out,
+                                size_t cap);
+
+/* What one rank did. For copies, bytes_recv + bytes_reached of all ranks is the least that has to
+ * cross: what each gets less what it has already. */
+typedef struct rsd_reshard_stats {
+    int64_t bytes_local;            /* copied from own memory */
+    int64_t bytes_sent, bytes_recv; /* in messages */
+    int64_t bytes_reached;          /* copied from other ranks' memory */
+    int64_t messages;               /* sent */
+    int64_t extra_bytes;            /* most memory in use besides the tensors' */
+} rsd_reshard_stats;
+
+typedef struct rsd_reshard_opts {
+    size_t size;               /* sizeof(rsd_reshard_opts) */
+    size_t memory;             /* bytes of extra memory; 0: 16 MiB; at least 64 KiB are used. The
+                                  least of all ranks counts */
+    rsd_choice         direct; /* NEVER: only messages, also where memory can be reached */
+    const char *const *name;   /* of the tensors, for messages; NULL: numbers */
+    rsd_reshard_stats *stats;  /* filled when it has finished; NULL: not wanted */
+} rsd_reshard_opts;
+
+/* Runs a plan: tensor t, laid out as the plan's source says and lying in src[t], is copied to
+ * dst[t], laid out as the target says. The plan is this rank's, the others run the same one; ranks
+ * of its layouts are ranks of `comm`. The views of each tensor are the boxes that this rank holds
+ * of it, or cut in another way but with the same elements; source and target don't overlap. All is
+ * compared and checked before a byte moves: another layout, shape or dtype on another rank is one
+ * error on all, which names tensor and rank, and so is a view that is missing. Contributions are
+ * combined in the order of their places in the mesh: 8-bit and 16-bit floats as float, integers
+ * modulo their width; averages of integers are cut off towards zero; of booleans the sum is "or",
+ * the product "and". If one rank fails, all do, and the targets hold anything. `opts` may be NULL.
+ * [collective] */
+RSD_API rsd_err rsd_reshard(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
+                            const rsd_views *dst, const rsd_reshard_opts *opts, rsd_error *err);
+/* The same in two steps, so that other work can be done between: begin compares and checks, the
+ * rest happens in rsd_op_test and rsd_op_wait. Plan, comm and memory stay until it has finished,
+ * the arrays need not. [collective] */
+RSD_API rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
+                                  const rsd_views *dst, const rsd_reshard_opts *opts, rsd_op **out,
+                                  rsd_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The live section of reshard.h: checks arguments and hands them on to exec/exchange.c. */
+#include "exec/exchange.h"
+#include "exec/op.h"
+#include "shape/layout.h"
+
+#include <string.h>
+
+static rsd_err test_exchange(void *self, rsd_phase phase, bool *done, rsd_error *err)
+{
+    (void)phase;
+    return rsi_exchange_step(self, false, done, err);
+}
+
+static rsd_err wait_exchange(void *self, rsd_phase phase, rsd_error *err)
+{
+    bool done;
+
+    (void)phase;
+    return rsi_exchange_step(self, true, &done, err);
+}
+
+static void cancel_exchange(void *self)
+{
+    rsi_exchange_cancel(self);
+}
+
+static void free_exchange(void *self)
+{
+    rsi_exchange_free(self);
+}
+
+static const rsi_op_ops exchange_ops = { test_exchange, wait_exchange, cancel_exchange,
+                                         free_exchange };
+
+static rsd_err take_args(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
+                         const rsd_views *dst, const rsd_reshard_opts *opts, rsi_exchange_args *out,
+                         rsd_error *err)
+{
+    rsd_reshard_opts known = { .size = sizeof(known) };
+
+    if (!plan || !comm)
+        return rsi_fail(err, RSD_E_INVALID, "a plan and a comm are needed");
+    if (opts)
+        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+    *out = (rsi_exchange_args){ .comm = comm,
+                                .plan = plan,
+                                .src = src,
+                                .dst = dst,
+                                .name = known.name,
+                                .memory = known.memory,
+                                .no_direct = known.direct == RSD_NEVER,
+                                .stats = known.stats };
+    return RSD_OK;
+}
+
+rsd_err rsd_reshard(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
+                    const rsd_views *dst, const rsd_reshard_opts *opts, rsd_error *err)
+{
+    rsi_exchange_args args;
+    rsd_err           rc = take_args(plan, comm, src, dst, opts, &args, err);
+
+    return rc ? rc : rsi_exchange_run(&args, err);
+}
+
+rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
+                          const rsd_views *dst, const rsd_reshard_opts *opts, rsd_op **out,
+                          rsd_error *err)
+{
+    rsi_exchange_args args;
+    rsi_exchange     *x;
+    rsd_op           *op;
+    rsd_err           rc = take_args(plan, comm, src, dst, opts, &args, err);
+
+    if (!rc && !out)
+        rc = rsi_fail(err, RSD_E_INVALID, "a place for the operation is needed");
+    if (rc)
+        return rc;
+    /* The handle first: later a rank without memory would leave the others alone. */
+    rc = rsi_agree(comm, rsi_op_create(&exchange_ops, NULL, &op, err), err);
+    if (rc)
+        return rc;
+    rc = rsi_exchange_begin(&args, &x, err);
+    if (rc) {
+        rsd_op_free(op);
+        return rc;
+    }
+    rsi_op_set(op, x);
+    *out = op;
+    return RSD_OK;
+}
+
+size_t rsd_layout_views(const rsd_layout *layout, int32_t rank, void *data, rsd_view *out,
+                        size_t cap)
+{
+    size_t n = rsd_layout_boxes(layout, rank, NULL, 0);
+
+    for (size_t i = 0; out && i < n && i < cap; i++) {
+        rsd_local local;
+
+        if (rsd_layout_local(layout, rank, i, &local, NULL) != RSD_OK)
+            return i;
+        out[i] = (rsd_view){ .box = local.box, .data = (char *)data + local.offset };
+        memcpy(out[i].stride, local.stride, sizeof(local.stride));
+    }
+    return n;
+}

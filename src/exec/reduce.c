@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The arithmetic of Partial: one set of loops for each type that accumulators have. The blocks come
+ * from exchange_math.c; small floats are made wide in smallfloat.c. */
+#include "exec/reduce.h"
+
+#include <string.h>
+
+/* What accumulators are. */
+enum wide { SIGNED, UNSIGNED, FLOAT, DOUBLE, FLOAT_PAIR, DOUBLE_PAIR, BOOLEAN, NONE };
+
+static enum wide wide_of(rsd_dtype dtype)
+{
+    switch (dtype) {
+    case RSD_BOOL:
+        return BOOLEAN;
+    case RSD_U8:
+    case RSD_U16:
+    case RSD_U32:
+    case RSD_U64:
+        return UNSIGNED;
+    case RSD_I8:
+    case RSD_I16:
+    case RSD_I32:
+    case RSD_I64:
+        return SIGNED;
+    case RSD_F64:
+        return DOUBLE;
+    case RSD_C32:
+    case RSD_C64:
+        return FLOAT_PAIR;
+    case RSD_C128:
+        return DOUBLE_PAIR;
+    case RSD_F8_E8M0FNU:
+    case RSD_F4_E2M1FN_X2:
+        return NONE;
+    default:
+        return FLOAT;
+    }
+}
+
+rsd_err rsi_reduce_check(rsd_dtype dtype, rsd_reduce op, rsd_error *err)
+{
+    static const char *const name[] = { "shared out", "sum",     "average",
+                                        "minimum",    "maximum", "product" };
+    enum wide                wide = wide_of(dtype);
+    bool                     pairs = wide == FLOAT_PAIR || wide == DOUBLE_PAIR;
+
+    if (wide == NONE || (wide == BOOLEAN && (op == RSD_AVG || op == 0)) ||
+        (pairs && (op == RSD_MIN || op == RSD_MAX)))
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "%s has no %s", rsd_dtype_name(dtype), name[op]);
+    return RSD_OK;
+}
+
+size_t rsi_reduce_wide(rsd_dtype dtype)
+{
+    static const size_t bytes[] = {
+        [SIGNED] = 8,     [UNSIGNED] = 8,     [FLOAT] = 4,   [DOUBLE] = 8,
+        [FLOAT_PAIR] = 8, [DOUBLE_PAIR] = 16, [BOOLEAN] = 8, [NONE] = 8
+    };
+
+    return bytes[wide_of(dtype)];
+}
+
+/* ---- integers to 64 bits and back ---- */
+
+static uint64_t load(const unsigned char *p, size_t size, bool is_signed)
+{
+    uint64_t x = 0;
+    int      spare = (int)(64 - 8 * size);
+
+    memcpy(&x, p, size); /* little-endian, as all of them are kept */
+    if (is_signed && spare > 0)
+        x = (uint64_t)((int64_t)(x << spare) >> spare);
+    return x;
+}
+
+static void widen_integers(rsd_dtype dtype, uint64_t *acc, const unsigned char *in, size_t n)
+{
+    size_t size = rsd_dtype_size(dtype);
+    bool   is_signed = wide_of(dtype) == SIGNED;
+
+    for (size_t i = 0; i < n; i++)
+        acc[i] = load(in + i * size, size, is_signed);
+}
+
+static void narrow_integers(rsd_dtype dtype, int64_t divisor, unsigned char *out,
+                            const uint64_t *acc, size_t n)
+{
+    size_t size = rsd_dtype_size(dtype);
+    bool   is_signed = wide_of(dtype) == SIGNED;
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t x = acc[i];
+
+        if (divisor > 1)
+            x = is_signed ? (uint64_t)((int64_t)x / divisor) : x / (uint64_t)divisor;
+        memcpy(out + i * size, &x, size);
+    }
+}
+
+static void combine_integers(rsd_dtype dtype, rsd_reduce op, uint64_t *acc, const unsigned char *in,
+                             size_t n)
+{
+    size_t   size = rsd_dtype_size(dtype);
+    bool     is_signed = wide_of(dtype) == SIGNED;
+    uint64_t flip = is_signed ? (uint64_t)1 << 63 : 0; /* makes signed order unsigned order */
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t x = load(in + i * size, size, is_signed), a = acc[i];
+        bool     less = (x ^ flip) < (a ^ flip);
+
+        if (op == RSD_MIN)
+            acc[i] = less ? x : a;
+        else if (op == RSD_MAX)
+            acc[i] = less ? a : x;
+        else
+            acc[i] = op == RSD_PRODUCT ? a * x : a + x;
+    }
+}
+
+/* Sum and maximum are "or", product and minimum "and". */
+static void combine_booleans(rsd_reduce op, uint64_t *acc, const unsigned char *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        acc[i] = op == RSD_SUM || op == RSD_MAX ? acc[i] | (in[i] != 0) : acc[i] & (in[i] != 0);
+}
+
+/* ---- floats ---- */
+
+/* A NaN on either side stays one, as torch.minimum has it. */
+#define FLOAT_LOOPS(type)                                                                          \
+    static void combine_##type(rsd_reduce op, type *acc, const type *in, size_t n)                 \
+    {                                                                                              \
+        for (size_t i = 0; i < n && (op == RSD_SUM || op == RSD_AVG); i++)                         \
+            acc[i] += in[i];                                                                       \
+        for (size_t i = 0; i < n && op == RSD_PRODUCT; i++)                                        \
+            acc[i] *= in[i];                                                                       \
+        for (size_t i = 0; i < n && op == RSD_MIN; i++)                                            \
+            acc[i] = in[i] < acc[i] || in[i] != in[i] ? in[i] : acc[i];                            \
+        for (size_t i = 0; i < n && op == RSD_MAX; i++)                                            \
+            acc[i] = in[i] > acc[i] || in[i] != in[i] ? in[i] : acc[i];                            \
+    }                                                                                              \
+    static void combine_pairs_##type(rsd_reduce op, type *acc, const type *in, size_t n)           \
+    {                                                                                              \
+        if (op != RSD_PRODUCT) {                                                                   \
+            combine_##type(op, acc, in, 2 * n);                                                    \
+            return;                                                                                \
+        }                                                                                          \
+        for (size_t i = 0; i < 2 * n; i += 2) {                                                    \
+            type re = acc[i] * in[i] - acc[i + 1] * in[i + 1];                                     \
+                                                                                                   \
+            acc[i + 1] = acc[i] * in[i + 1] + acc[i + 1] * in[i];                                  \
+            acc[i] = re;                                                                           \
+        }                                                                                          \
+    }                                                                                              \
+    static void divide_##type(type *acc, int64_t divisor, size_t n)                                \
+    {                                                                                              \
+        for (size_t i = 0; i < n && divisor > 1; i++)                                              \
+            acc[i] /= (type)divisor;                                                               \
+    }
+FLOAT_LOOPS(float)
+FLOAT_LOOPS(double)
+
+/* Elements that are floats already are read where they are. */
+static bool is_plain(rsd_dtype dtype)
+{
+    return dtype == RSD_F32 || dtype == RSD_F64 || dtype == RSD_C64 || dtype == RSD_C128;
+}
+
+static size_t numbers(rsd_dtype dtype, size_t n)
+{
+    enum wide wide = wide_of(dtype);
+
+    return wide == FLOAT_PAIR || wide == DOUBLE_PAIR ? 2 * n : n;
+}
+
+void rsi_reduce_first(rsd_dtype dtype, void *acc, const void *in, size_t n)
+{
+    uint64_t *whole = acc;
+
+    switch (wide_of(dtype)) {
+    case SIGNED:
+    case UNSIGNED:
+        widen_integers(dtype, whole, in, n);
+        break;
+    case BOOLEAN:
+        memset(acc, 0, n * sizeof(whole[0]));
+        combine_booleans(RSD_SUM, acc, in, n);
+        break;
+    default:
+        if (is_plain(dtype))
+            memcpy(acc, in, n * rsd_dtype_size(dtype));
+        else
+            rsi_small_widen(dtype, acc, in, numbers(dtype, n));
+    }
+}
+
+/* Small floats are made wide a few at a time. */
+static void more_small(rsd_dtype dtype, rsd_reduce op, float *acc, const unsigned char *in,
+                       size_t n)
+{
+    float  wide[256];
+    size_t each = numbers(dtype, 1), size = rsd_dtype_size(dtype), most = 256 / each;
+
+    for (size_t i = 0; i < n; i += most) {
+        size_t m = n - i < most ? n - i : most;
+
+        rsi_small_widen(dtype, wide, in + i * size, m * each);
+        if (each == 2)
+            combine_pairs_float(op, acc + 2 * i, wide, m);
+        else
+            combine_float(op, acc + i, wide, m);
+    }
+}
+
+void rsi_reduce_more(rsd_dtype dtype, rsd_reduce op, void *acc, const void *in, size_t n)
+{
+    switch (wide_of(dtype)) {
+    case SIGNED:
+    case UNSIGNED:
+        combine_integers(dtype, op, acc, in, n);
+        break;
+    case BOOLEAN:
+        combine_booleans(op, acc, in, n);
+        break;
+    case DOUBLE:
+        combine_double(op, acc, in, n);
+        break;
+    case DOUBLE_PAIR:
+        combine_pairs_double(op, acc, in, n);
+        break;
+    case FLOAT_PAIR:
+        if (is_plain(dtype))
+            combine_pairs_float(op, acc, in, n);
+        else
+            more_small(dtype, op, acc, in, n);
+        break;
+    default:
+        if (is_plain(dtype))
+            combine_float(op, acc, in, n);
+        else
+            more_small(dtype, op, acc, in, n);
+    }
+}
+
+void rsi_reduce_last(rsd_dtype dtype, int64_t divisor, void *out, void *acc, size_t n)
+{
+    enum wide wide = wide_of(dtype);
+
+    if (wide == SIGNED || wide == UNSIGNED || wide == BOOLEAN) {
+        narrow_integers(dtype, divisor, out, acc, n);
+        return;
+    }
+    if (wide == DOUBLE || wide == DOUBLE_PAIR)
+        divide_double(acc, divisor, numbers(dtype, n));
+    else
+        divide_float(acc, divisor, numbers(dtype, n));
+    if (is_plain(dtype))
+        memcpy(out, acc, n * rsd_dtype_size(dtype));
+    else
+        rsi_small_narrow(dtype, out, acc, numbers(dtype, n));
+}

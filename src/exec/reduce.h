@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Combines contributions element by element: widened first, combined in the order they are given,
+ * narrowed once at the end. So the result depends on that order alone. */
+#ifndef RSI_REDUCE_H
+#define RSI_REDUCE_H
+
+#include "base/error.h"
+
+#define RSI_WIDEST 8 /* an accumulator takes at most so many times the bytes of its element */
+
+/* Refuses what a type can't do. op 0: values are only divided. */
+rsd_err rsi_reduce_check(rsd_dtype dtype, rsd_reduce op, rsd_error *err);
+/* Bytes of one accumulator. 16-bit and 8-bit floats are combined as float, integers with 64 bits.
+ */
+size_t rsi_reduce_wide(rsd_dtype dtype);
+/* acc[i] becomes element i of `in`. */
+void rsi_reduce_first(rsd_dtype dtype, void *acc, const void *in, size_t n);
+/* acc[i] becomes acc[i] op element i of `in`. */
+void rsi_reduce_more(rsd_dtype dtype, rsd_reduce op, void *acc, const void *in, size_t n);
+/* Element i of `out` becomes acc[i] / divisor. */
+void rsi_reduce_last(rsd_dtype dtype, int64_t divisor, void *out, void *acc, size_t n);
+
+/* Floats of 16 and 8 bits; to the nearest, ties to even, as torch converts. (smallfloat.c) */
+void rsi_small_widen(rsd_dtype dtype, float *out, const void *in, size_t n);
+void rsi_small_narrow(rsd_dtype dtype, void *out, const float *in, size_t n);
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks the memory that callers give for their boxes, and moves boxes between it and packed bytes.
+ * exchange.c has a list of these for each side of a plan. */
+#include "exec/views.h"
+#include "base/mem.h"
+#include "exec/collect.h"
+#include "shape/box.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static bool has_strides(const rsd_view *view)
+{
+    for (int d = 0; d < view->box.ndim; d++)
+        if (view->stride[d] != 0)
+            return true;
+    return false;
+}
+
+static rsd_err check_view(const rsd_view *view, const rsd_layout *layout, bool write,
+                          rsd_error *err)
+{
+    rsd_err rc = rsi_box_check(&view->box, layout->ndim, layout->shape, err);
+
+    if (rc)
+        return rc;
+    if (rsd_box_count(&view->box) > 0 && !view->data && (write ? !view->put : !view->get))
+        return rsi_fail(err, RSD_E_INVALID, "it has neither memory nor a %s",
+                        write ? "put" : "get");
+    return RSD_OK;
+}
+
+/* Views may be cut otherwise than the layout's boxes, as long as they have the same elements. */
+static rsd_err check_cover(const rsi_views *views, const rsd_box *box, rsd_error *err)
+{
+    int64_t have = 0, want = rsd_box_count(box);
+    char    text[RSI_BOX_TEXT];
+
+    for (size_t i = 0; i < views->n; i++) {
+        rsd_box part;
+
+        if (!rsd_box_intersect(&views->view[i].box, box, &part))
+            continue;
+        for (size_t j = 0; j < i; j++)
+            if (rsd_box_intersect(&views->view[j].box, &part, NULL))
+                return rsi_fail(err, RSD_E_MISMATCH, "the views %zu and %zu overlap", j, i);
+        have += rsd_box_count(&part);
+    }
+    if (have == want)
+        return RSD_OK;
+    rsd_box_text(box, text, sizeof(text));
+    return rsi_fail(err, RSD_E_MISMATCH,
+                    "the views have %" PRId64 " of the %" PRId64 " elements of %s", have, want,
+                    text);
+}
+
+static rsd_err check_boxes(const rsi_views *views, const rsd_layout *layout, int32_t rank,
+                           rsd_error *err)
+{
+    size_t   n = rsd_layout_boxes(layout, rank, NULL, 0);
+    rsd_box *box = rsi_calloc(n, sizeof(box[0]));
+    rsd_err  rc = RSD_OK;
+
+    if (!box)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to check %zu boxes", n);
+    rsd_layout_boxes(layout, rank, box, n);
+    for (size_t i = 0; i < n && !rc; i++)
+        if (views->n != n || !rsi_box_equal(&views->view[i].box, &box[i]))
+            rc = check_cover(views, &box[i], err);
+    rsi_free(box);
+    return rc;
+}
+
+rsd_err rsi_views_make(rsi_views *views, const rsd_layout *layout, int32_t rank, size_t n,
+                       const rsd_view *view, bool write, rsi_arena *mem, rsd_error *err)
+{
+    rsd_view *copy;
+    rsd_err   rc = RSD_OK;
+
+    if (n > 0 && !view)
+        return rsi_fail(err, RSD_E_INVALID, "%zu views are said to be there, but none is", n);
+    copy = rsi_arena_array(mem, n, sizeof(copy[0]));
+    if (!copy)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu views", n);
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = view[i];
+        rc = check_view(&view[i], layout, write, err);
+        if (rc)
+            return rsi_while(err, rc, "view %zu", i);
+        if (!has_strides(&view[i]))
+            rsi_strides(layout->ndim, view[i].box.len, layout->elem_bytes, copy[i].stride);
+    }
+    *views = (rsi_views){ .view = copy, .n = n, .elem_bytes = layout->elem_bytes };
+    return check_boxes(views, layout, rank, err);
+}
+
+bool rsi_views_readable(const rsi_views *views)
+{
+    for (size_t i = 0; i < views->n; i++)
+        if (!views->view[i].data && !views->view[i].get)
+            return false;
+    return true;
+}
+
+static bool holds(const rsd_box *outer, const rsd_box *inner)
+{
+    for (int d = 0; d < inner->ndim; d++)
+        if (inner->off[d] < outer->off[d] ||
+            inner->off[d] + inner->len[d] > outer->off[d] + outer->len[d])
+            return false;
+    return true;
+}
+
+const rsd_view *rsi_views_find(const rsi_views *views, const rsd_box *box, size_t hint)
+{
+    if (hint < views->n && holds(&views->view[hint].box, box))
+        return &views->view[hint];
+    for (size_t i = 0; i < views->n; i++)
+        if (holds(&views->view[i].box, box))
+            return &views->view[i];
+    return NULL;
+}
+
+rsi_area rsi_view_area(const rsd_view *view)
+{
+    rsi_area area = { .box = view->box, .data = view->data };
+
+    memcpy(area.stride, view->stride, sizeof(area.stride));
+    return area;
+}
+
+unsigned char *rsi_views_direct(const rsi_views *views, const rsd_box *box, size_t hint)
+{
+    const rsd_view *view = rsi_views_find(views, box, hint);
+    rsi_loops       loops;
+
+    if (!view || !view->data)
+        return NULL;
+    rsi_loops_make(&loops, box->ndim, box->len, views->elem_bytes, NULL, view->stride);
+    if (loops.n > 0)
+        return NULL;
+    return (unsigned char *)view->data + rsi_box_offset(box, &view->box, view->stride);
+}
+
+rsd_err rsi_views_pack(const rsi_views *views, const rsd_box *box, size_t hint, void *packed,
+                       rsd_error *err)
+{
+    const rsd_view  *view = rsi_views_find(views, box, hint);
+    rsi_state_tensor all = { .elem_bytes = views->elem_bytes, .nviews = views->n };
+    rsi_area         area;
+
+    if (!view || !view->data) {
+        all.view = (rsd_view *)views->view;
+        return rsi_collect(&all, box, packed, err);
+    }
+    area = rsi_view_area(view);
+    rsi_pack(box, views->elem_bytes, packed, &area);
+    return RSD_OK;
+}
+
+/* `part` of the packed box `whole`, run by run. */
+static rsd_err put_runs(const rsi_views *views, const rsd_view *view, const rsd_box *part,
+                        const rsd_box *whole, const unsigned char *packed)
+{
+    int64_t from[RSD_MAX_NDIM], to[RSD_MAX_NDIM], at[RSD_MAX_NDIM] = { 0 };
+    int64_t run = views->elem_bytes, src, dst;
+    int     n = part->ndim;
+
+    rsi_strides(part->ndim, whole->len, views->elem_bytes, from);
+    rsi_strides(part->ndim, view->box.len, views->elem_bytes, to);
+    src = rsi_box_offset(part, whole, from);
+    dst = rsi_box_offset(part, &view->box, to);
+    while (n > 0 && ((from[n - 1] == run && to[n - 1] == run) || part->len[n - 1] == 1))
+        run *= part->len[--n];
+    for (;;) {
+        rsd_err rc = view->put(view->arg, (uint64_t)dst, packed + src, (size_t)run);
+        int     d = n - 1;
+
+        if (rc)
+            return rc;
+        for (; d >= 0 && ++at[d] == part->len[d]; d--) {
+            src -= (part->len[d] - 1) * from[d];
+            dst -= (part->len[d] - 1) * to[d];
+            at[d] = 0;
+        }
+        if (d < 0)
+            return RSD_OK;
+        src += from[d];
+        dst += to[d];
+    }
+}
+
+static rsd_err unpack_part(const rsi_views *views, const rsd_view *view, const rsd_box *part,
+                           const rsd_box *whole, const void *packed, rsd_error *err)
+{
+    rsi_area from = { .box = *whole, .data = (unsigned char *)(uintptr_t)packed };
+    rsi_area to = rsi_view_area(view);
+    rsd_err  rc;
+
+    if (view->data) {
+        rsi_strides(whole->ndim, whole->len, views->elem_bytes, from.stride);
+        rsi_copy_box(part, views->elem_bytes, &to, &from);
+        return RSD_OK;
+    }
+    rc = put_runs(views, view, part, whole, packed);
+    return rc ? rsi_fail(err, rc, "the caller's put failed: %s", rsd_err_name(rc)) : RSD_OK;
+}
+
+rsd_err rsi_views_unpack(const rsi_views *views, const rsd_box *box, size_t hint,
+                         const void *packed, rsd_error *err)
+{
+    const rsd_view *view = rsi_views_find(views, box, hint);
+    rsd_err         rc = RSD_OK;
+
+    if (view)
+        return unpack_part(views, view, box, box, packed, err);
+    for (size_t i = 0; i < views->n && !rc; i++) {
+        rsd_box part;
+
+        if (rsd_box_intersect(&views->view[i].box, box, &part))
+            rc = unpack_part(views, &views->view[i], &part, box, packed, err);
+    }
+    return rc;
+}
