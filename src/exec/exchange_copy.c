@@ -194,6 +194,7 @@ static rsd_err run_stream(const stream *s, rsi_slot *slot, rsi_cursor *next, boo
         *moved = *moved || slot[i].used;
         slot[i].used = false;
         rc = start(s, &slot[i], next, err);
+        *moved = *moved || slot[i].used; /* it may have finished at once */
     }
     return rc;
 }

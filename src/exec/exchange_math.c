@@ -73,6 +73,7 @@ static rsd_err run_give(rsi_exchange *x, bool *moved, rsd_error *err)
         *moved = *moved || slot->used;
         slot->used = false;
         rc = start_give(x, slot, err);
+        *moved = *moved || slot->used; /* it may have finished at once */
     }
     return rc;
 }
@@ -113,7 +114,7 @@ static bool next_take(rsi_exchange *x, const rsi_hop **out, rsd_box *box)
     return false;
 }
 
-static rsd_err run_take(rsi_exchange *x, rsd_error *err)
+static rsd_err run_take(rsi_exchange *x, bool *moved, rsd_error *err)
 {
     for (size_t i = 0; i < SLOTS; i++) {
         rsi_slot      *slot = &x->recv[(x->oldest + i) % SLOTS];
@@ -127,7 +128,7 @@ static rsd_err run_take(rsi_exchange *x, rsd_error *err)
             return RSD_OK;
         slot->bytes = (size_t)(rsd_box_count(&box) * x->dst[hop->tensor].elem_bytes);
         slot->peer = hop->peer;
-        slot->used = true;
+        slot->used = *moved = true;
         x->stats.bytes_recv += (int64_t)slot->bytes;
         rc = rsi_recv(x->comm, hop->peer, x->tag + TAG_DATA, slot->buf, slot->bytes, &slot->request,
                       err);
@@ -227,7 +228,7 @@ static rsd_err run_jobs(rsi_exchange *x, bool *moved, rsd_error *err)
                 if (!combine_one(x, &box, my_box, parts))
                     return RSD_OK;
                 *moved = true;
-                rc = run_take(x, err);
+                rc = run_take(x, moved, err);
                 if (rc)
                     return rc;
             }
@@ -239,7 +240,7 @@ static rsd_err run_jobs(rsi_exchange *x, bool *moved, rsd_error *err)
 
 rsd_err rsi_exchange_math(rsi_exchange *x, bool *moved, bool *done, rsd_error *err)
 {
-    rsd_err rc = run_take(x, err);
+    rsd_err rc = run_take(x, moved, err);
 
     if (!rc)
         rc = run_give(x, moved, err);
