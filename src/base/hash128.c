@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The 128-bit hash, by xxHash where the build found it. Who asks first whether it is there never
- * meets the empty functions of a build without. Next: format/sums.c. */
+/* The 128-bit hash, by xxHash where the build found it, the fastest way that the processor has. Who
+ * asks first whether it is there never meets the empty functions of a build without. Next:
+ * format/sums.c. */
 #include "base/hash128.h"
 #include "base/mem.h"
 
 #if defined(RSI_HAVE_XXHASH)
-/* Compiled in: the size of its state is then the one that this code was compiled with. */
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-struct rsi_hash128_stream {
-    XXH3_state_t state; /* aligned to 64 bytes */
-};
+#include "base/hash128_way.h"
 
 bool rsi_hash128_available(void)
 {
     return true;
 }
 
-static void put(XXH128_hash_t hash, unsigned char *out)
-{
-    XXH128_canonical_t form;
+static const rsi_hash128_way plain = { .once = hash_once, .feed = hash_feed, .end = hash_end };
 
-    XXH128_canonicalFromHash(&form, hash);
-    for (int i = 0; i < RSI_HASH128_BYTES; i++)
-        out[i] = form.digest[i];
+#if defined(__x86_64__)
+static const rsi_hash128_way *way(void)
+{
+    return __builtin_cpu_supports("avx2") ? &rsi_hash128_wide : &plain;
 }
+#else
+static const rsi_hash128_way *way(void)
+{
+    return &plain;
+}
+#endif
 
 void rsi_hash128(const void *bytes, size_t len, unsigned char out[RSI_HASH128_BYTES])
 {
-    put(XXH3_128bits(bytes, len), out);
+    way()->once(bytes, len, out);
 }
 
 rsi_hash128_stream *rsi_hash128_create(void)
@@ -51,12 +51,18 @@ void rsi_hash128_begin(rsi_hash128_stream *stream)
 void rsi_hash128_feed(rsi_hash128_stream *stream, const void *bytes, size_t len)
 {
     if (len)
-        XXH3_128bits_update(&stream->state, bytes, len);
+        way()->feed(stream, bytes, len);
 }
 
 void rsi_hash128_end(const rsi_hash128_stream *stream, unsigned char out[RSI_HASH128_BYTES])
 {
-    put(XXH3_128bits_digest(&stream->state), out);
+    way()->end(stream, out);
+}
+
+bool rsi_hash128_plainly(const void *bytes, size_t len, unsigned char out[RSI_HASH128_BYTES])
+{
+    plain.once(bytes, len, out);
+    return way() != &plain;
 }
 #else
 bool rsi_hash128_available(void)
@@ -93,6 +99,12 @@ void rsi_hash128_end(const rsi_hash128_stream *stream, unsigned char out[RSI_HAS
 {
     (void)stream;
     rsi_hash128(NULL, 0, out);
+}
+
+bool rsi_hash128_plainly(const void *bytes, size_t len, unsigned char out[RSI_HASH128_BYTES])
+{
+    rsi_hash128(bytes, len, out);
+    return false;
 }
 #endif
 

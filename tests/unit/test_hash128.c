@@ -62,6 +62,20 @@ static void pieces_give_the_hash_of_the_whole(void **state)
     rsi_hash128_free(stream);
 }
 
+static void the_fast_way_gives_the_same_hash(void **state)
+{
+    unsigned char fast[RSI_HASH128_BYTES], plain[RSI_HASH128_BYTES];
+
+    (void)state;
+    if (!rsi_hash128_plainly("", 0, plain))
+        skip();
+    for (size_t len = 0; len <= MOST; len++) {
+        rsi_hash128_plainly(bytes, len, plain);
+        rsi_hash128(bytes, len, fast);
+        assert_memory_equal(fast, plain, sizeof(fast));
+    }
+}
+
 static void every_flipped_bit_changes_the_hash(void **state)
 {
     unsigned char whole[RSI_HASH128_BYTES], got[RSI_HASH128_BYTES];
@@ -92,6 +106,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_hash_of_nothing_is_the_published_one),
         cmocka_unit_test(pieces_give_the_hash_of_the_whole),
+        cmocka_unit_test(the_fast_way_gives_the_same_hash),
         cmocka_unit_test(every_flipped_bit_changes_the_hash),
         cmocka_unit_test(without_memory_there_is_no_stream),
     };
