@@ -1056,6 +1056,26 @@ RSD_API rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rs
                                   const rsd_views *dst, const rsd_reshard_opts *opts, rsd_op **out,
                                   rsd_error *err);
 
+/* One shard of a tensor. */
+typedef struct rsd_shard {
+    int32_t rank;
+    rsd_box box;
+} rsd_shard;
+/* The metadata of a ChunkShardingSpec as PyTorch's build_reshard_metadata makes it: one shard for
+ * each of the n ranks, empty ones too (they start where the ones before end), in rising order of
+ * the ranks. `out` has room for n. [local] */
+RSD_API rsd_err rsd_chunk_shards(int32_t dim, size_t n, const int32_t *ranks, int ndim,
+                                 const int64_t *shape, rsd_shard *out, rsd_error *err);
+
+/* A permutation of the target's ranks with which the fewest bytes move: whoever has most of a part
+ * keeps it. relabel[r], for r < nranks, is the rank that should take what dst[i] gives to rank r;
+ * ranks that are in no target stay. *saved (may be NULL) becomes the bytes that need not move
+ * because of it. Takes nranks * nranks * 8 bytes of memory and time with the third power. [local]
+ */
+RSD_API rsd_err rsd_plan_relabel(size_t n, const rsd_layout *const *src,
+                                 const rsd_layout *const *dst, int32_t nranks, int32_t *relabel,
+                                 int64_t *saved, rsd_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic of Partial: one set of loops for each type that accumulators have. The blocks come
- * from exchange_math.c; small floats are made wide in smallfloat.c. */
+ * from exchange_math.c; small floats are made wide and narrow by plan/cast.c. */
 #include "exec/reduce.h"
+#include "plan/cast.h"
 
 #include <string.h>
 
@@ -167,6 +168,12 @@ static bool is_plain(rsd_dtype dtype)
     return dtype == RSD_F32 || dtype == RSD_F64 || dtype == RSD_C64 || dtype == RSD_C128;
 }
 
+/* What the numbers of a small type are. */
+static rsd_dtype small_part(rsd_dtype dtype)
+{
+    return dtype == RSD_C32 ? RSD_F16 : dtype;
+}
+
 static size_t numbers(rsd_dtype dtype, size_t n)
 {
     enum wide wide = wide_of(dtype);
@@ -191,7 +198,7 @@ void rsi_reduce_first(rsd_dtype dtype, void *acc, const void *in, size_t n)
         if (is_plain(dtype))
             memcpy(acc, in, n * rsd_dtype_size(dtype));
         else
-            rsi_small_widen(dtype, acc, in, numbers(dtype, n));
+            rsi_cast(acc, RSD_F32, in, small_part(dtype), numbers(dtype, n));
     }
 }
 
@@ -205,7 +212,7 @@ static void more_small(rsd_dtype dtype, rsd_reduce op, float *acc, const unsigne
     for (size_t i = 0; i < n; i += most) {
         size_t m = n - i < most ? n - i : most;
 
-        rsi_small_widen(dtype, wide, in + i * size, m * each);
+        rsi_cast(wide, RSD_F32, in + i * size, small_part(dtype), m * each);
         if (each == 2)
             combine_pairs_float(op, acc + 2 * i, wide, m);
         else
@@ -258,5 +265,5 @@ void rsi_reduce_last(rsd_dtype dtype, int64_t divisor, void *out, void *acc, siz
     if (is_plain(dtype))
         memcpy(out, acc, n * rsd_dtype_size(dtype));
     else
-        rsi_small_narrow(dtype, out, acc, numbers(dtype, n));
+        rsi_cast(out, small_part(dtype), acc, RSD_F32, numbers(dtype, n));
 }

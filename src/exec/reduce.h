@@ -20,8 +20,4 @@ void rsi_reduce_more(rsd_dtype dtype, rsd_reduce op, void *acc, const void *in, 
 /* Element i of `out` becomes acc[i] / divisor. */
 void rsi_reduce_last(rsd_dtype dtype, int64_t divisor, void *out, void *acc, size_t n);
 
-/* Floats of 16 and 8 bits; to the nearest, ties to even, as torch converts. (smallfloat.c) */
-void rsi_small_widen(rsd_dtype dtype, float *out, const void *in, size_t n);
-void rsi_small_narrow(rsd_dtype dtype, void *out, const float *in, size_t n);
-
 #endif
