@@ -124,8 +124,6 @@ static void print_cell(const columns *c, int col, const char *cell, const size_t
         fputs(cell, out);
         spaces(out, c->right[col] || last ? 0 : pad);
     }
-    if (last)
-        fputc('\n', out);
 }
 
 bool columns_print(columns *c, FILE *out)
@@ -139,13 +137,16 @@ bool columns_print(columns *c, FILE *out)
         width[0] = limit_first(c, width, out);
     }
     for (size_t i = 0; ok && i < c->cells; i++) {
-        if (bold && i % (size_t)c->n == 0)
-            fputs(i == 0 ? "\033[1m" : i == (size_t)c->n ? "\033[0m" : "", out);
-        print_cell(c, (int)(i % (size_t)c->n), cell, width, out);
+        const int  col = (int)(i % (size_t)c->n);
+        const bool title = i < (size_t)c->n;
+
+        if (bold && title && col == 0)
+            fputs("\033[1m", out);
+        print_cell(c, col, cell, width, out);
+        if (col + 1 == c->n)
+            fputs(bold && title ? "\033[0m\n" : "\n", out);
         cell += strlen(cell) + 1;
     }
-    if (ok && bold && c->cells == (size_t)c->n)
-        fputs("\033[0m", out);
     free(c->text);
     *c = (columns){ 0 };
     return ok;
