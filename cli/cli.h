@@ -237,6 +237,9 @@ void complete_fish(FILE *out);
 int source_open(const args *a, const char *path, rsd_ckpt **out);
 /* SPEC is rules as text, or a file that holds them. */
 int source_rules(const args *a, const char *spec, rsd_rules **out);
+/* How many bytes of a tensor to read at once: `usual`, or more if its chunks are compressed, since
+ * each read then starts at the beginning of a chunk. */
+int64_t source_part(rsd_ckpt *ckpt, size_t t, int64_t usual);
 /* One object as text ("{'step': 100}") or JSON; *out is the caller's to free. */
 int source_object(const args *a, rsd_ckpt *ckpt, size_t i, bool json, const char **name,
                   char **out);
@@ -281,7 +284,7 @@ typedef struct tolerance {
 } tolerance;
 
 /* Reads and compares all pairs with `threads` threads (0: as many as there are processors), each of
- * which holds a few MiB. */
+ * which holds a few MiB; one at a time holds more, for compressed chunks. */
 rsd_err compare_pairs(rsd_ckpt *a, rsd_ckpt *b, pair *p, size_t n, const tolerance *tol,
                       int32_t threads, progress *bar, rsd_error *err);
 

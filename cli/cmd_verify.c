@@ -57,12 +57,14 @@ static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, si
     else if (!args_has(a, "quiet"))
         printf("ok: %s, %zu tensor%s, %s, %zu object%s%s\n", format_name(rsd_ckpt_format(ckpt)),
                tensors, plural(tensors), size_text(bytes, size, sizeof(size)), objects,
-               plural(objects), quick ? "; only metadata were read" : "");
+               plural(objects), quick ? "; no data were read" : "");
 }
 
 static int run(const args *a)
 {
-    const rsd_read_opts opts = { .size = sizeof(opts), .threads = args_number(a, "threads", 0) };
+    const rsd_read_opts opts = { .size = sizeof(opts),
+                                 .threads = args_number(a, "threads", 0),
+                                 .quick = args_has(a, "quick") };
     report              r = { .json = args_has(a, "json"), .out = { .out = stdout } };
     rsd_error           err = { .msg = "" };
     uint64_t            bytes = 0;
@@ -82,7 +84,7 @@ static int run(const args *a)
         json_uint(&r.out, "bytes", bytes);
         json_open_array(&r.out, "damages");
     }
-    if (!code && !args_has(a, "quick") && rsd_ckpt_verify(ckpt, &opts, damage, &r, &damages, &err))
+    if (!code && rsd_ckpt_verify(ckpt, &opts, damage, &r, &damages, &err))
         code = fail(a, &err);
     if (!code) {
         say_end(a, ckpt, &r, bytes, damages);
@@ -93,7 +95,8 @@ static int run(const args *a)
 }
 
 static const option_spec options[] = {
-    { "quick", 0, OPT_FLAG, NULL, "read only metadata: structure, sizes, coverage, overlaps" },
+    { "quick", 0, OPT_FLAG, NULL,
+      "read no data: structure, sizes, coverage, overlaps, the side file itself" },
     { "threads", 'j', OPT_COUNT, "N", "threads that read; all processors if not given" },
     OPTION_JSON,
     OPTIONS_PROGRESS,

@@ -15,7 +15,8 @@
 #define MOST_THREADS 16
 
 typedef struct work {
-    pthread_mutex_t  lock; /* of all below */
+    pthread_mutex_t  large; /* held by the one thread that has a part above PART_BYTES */
+    pthread_mutex_t  lock;  /* of all below */
     rsd_ckpt        *a, *b;
     pair            *pair;
     size_t           n, at;
@@ -101,14 +102,18 @@ static void join(pair *into, const pair *part)
 
 static void begin_pair(work *w)
 {
-    rsd_box whole = { .ndim = 0 };
+    const pair *p = &w->pair[w->at];
+    rsd_box     whole = { .ndim = 0 };
+    int64_t     part;
 
     if (w->at == w->n)
         return;
-    whole.ndim = w->pair[w->at].info.ndim;
-    memcpy(whole.len, w->pair[w->at].info.shape, sizeof(whole.len));
-    pieces_begin(&w->pieces, &whole,
-                 PART_BYTES / (int64_t)rsd_dtype_size(w->pair[w->at].info.dtype));
+    whole.ndim = p->info.ndim;
+    memcpy(whole.len, p->info.shape, sizeof(whole.len));
+    part = source_part(w->a, p->ta, PART_BYTES);
+    if (part == PART_BYTES)
+        part = source_part(w->b, p->tb, PART_BYTES);
+    pieces_begin(&w->pieces, &whole, part / (int64_t)rsd_dtype_size(p->info.dtype));
     w->first = 0;
 }
 
@@ -153,29 +158,56 @@ static void give(work *w, size_t at, const pair *part, int64_t bytes, rsd_err rc
     pthread_mutex_unlock(&w->lock);
 }
 
-static void *worker(void *arg)
+/* Reads both sides of a part into 2 * `bytes` bytes and compares them. */
+static rsd_err look(work *w, pair *part, const rsd_box *box, int64_t first, char *data,
+                    size_t bytes, rsd_error *err)
 {
     const rsd_read_opts opts = { .size = sizeof(opts), .threads = 1, .staging = PART_BYTES };
-    work               *w = arg;
-    char               *data = malloc(2 * (size_t)PART_BYTES);
-    rsd_error           err = { .code = RSD_E_NOMEM, .msg = "no memory to compare tensors" };
-    rsd_view            va = { .data = data };
-    pair                part = { 0 };
-    int64_t             first;
-    size_t              at;
+    const rsd_view a = { .box = *box, .data = data }, b = { .box = *box, .data = data + bytes };
+    rsd_err        rc = rsd_ckpt_read(w->a, part->ta, &a, &opts, err);
+
+    if (!rc)
+        rc = rsd_ckpt_read(w->b, part->tb, &b, &opts, err);
+    if (!rc)
+        compare_part(w->tol, part, data, data + bytes, rsd_box_count(box), first);
+    return rc;
+}
+
+static rsd_err look_at_large(work *w, pair *part, const rsd_box *box, int64_t first, size_t bytes,
+                             rsd_error *err)
+{
+    char   *data;
+    rsd_err rc = RSD_E_NOMEM;
+
+    pthread_mutex_lock(&w->large);
+    data = malloc(2 * bytes);
+    if (data)
+        rc = look(w, part, box, first, data, bytes, err);
+    else
+        *err = (rsd_error){ .code = rc, .rank = -1, .msg = "no memory for a compressed chunk" };
+    free(data);
+    pthread_mutex_unlock(&w->large);
+    return rc;
+}
+
+static void *worker(void *arg)
+{
+    work     *w = arg;
+    char     *data = malloc(2 * (size_t)PART_BYTES);
+    rsd_error err = { .code = RSD_E_NOMEM, .rank = -1, .msg = "no memory to compare tensors" };
+    rsd_box   box;
+    pair      part = { 0 };
+    int64_t   first;
+    size_t    at;
 
     if (!data)
         give(w, 0, &part, 0, RSD_E_NOMEM, &err);
-    while (data && take(w, &at, &part, &va.box, &first)) {
-        const int64_t n = rsd_box_count(&va.box);
-        rsd_view      vb = { .box = va.box, .data = data + PART_BYTES };
-        rsd_err       rc = rsd_ckpt_read(w->a, part.ta, &va, &opts, &err);
+    while (data && take(w, &at, &part, &box, &first)) {
+        const size_t bytes = (size_t)rsd_box_count(&box) * rsd_dtype_size(part.info.dtype);
+        rsd_err rc = bytes > (size_t)PART_BYTES ? look_at_large(w, &part, &box, first, bytes, &err)
+                                                : look(w, &part, &box, first, data, bytes, &err);
 
-        if (!rc)
-            rc = rsd_ckpt_read(w->b, part.tb, &vb, &opts, &err);
-        if (!rc)
-            compare_part(w->tol, &part, va.data, vb.data, n, first);
-        give(w, at, &part, 2 * n * (int64_t)rsd_dtype_size(part.info.dtype), rc, &err);
+        give(w, at, &part, 2 * (int64_t)bytes, rc, &err);
     }
     free(data);
     return NULL;
@@ -202,6 +234,7 @@ rsd_err compare_pairs(rsd_ckpt *a, rsd_ckpt *b, pair *p, size_t n, const toleran
     threads = threads > 0 ? threads : processors();
     threads = threads > MOST_THREADS ? MOST_THREADS : threads;
     pthread_mutex_init(&w.lock, NULL);
+    pthread_mutex_init(&w.large, NULL);
     begin_pair(&w);
     while (started < threads - 1 && pthread_create(&id[started], NULL, worker, &w) == 0)
         started++;
@@ -209,6 +242,7 @@ rsd_err compare_pairs(rsd_ckpt *a, rsd_ckpt *b, pair *p, size_t n, const toleran
     for (int32_t i = 0; i < started; i++)
         pthread_join(id[i], NULL);
     pthread_mutex_destroy(&w.lock);
+    pthread_mutex_destroy(&w.large);
     if (w.rc)
         *err = w.err;
     if (!w.rc && w.stop) {

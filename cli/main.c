@@ -6,7 +6,7 @@
 #include <string.h>
 
 const command *const commands[] = {
-    &cmd_inspect, &cmd_cat,   &cmd_verify,     &cmd_diff, &cmd_plan,
+    &cmd_inspect, &cmd_cat,   &cmd_verify,     &cmd_diff, &cmd_plan, &cmd_manifest,
     &cmd_demo,    &cmd_bench, &cmd_completion, &cmd_help, NULL,
 };
 

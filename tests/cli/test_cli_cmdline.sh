@@ -152,7 +152,7 @@ END
 
 t 'options may stand behind the operands' verify golden/dcp_rows --quick
 out <<'END'
-ok: dcp, 3 tensors, 344 B, 0 objects; only metadata were read
+ok: dcp, 3 tensors, 344 B, 0 objects; no data were read
 END
 
 t 'options may stand between the operands' cat golden/dcp_objects --json step
@@ -198,6 +198,7 @@ out <<'END'
   verify      check a checkpoint for damage
   diff        compare two checkpoints, whatever their formats and layouts
   plan        show what resharding would read, move and need, for each rank
+  manifest    add checksums to a checkpoint that was made elsewhere
   demo        draw two layouts of a tensor, the plan between them, and do it
   bench       measure this machine: memory, saving, reading, resharding
   completion  print what makes a shell complete the commands and options
@@ -241,6 +242,7 @@ cat
 verify
 diff
 plan
+manifest
 demo
 bench
 completion

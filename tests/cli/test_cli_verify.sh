@@ -17,7 +17,7 @@ t '-q says nothing about a good one' verify -q golden/hf_parts
 
 t '--quick reads only metadata' verify --quick golden/dcp_rows
 out <<'END'
-ok: dcp, 3 tensors, 344 B, 0 objects; only metadata were read
+ok: dcp, 3 tensors, 344 B, 0 objects; no data were read
 END
 
 t 'a good one as JSON' verify --json golden/dcp_rows
@@ -65,7 +65,7 @@ END
 
 t '--quick does not see a flipped bit of the data' verify --quick bad/dcp/item_bit_flipped
 out <<'END'
-ok: dcp, 1 tensor, 8 B, 0 objects; only metadata were read
+ok: dcp, 1 tensor, 8 B, 0 objects; no data were read
 END
 
 t 'metadata that are cut end in 4' verify bad/dcp/cut_metadata

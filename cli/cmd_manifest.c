@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reshard manifest: gives a checkpoint that was made elsewhere its side file of checksums. */
+#include "cli.h"
+
+static int run(const args *a)
+{
+    rsd_seal_opts opts = { .size = sizeof(opts),
+                           .overwrite = args_has(a, "overwrite"),
+                           .threads = args_number(a, "threads", 0),
+                           .on_progress = progress_step };
+    rsd_error     err = { .msg = "" };
+    progress      bar;
+    rsd_err       rc;
+
+    progress_begin(&bar, a, "reading");
+    opts.arg = &bar;
+    rc = rsd_ckpt_seal(NULL, a->operand[0], &opts, &err);
+    progress_end(&bar);
+    if (rc == RSD_E_EXISTS)
+        return refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);
+    return rc ? fail(a, &err) : EXIT_DONE;
+}
+
+static const option_spec options[] = {
+    { "overwrite", 0, OPT_FLAG, NULL, "replace the side file that is there" },
+    { "threads", 'j', OPT_COUNT, "N", "threads that read; all processors if not given" },
+    OPTIONS_PROGRESS,
+    { 0 },
+};
+
+const command cmd_manifest = {
+    .name = "manifest",
+    .line = "add checksums to a checkpoint that was made elsewhere",
+    .operands = "CKPT",
+    .min = 1,
+    .max = 1,
+    .options = options,
+    .text = "Reads all files of a checkpoint and writes their checksums to the side file "
+            "\".reshard-sums\" in its folder, or \"NAME.reshard-sums\" beside a checkpoint that is "
+            "one file. From then on `reshard verify` finds every changed byte and names the tensor "
+            "it belongs to. The checkpoint itself is not changed, and other programs don't mind. "
+            "Checkpoints that reshard wrote have a side file already.",
+    .examples = "# before it is sent away\n"
+                "reshard manifest step-1000\n",
+    .run = run,
+};
