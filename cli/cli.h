@@ -130,7 +130,7 @@ const char *nearest(const char *wrong, const char *const *word);
 
 /* ---- progress.c: the bar, and signals ---- */
 
-/* From now on SIGINT and SIGTERM only set a flag; a second one ends the program as usual. */
+/* From now on SIGINT and SIGTERM only set a flag; a third one ends the program as usual. */
 void signals_watch(void);
 /* The signal that came, 0: none. */
 int signals_caught(void);

@@ -221,12 +221,13 @@ static int run(const args *a)
     static const char *const title[] = { "what", ">bytes", ">time", ">GB/s", ">of memcpy", NULL };
     bench                    b = { .a = a, .json = args_has(a, "json"), .out = { .out = stdout } };
     rsd_error                err = { .msg = "" };
-    int                      code = prepare(&b);
     rsd_err                  rc = RSD_OK;
+    int                      code;
 
+    progress_begin(&b.bar, a, "saving"); /* first: from now on a signal leaves no folder behind */
+    code = prepare(&b);
     if (code)
         goto out;
-    progress_begin(&b.bar, a, "saving");
     if (b.json) {
         json_open_object(&b.out, NULL);
         json_open_array(&b.out, "measured");

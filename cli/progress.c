@@ -11,16 +11,21 @@
 #define REDRAW  0.1
 #define NEWLINE 10.0
 
-static volatile sig_atomic_t caught;
+#define MOST_SIGNALS 2 /* that wait for work to stop cleanly; the next ends the program */
 
+static volatile sig_atomic_t caught, count;
+
+/* timeout and mpirun send a signal twice, to the process and to its group, and mean one. */
 static void remember(int sig)
 {
     caught = sig;
+    if (++count >= MOST_SIGNALS)
+        signal(sig, SIG_DFL);
 }
 
 void signals_watch(void)
 {
-    struct sigaction sa = { .sa_handler = remember, .sa_flags = (int)SA_RESETHAND };
+    struct sigaction sa = { .sa_handler = remember, .sa_flags = SA_RESTART };
     struct sigaction old;
 
     sigemptyset(&sa.sa_mask);
