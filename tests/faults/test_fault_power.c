@@ -234,6 +234,9 @@ static void removing_leaves_all_or_nothing_after_a_power_cut(void **state)
         crash_start(t.bed.top);
         assert_int_equal(rsi_store_remove(t.bed.on[0], c->path, NULL), RSD_OK);
         cut_from(&t, 0, crash_changes());
+        t.what = "removed";
+        t.may_old = false; /* gone for good on return */
+        cut_from(&t, crash_changes(), crash_changes());
         close_cuts(&t);
     }
     fault_row_print(&row);
