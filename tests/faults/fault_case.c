@@ -341,6 +341,9 @@ void fault_bed_open(fault_bed *bed, const fault_case *c, const char *top)
     fault_bed_attach(bed, c, top);
     must_save(bed, 1);
     bed->old_sum = sum(bed);
+    assert_true(snprintf(bed->names, sizeof(bed->names), "%s", fix_list(bed->quiet, "")) <
+                (int)sizeof(bed->names));
+    assert_true(strncmp(bed->names, c->path, strlen(c->path)) == 0 && !strstr(bed->names, ".tmp-"));
     fault_reset(bed);
 }
 
@@ -354,15 +357,26 @@ void fault_reset(fault_bed *bed)
     plain.no_memory = 0;
     plain.ended = NULL;
     must_save(&plain, 1);
-    assert_string_equal(fix_list(bed->quiet, ""), bed->c->path);
+    assert_string_equal(fix_list(bed->quiet, ""), bed->names);
     assert_int_equal(fault_look(bed), FAULT_OLD);
     if (!bed->c->overwrite)
-        assert_int_equal(rsi_store_remove(bed->quiet, bed->c->path, NULL), RSD_OK);
+        fault_clear(bed);
+}
+
+void fault_clear(fault_bed *bed)
+{
+    char  names[512];
+    char *at = names;
+
+    assert_true(snprintf(names, sizeof(names), "%s", fix_list(bed->quiet, "")) <
+                (int)sizeof(names));
+    for (char *name = strsep(&at, " "); name && *name; name = strsep(&at, " "))
+        assert_int_equal(rsi_store_remove(bed->quiet, name, NULL), RSD_OK);
 }
 
 void fault_bed_close(fault_bed *bed)
 {
-    rsi_store_remove(bed->quiet, bed->c->path, NULL);
+    fault_clear(bed);
     rmdir(bed->top);
     fault_bed_detach(bed);
 }

@@ -46,7 +46,8 @@ typedef struct fault_bed {
     rsd_store        *on[FAULT_RANKS];       /* what each rank saves through; NULL: quiet */
     rsd_state        *state[2][FAULT_RANKS]; /* [version - 1][rank] */
     rsd_values       *values;
-    uint32_t          old_sum; /* of version 1's bytes; 0: not known */
+    uint32_t          old_sum;    /* of version 1's bytes; 0: not known */
+    char              names[128]; /* what a save leaves: the path, and a side file beside a file */
     rsd_progress      on_progress;
     uint64_t          no_memory; /* the allocation that fails, 1: the first of the save; 0: none */
     int               for_ever;  /* it and all after it */
@@ -81,6 +82,8 @@ fault_found fault_look(const fault_bed *bed);
 /* Back to what it was when the bed was opened, with a save that must succeed and leave nothing but
  * what has the name. */
 void fault_reset(fault_bed *bed);
+/* Removes all that is in the folder. */
+void fault_clear(fault_bed *bed);
 /* Descriptors that are open in this process. */
 int fault_descriptors(void);
 
