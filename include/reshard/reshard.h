@@ -932,6 +932,11 @@ RSD_API rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_l
 RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *value,
                                 rsd_error *err);
 
+/* Puts another value where one is; `name` is the whole one, its keys joined by dots. A state can be
+ * saved again and again: tensors are taken as they are then, values are replaced with this. */
+RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value *value,
+                                    rsd_error *err);
+
 /* ---- save ---- */
 
 typedef struct rsd_save_opts {
@@ -951,7 +956,17 @@ typedef struct rsd_save_opts {
     rsd_choice   checksum; /* the side file ".reshard-sums" with hashes of all bytes, which loading
                               and verifying check: where xxHash was built in, always, never. Beside
                               a single file it is "<file>.reshard-sums" */
+    bool uneven_keys; /* ranks may hold different tensors and values: they tell each other which,
+                         and of a tensor each rank counts only its own boxes */
+    bool
+        check_equal; /* what several ranks hold is compared first; if it differs nothing is saved */
 } rsd_save_opts;
+
+/* A layout of which each rank knows only its own boxes; `n` may be 0. Together they tile the
+ * tensor; equal boxes on different ranks are replicas. [collective] */
+RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndim,
+                                        const int64_t *shape, size_t n, const rsd_box *box,
+                                        rsd_layout **out, rsd_error *err);
 
 /* Writes a state as a checkpoint: all of it or nothing, durable on return. The same state and
  * options give the same bytes. A dtype that the format can't hold is refused by name before
@@ -960,9 +975,9 @@ typedef struct rsd_save_opts {
  * `comm` NULL: [local], this process stands for all ranks. The views of each tensor cover it, and
  * its layout tells which rank's file each box goes to. Otherwise [collective]: every rank gives a
  * state with the same names, dtypes, shapes and layouts, in the same order, and views of its own
- * boxes; a rank that means something else is named in the error. Each rank writes its own files,
- * rank 0 publishes when all have; if one fails, all do, and what had the name before is untouched.
- * Several ranks write DCP or distributed safetensors. */
+ * boxes; a rank that means something else is named in the error (unless `uneven_keys`). Each rank
+ * writes its own files, rank 0 publishes when all have; if one fails, all do, and what had the name
+ * before is untouched. Several ranks write DCP or distributed safetensors. */
 RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
                          const rsd_save_opts *opts, rsd_error *err);
 

@@ -464,13 +464,13 @@ rsd_err rsi_flush_sums(const rsi_image *image, rsd_store *store, const rsi_flush
     side.size = rsi_calloc(side.n, sizeof(side.size[0]));
     if (!side.name || !side.size)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the checksums of %zu files", side.n);
-    for (size_t i = 0; i < side.n && !rc; i++) {
+    for (size_t i = 0; i < side.n && !rc; i++) { /* sizes: as far as they are known here */
         side.name[i] = i < image->nfiles ? image->file[i].name : ".metadata";
         side.size[i] = i < image->nfiles ? image->file[i].bytes : metadata;
         if (!side.name[i])
             side.name[i] = opts->file;
     }
-    for (size_t i = 0; i < side.sums->n && !rc && image->transform; i++) {
+    for (size_t i = 0; i < side.sums->n && !rc; i++) {
         const rsi_sum_row *row = &side.sums->row[i]; /* sizes that only the writers knew */
 
         if (row->off + row->len > side.size[row->file])

@@ -50,6 +50,8 @@ static rsd_err list_chunks(building *b, rsd_error *err)
         for (size_t i = 0; i < b->nchunks[t]; i++)
             b->world = b->chunks[t][i].rank >= b->world ? b->chunks[t][i].rank + 1 : b->world;
     }
+    for (size_t i = 0; i < b->state->nvalues; i++)
+        b->world = b->state->value[i].writer >= b->world ? b->state->value[i].writer + 1 : b->world;
     return RSD_OK;
 }
 
@@ -176,8 +178,13 @@ static rsd_err add_value(building *b, size_t i, rsd_error *err)
     rsi_storages           storages = { 0 };
     rsi_out_part          *part;
     void                  *kept;
-    rsd_err                rc = rsi_value_to_pickle(value->value, &pickle, &storages, err);
+    rsd_err                rc;
 
+    if (!value->value) { /* its writer knows how long it is */
+        open_row(b, &b->meta->item[i].row);
+        return RSD_OK;
+    }
+    rc = rsi_value_to_pickle(value->value, &pickle, &storages, err);
     if (!rc)
         rc = rsi_image_storages(b->image, &storages, &part, err);
     if (!rc) {
@@ -250,13 +257,22 @@ static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
     return rsi_image_archive(b->image, row, kept->bytes, kept->len, 1, &data, err);
 }
 
+static int32_t writer_of(const building *b, size_t value)
+{
+    int32_t writer = b->state->value[value].writer;
+
+    return writer >= 0 ? writer : (int32_t)(value % (size_t)b->world);
+}
+
 /* The file of one rank: values first, then chunks, both in the order of the state. */
 static rsd_err add_rank(building *b, int32_t rank, rsd_error *err)
 {
     bool    open = false;
     rsd_err rc = RSD_OK;
 
-    for (size_t i = (size_t)rank; i < b->state->nvalues && !rc; i += (size_t)b->world) {
+    for (size_t i = 0; i < b->state->nvalues && !rc; i++) {
+        if (writer_of(b, i) != rank)
+            continue;
         rc = open_file(b, rank, &open, err);
         if (!rc)
             rc = add_value(b, i, err);

@@ -9,6 +9,9 @@
  */
 #include "exec/save.h"
 #include "base/mem.h"
+#include "exec/merge.h"
+#include "exec/plan_cache.h"
+#include "exec/replicas.h"
 #include "exec/same.h"
 
 #include <stdio.h>
@@ -71,6 +74,29 @@ static rsd_err want_sums(rsi_save_job *s, rsd_error *err)
     return RSD_OK;
 }
 
+static int32_t ranks(const rsi_save_job *s)
+{
+    return s->comm ? rsd_comm_size(s->comm) : 1;
+}
+
+/* All ranks mean the same, or put what they have together. [collective] */
+static rsd_err compare_states(rsi_save_job *s, rsd_error *err)
+{
+    rsd_err rc;
+
+    if (!s->comm)
+        return RSD_OK;
+    if (s->opts.uneven_keys && ranks(s) > 1) {
+        rc = rsi_merge_states(s->comm, s->state, &s->merged, err);
+        s->state = rc ? s->state : s->merged;
+    } else {
+        rc = rsi_same_state(s->comm, s->state, err);
+    }
+    if (!rc && s->opts.check_equal && ranks(s) > 1)
+        rc = rsi_replicas_equal(s->comm, s->state, err);
+    return rc;
+}
+
 rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const rsd_state *state,
                       const rsd_save_opts *opts, rsd_error *err)
 {
@@ -89,7 +115,12 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
     rc = refuse_shared_files(s, err);
     if (!rc)
         rc = want_sums(s, err);
+    rc = agree(s, rc, err);
     if (!rc)
+        rc = compare_states(s, err);
+    if (rc)
+        return rc;
+    if (!rsi_plan_take(s->state, &s->spec, ranks(s), &s->image))
         rc = rsi_image_make(&s->image, s->state, &s->spec, err);
     if (!rc && !s->store) {
         rc = rsi_store_open_beside(s->path, true, &s->store, &s->name, err);
@@ -98,10 +129,7 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
         s->name = rsi_strdup(s->path);
         rc = s->name ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
     }
-    rc = agree(s, rc, err);
-    if (!rc && s->comm)
-        rc = rsi_same_state(s->comm, s->state, err);
-    return rc;
+    return agree(s, rc, err);
 }
 
 /* Rank 0 begins the tree; the others attach to it under the name they are told. */
@@ -137,7 +165,8 @@ rsd_err rsi_save_open(rsi_save_job *s, rsd_error *err)
     return rc;
 }
 
-/* What a rank wrote where: sizes of transformed items are known only to who wrote them. */
+/* What a rank wrote where: sizes of transformed items, and of values that only some ranks have, are
+ * known only to who wrote them. */
 static rsd_err share_rows(rsi_save_job *s, rsd_error *err)
 {
     rsi_dcp_meta *meta = s->image.meta;
@@ -145,7 +174,7 @@ static rsd_err share_rows(rsi_save_job *s, rsd_error *err)
     int64_t      *place;
     rsd_err       rc;
 
-    if (!s->comm || !s->image.transform || n == 0)
+    if (!s->comm || !(s->image.transform || s->merged) || n == 0)
         return RSD_OK;
     place = rsi_calloc(n, 2 * sizeof(place[0]));
     rc = agree(s, place ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu items", n), err);
@@ -153,8 +182,10 @@ static rsd_err share_rows(rsi_save_job *s, rsd_error *err)
         const rsi_dcp_row *row =
             i < meta->nchunks ? &meta->row[i] : &meta->item[i - meta->nchunks].row;
 
+        if (s->image.file[row->file].owner != s->rank)
+            continue; /* 0 where another rank wrote */
         place[2 * i] = row->offset;
-        place[2 * i + 1] = row->length; /* 0 where another rank wrote */
+        place[2 * i + 1] = row->length;
     }
     if (!rc)
         rc = rsi_allreduce(s->comm, RSI_OP_SUM, place, 2 * n, err);
@@ -369,7 +400,11 @@ rsd_err rsi_save_end(rsi_save_job *s, rsd_err rc, rsd_error *err)
     if (s->own_store)
         rsd_store_free(s->store);
     rsi_sums_release(&s->sums);
-    rsi_image_release(&s->image);
+    if (!rc && !s->merged)
+        rsi_plan_keep(s->state, &s->spec, ranks(s), &s->image);
+    else
+        rsi_image_release(&s->image);
+    rsd_state_free(s->merged);
     return rc;
 }
 

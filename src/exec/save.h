@@ -13,6 +13,7 @@ typedef struct rsi_save_job {
     rsd_comm        *comm; /* NULL: alone */
     int32_t          rank; /* -1: all of them */
     const rsd_state *state;
+    rsd_state       *merged; /* with uneven keys: what `state` is then; else NULL */
     rsd_save_opts    opts;
     rsi_image_spec   spec;
     rsi_image        image;

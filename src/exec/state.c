@@ -17,8 +17,12 @@ rsd_err rsd_state_create(rsd_state **out, rsd_error *err)
     if (!out)
         return rsi_fail(err, RSD_E_INVALID, "a place for the state is needed");
     state = rsi_calloc(1, sizeof(*state));
-    if (!state)
+    if (state)
+        state->cache = rsi_calloc(1, sizeof(*state->cache));
+    if (!state || !state->cache) {
+        rsi_free(state);
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
+    }
     *out = state;
     return RSD_OK;
 }
@@ -27,6 +31,9 @@ void rsd_state_free(rsd_state *state)
 {
     if (!state)
         return;
+    if (state->cache->drop)
+        state->cache->drop(atomic_load(&state->cache->kept));
+    rsi_free(state->cache);
     for (size_t i = 0; i < state->ntensors; i++)
         rsd_layout_free(state->tensor[i].layout);
     rsi_free(state->tensor);
@@ -192,12 +199,13 @@ rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *l
     if (layout)
         t.layout = rsi_layout_ref(layout);
     state->tensor[state->ntensors++] = t;
+    state->version++;
     return RSD_OK;
 }
 
 rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *value, rsd_error *err)
 {
-    rsi_state_value v = { .value = value };
+    rsi_state_value v = { .value = value, .writer = -1 };
     rsd_err         rc = RSD_OK;
 
     if (!state || !value)
@@ -209,5 +217,21 @@ rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *val
     if (rc)
         return rc;
     state->value[state->nvalues++] = v;
+    state->version++;
     return RSD_OK;
+}
+
+rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value *value,
+                            rsd_error *err)
+{
+    if (!state || !name || !value)
+        return rsi_fail(err, RSD_E_INVALID, "a state, a name and a value are needed");
+    for (size_t i = 0; i < state->nvalues; i++) {
+        if (strcmp(state->value[i].spot.name, name) != 0)
+            continue;
+        state->value[i].value = value;
+        state->version++;
+        return RSD_OK;
+    }
+    return rsi_fail(err, RSD_E_NOTFOUND, "the state has no value \"%s\"", name);
 }

@@ -9,6 +9,8 @@
 #include "format/value.h"
 #include "shape/layout.h"
 
+#include <stdatomic.h>
+
 /* Where something stands. */
 typedef struct rsi_spot {
     const char          *name; /* the path's parts, joined by dots */
@@ -29,8 +31,15 @@ typedef struct rsi_state_tensor {
 
 typedef struct rsi_state_value {
     rsi_spot         spot;
-    const rsd_value *value;
+    const rsd_value *value;  /* NULL: only `writer` has it */
+    int32_t          writer; /* rank that writes it; -1: by its number */
 } rsi_state_value;
+
+/* What saves keep for the next one of the same state: rsi_kept of plan_cache.c. */
+typedef struct rsi_state_cache {
+    _Atomic(void *) kept;
+    void (*drop)(void *kept);
+} rsi_state_cache;
 
 struct rsd_state {
     rsi_state_tensor *tensor;
@@ -40,6 +49,8 @@ struct rsd_state {
     rsd_path_part    *stack; /* what was pushed */
     size_t            depth, stack_cap;
     rsi_map           names;
+    uint64_t          version; /* counts changes */
+    rsi_state_cache  *cache;   /* changes also in a state that is const */
     rsi_arena         mem;
 };
 

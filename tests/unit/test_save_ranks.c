@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_save_ranks.c - what ranks do together before they save: states that differ, replicas that
+ * differ, plans that are used again. merge.c, replicas.c, plan_cache.c, layout_local.c. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "ckpt_fixture.h"
+#include "ckpt_walk.h"
+#include "comm/comm.h"
+#include "exec/plan_cache.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Ranks are threads, where cmocka's asserts can't be used: they return an error instead. */
+#define CHECK(x)                                                                                  \
+    do {                                                                                          \
+        if (!(x))                                                                                 \
+            return rsi_fail(err, RSD_E_BUG, "%s:%d: %s", __FILE__, __LINE__, #x);                 \
+    } while (0)
+
+typedef struct job {
+    rsd_store    *store;
+    const char   *path;
+    rsd_save_opts opts;
+    rsd_err       want;
+    const char   *text; /* in the error */
+    int           odd;  /* rank that has something otherwise */
+} job;
+
+static rsd_err run(int32_t n, rsd_err (*fn)(void *arg, rsd_comm *comm, rsd_error *err), job *j)
+{
+    rsd_error err = { 0 };
+    rsd_err   rc = rsd_comm_run_threads(n, fn, j, &err);
+
+    if (rc)
+        print_message("%s\n", err.msg);
+    return rc;
+}
+
+static rsd_err save(const job *j, rsd_comm *comm, rsd_state *state, rsd_error *err)
+{
+    rsd_save_opts opts = j->opts;
+    rsd_err       rc;
+
+    opts.size = sizeof(opts);
+    opts.store = j->store;
+    opts.threads = 1;
+    rc = rsd_save(j->path, comm, state, &opts, err);
+    rsd_state_free(state);
+    CHECK(rc == j->want);
+    CHECK(!j->text || strstr(err->msg, j->text));
+    return RSD_OK;
+}
+
+/* ---- keys that only some ranks hold ---- */
+
+static const int64_t eight[] = { 8 };
+
+/* "all" in rows on every rank, "stage<r>" on rank r alone, without a layout. */
+static rsd_err save_stages(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    job             *j = arg;
+    int32_t          part[8], own[8];
+    char             name[16];
+    rsd_view         view = { .data = part };
+    const rsd_value *v;
+    rsd_values      *owner;
+    rsd_state       *state;
+    rsd_err          rc;
+
+    snprintf(name, sizeof(name), "stage%d", (int)comm->rank);
+    view.box = fix_box1(8 / comm->size * comm->rank, 8 / comm->size);
+    for (int i = 0; i < 8; i++) {
+        part[i] = (int32_t)view.box.off[0] + i;
+        own[i] = 100 * comm->rank + i;
+    }
+    CHECK(!rsd_values_create(&owner, err) && !rsd_value_create_int(owner, comm->rank, &v, err));
+    CHECK(!rsd_state_create(&state, err));
+    CHECK(!rsd_state_tensor(state, "all", NULL, j->odd == comm->rank ? RSD_F32 : RSD_I32, 1, eight,
+                            1, &view, err));
+    view = fix_whole(1, eight, own);
+    CHECK(!rsd_state_push(state, "n", err) && !rsd_state_push_index(state, comm->rank, err));
+    CHECK(!rsd_state_tensor(state, name, NULL, RSD_I32, 1, eight, 1, &view, err));
+    CHECK(!rsd_state_value(state, "value", v, err));
+    rc = save(j, comm, state, err);
+    rsd_values_free(owner);
+    return rc;
+}
+
+static void assert_row(rsd_ckpt *ckpt, const char *name, int32_t first)
+{
+    int32_t  out[8] = { 0 };
+    rsd_view view = fix_whole(1, eight, out);
+    size_t   t;
+
+    assert_int_equal(rsd_ckpt_find(ckpt, name, &t, NULL), RSD_OK);
+    assert_int_equal(rsd_ckpt_read(ckpt, t, &view, NULL, NULL), RSD_OK);
+    for (int32_t i = 0; i < 8; i++)
+        assert_int_equal(out[i], first + i);
+}
+
+static void ranks_with_other_keys_are_refused_unless_told(void **state)
+{
+    job j = { .store = fix_store(), .path = "ck", .odd = -1, .want = RSD_E_MISMATCH };
+
+    (void)state;
+    j.text = "rank 1: has \"n.1.stage1\" as number 1, rank 0 has not";
+    assert_int_equal(run(4, save_stages, &j), RSD_OK);
+    assert_string_equal(fix_list(j.store, ""), "");
+    rsd_store_free(j.store);
+}
+
+static void what_only_some_ranks_hold_is_saved_when_told(void **state)
+{
+    static const char *const transform[] = { NULL, "stream.zstd" };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        job        j = { .store = fix_store(), .path = "ck", .odd = -1 };
+        rsd_ckpt  *ckpt;
+        ckpt_walk  walk;
+
+        j.opts = (rsd_save_opts){ .uneven_keys = true, .transform = transform[i] };
+        assert_int_equal(run(4, save_stages, &j), RSD_OK);
+        ckpt = fix_open(j.store, "ck");
+        assert_int_equal(rsd_ckpt_tensors(ckpt), 5);
+        assert_row(ckpt, "all", 0);
+        assert_row(ckpt, "n.0.stage0", 0);
+        assert_row(ckpt, "n.3.stage3", 300);
+        assert_int_equal(rsd_ckpt_objects(ckpt), 4);
+        rsd_ckpt_close(ckpt);
+        ckpt_walk_run(j.store, "ck", INT64_MAX, &walk);
+        assert_false(ckpt_walk_noticed(&walk));
+        rsd_store_free(j.store);
+    }
+}
+
+static void a_tensor_that_ranks_mean_differently_is_named(void **state)
+{
+    job j = { .store = fix_store(), .path = "ck", .odd = 2, .want = RSD_E_MISMATCH };
+
+    (void)state;
+    j.opts.uneven_keys = true;
+    j.text = "\"all\": rank 2 has another dtype than rank 0";
+    assert_int_equal(run(4, save_stages, &j), RSD_OK);
+    rsd_store_free(j.store);
+}
+
+/* ---- layouts of which each rank knows its own part ---- */
+
+static rsd_err make_local(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    const rsd_box box[] = { fix_box1(comm->rank, 1), fix_box1(comm->size + comm->rank, 1) };
+    job          *j = arg;
+    rsd_layout   *layout = NULL;
+    rsd_box       back[2];
+    rsd_err       rc = rsd_layout_create_local(comm, RSD_I32, 1, eight,
+                                               comm->rank == j->odd ? 1 : 2, box, &layout, err);
+
+    CHECK(rc == j->want);
+    if (rc)
+        return strstr(err->msg, j->text) ? RSD_OK : rc;
+    CHECK(rsd_layout_world(layout) == comm->size);
+    CHECK(rsd_layout_boxes(layout, comm->size - 1, back, 2) == 2);
+    CHECK(back[0].off[0] == comm->size - 1);
+    rsd_layout_free(layout);
+    return RSD_OK;
+}
+
+static void a_layout_is_made_of_what_each_rank_holds(void **state)
+{
+    job j = { .odd = -1 };
+
+    (void)state;
+    assert_int_equal(run(4, make_local, &j), RSD_OK);
+}
+
+static void a_layout_with_a_hole_is_refused_on_all_ranks(void **state)
+{
+    job j = { .odd = 1, .want = RSD_E_INVALID, .text = "nobody holds element [5]" };
+
+    (void)state;
+    assert_int_equal(run(4, make_local, &j), RSD_OK);
+}
+
+/* ---- what is meant to be equal ---- */
+
+/* "plain" without a layout, "copied" replicated on pairs; the odd rank has one other element. */
+static rsd_err save_copies(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    job        *j = arg;
+    int32_t     plain[8] = { 1, 2, 3 }, half[4] = { 0 };
+    rsd_layout *layout = fix_layout("mesh dp=2 tp=2; * shard(0)@tp", RSD_I32, 1, eight);
+    rsd_view    whole = fix_whole(1, eight, plain), part = { .data = half };
+    rsd_state  *state;
+
+    part.box = fix_box1(comm->rank % 2 * 4, 4);
+    half[0] = comm->rank % 2;
+    half[3] += comm->rank == j->odd;
+    CHECK(!rsd_state_create(&state, err));
+    CHECK(!rsd_state_tensor(state, "plain", NULL, RSD_I32, 1, eight, 1, &whole, err));
+    CHECK(!rsd_state_tensor(state, "copied", layout, RSD_I32, 1, eight, 1, &part, err));
+    rsd_layout_free(layout);
+    return save(j, comm, state, err);
+}
+
+static void replicas_that_differ_are_named_with_their_ranks(void **state)
+{
+    job j = { .store = fix_store(), .path = "ck", .odd = 3, .want = RSD_E_MISMATCH };
+
+    (void)state;
+    j.opts.check_equal = true;
+    j.text = "tensor \"copied\" is meant to be equal, but not the same as on rank 1 on rank 3";
+    assert_int_equal(run(4, save_copies, &j), RSD_OK);
+    assert_string_equal(fix_list(j.store, ""), "");
+    j = (job){ .store = j.store, .path = "ck", .odd = -1, .opts = { .check_equal = true } };
+    assert_int_equal(run(4, save_copies, &j), RSD_OK);
+    rsd_store_free(j.store);
+}
+
+/* ---- plans that are used again ---- */
+
+static rsd_err save_again(rsd_state *state, rsd_store *store, const char *path,
+                          const char *transform)
+{
+    const rsd_save_opts opts = { .size = sizeof(opts),
+                                 .store = store,
+                                 .overwrite = true,
+                                 .threads = 1,
+                                 .transform = transform };
+
+    return rsd_save(path, NULL, state, &opts, NULL);
+}
+
+static void a_second_save_uses_the_plan_again_until_something_changes(void **state)
+{
+    static const char *const transform[] = { NULL, "stream.zstd" };
+    rsd_values              *owner;
+    const rsd_value         *one, *two;
+
+    (void)state;
+    assert_int_equal(rsd_values_create(&owner, NULL), RSD_OK);
+    assert_int_equal(rsd_value_create_int(owner, 1, &one, NULL), RSD_OK);
+    assert_int_equal(rsd_value_create_int(owner, 1000000, &two, NULL), RSD_OK);
+    for (size_t i = 0; i < 2; i++) {
+        rsd_store *store = fix_store();
+        uint64_t   before = rsi_plan_reused();
+        int32_t    data[8];
+        rsd_state *made;
+        rsd_ckpt  *ckpt;
+        uint32_t   first;
+
+        assert_int_equal(rsd_state_create(&made, NULL), RSD_OK);
+        fix_add_ramp(made, "x", NULL, 1, eight, data);
+        assert_int_equal(rsd_state_value(made, "step", one, NULL), RSD_OK);
+        assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
+        first = fix_sum(store, "ck");
+        assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
+        assert_int_equal(rsi_plan_reused(), before + 1);
+        assert_int_equal(fix_sum(store, "ck"), first);
+        for (int k = 0; k < 8; k++)
+            data[k] += 7;
+        assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
+        assert_int_equal(rsi_plan_reused(), before + 2);
+        ckpt = fix_open(store, "ck");
+        assert_row(ckpt, "x", 7);
+        rsd_ckpt_close(ckpt);
+        assert_int_equal(rsd_state_set_value(made, "none", two, NULL), RSD_E_NOTFOUND);
+        assert_int_equal(rsd_state_set_value(made, "step", two, NULL), RSD_OK);
+        assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
+        assert_int_equal(save_again(made, store, "ck.pt", NULL), RSD_OK); /* another format */
+        assert_int_equal(rsi_plan_reused(), before + 2);
+        rsd_state_free(made);
+        rsd_store_free(store);
+    }
+    rsd_values_free(owner);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_with_other_keys_are_refused_unless_told),
+        cmocka_unit_test(what_only_some_ranks_hold_is_saved_when_told),
+        cmocka_unit_test(a_tensor_that_ranks_mean_differently_is_named),
+        cmocka_unit_test(a_layout_is_made_of_what_each_rank_holds),
+        cmocka_unit_test(a_layout_with_a_hole_is_refused_on_all_ranks),
+        cmocka_unit_test(replicas_that_differ_are_named_with_their_ranks),
+        cmocka_unit_test(a_second_save_uses_the_plan_again_until_something_changes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
