@@ -977,7 +977,10 @@ RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndi
  * state with the same names, dtypes, shapes and layouts, in the same order, and views of its own
  * boxes; a rank that means something else is named in the error (unless `uneven_keys`). Each rank
  * writes its own files, rank 0 publishes when all have; if one fails, all do, and what had the name
- * before is untouched. Several ranks write DCP or distributed safetensors. */
+ * before is untouched. DCP and distributed safetensors have files of each rank. A safetensors or
+ * torch.save file, and those of `shard_size`, are written by all ranks together: each gathers its
+ * share from those who hold it, in bounded memory (32 MiB of staging at least), and the values are
+ * the same on all. */
 RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
                          const rsd_save_opts *opts, rsd_error *err);
 

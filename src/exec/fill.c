@@ -31,21 +31,19 @@ size_t rsi_fill_parts(const rsi_image *image, size_t file, size_t *n)
     return image->item[f->first].first;
 }
 
-/* Finds the first part that has bytes in the block. */
-static void find_first(rsi_fill *fill)
+size_t rsi_fill_first(const rsi_image *image, size_t file, uint64_t at)
 {
-    const rsi_out_part *part = fill->image->part;
-    size_t              n, lo = rsi_fill_parts(fill->image, fill->file, &n), hi = lo + n;
+    size_t n, lo = rsi_fill_parts(image, file, &n), hi = lo + n;
 
-    while (lo < hi) { /* the first that ends behind the block's start */
+    while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
 
-        if (part[mid].at + part[mid].len > fill->at)
+        if (image->part[mid].at + image->part[mid].len > at)
             hi = mid;
         else
             lo = mid + 1;
     }
-    fill->first = lo;
+    return lo;
 }
 
 static bool opens_row(const rsi_out_part *part)
@@ -96,8 +94,13 @@ static rsd_err copy_data(const rsi_fill *fill, const rsi_out_part *part, uint64_
                          unsigned char *out, bool now, uint32_t *crc, rsd_error *err)
 {
     const rsi_state_tensor *tensor = &fill->state->tensor[part->tensor];
-    const unsigned char    *direct = rsi_collect_direct(tensor, part->box);
-    rsd_err rc = direct ? RSD_OK : rsi_collect_range(tensor, part->box, off, len, out, err);
+    const unsigned char    *direct = NULL;
+    rsd_err                 rc = RSD_OK;
+
+    if (!fill->ready)
+        direct = rsi_collect_direct(tensor, part->box);
+    if (!fill->ready && !direct)
+        rc = rsi_collect_range(tensor, part->box, off, len, out, err);
 
     for (size_t done = 0, n; done < len && !rc; done += n) {
         n = len - done < SLICE ? len - done : SLICE;
@@ -179,7 +182,7 @@ rsd_err rsi_fill_data(rsi_fill *fill, rsd_error *err)
     rsd_err rc = RSD_OK;
     row     r;
 
-    find_first(fill);
+    fill->first = rsi_fill_first(fill->image, fill->file, fill->at);
     for (r = first_row(fill); !rc && next_row(fill, &r);) {
         if (fill->sums && !r.late)
             rc = rsi_sums_begin(fill->sums, (uint32_t)fill->file, r.lo, err);

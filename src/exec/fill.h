@@ -19,7 +19,8 @@ typedef struct rsi_fill {
     uint64_t         at;   /* where the block begins in the file */
     size_t           len;
     unsigned char   *buf;
-    rsi_sums        *sums; /* gets the rows of the block; NULL: none are wanted */
+    bool             ready; /* the bytes of tensors are there already */
+    rsi_sums        *sums;  /* gets the rows of the block; NULL: none are wanted */
     /* Called behind every piece of a tensor. */
     rsd_err (*told)(void *arg, size_t bytes, rsd_error *err);
     void *arg;
@@ -42,5 +43,7 @@ rsd_err rsi_fill_late(rsi_fill *fill, rsd_error *err);
 
 /* Parts of a file of the image: the first, and how many. */
 size_t rsi_fill_parts(const rsi_image *image, size_t file, size_t *n);
+/* The first part of a file that ends behind byte `at`. */
+size_t rsi_fill_first(const rsi_image *image, size_t file, uint64_t at);
 
 #endif

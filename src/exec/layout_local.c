@@ -20,8 +20,8 @@ static rsd_err build(const rsd_comm *comm, const rsi_gathered *all, rsd_layout *
     int32_t *owner = rsi_calloc(most, sizeof(owner[0]));
     rsd_box *box = rsi_calloc(most, sizeof(box[0]));
     said     first, mine;
-    rsd_err  rc = owner && box ? RSD_OK
-                               : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", most);
+    rsd_err  rc =
+        owner && box ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", most);
 
     memcpy(&first, all->data, sizeof(first));
     for (int32_t r = 0; r < comm->size && !rc; r++) {

@@ -161,10 +161,10 @@ static rsd_err about(const fact *f, const char *path, rsd_err rc, rsd_error *err
 
         memcpy(&s, path, sizeof(s));
         path += sizeof(s);
-        len += (size_t)(s.key_len < 0
-                            ? snprintf(text + len, room, "%s%" PRId64, i ? "." : "", s.index)
-                            : snprintf(text + len, room, "%s%.*s", i ? "." : "", (int)s.key_len,
-                                       path));
+        len +=
+            (size_t)(s.key_len < 0 ? snprintf(text + len, room, "%s%" PRId64, i ? "." : "", s.index)
+                                   : snprintf(text + len, room, "%s%.*s", i ? "." : "",
+                                              (int)s.key_len, path));
         path += s.key_len < 0 ? 0 : s.key_len;
         len = len < sizeof(text) ? len : sizeof(text) - 1;
     }

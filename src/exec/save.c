@@ -13,6 +13,7 @@
 #include "exec/plan_cache.h"
 #include "exec/replicas.h"
 #include "exec/same.h"
+#include "exec/shared.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,17 +53,12 @@ static bool names_a_file(const char *path, rsd_format *format)
     return *format == RSD_FORMAT_TORCH;
 }
 
-/* A file that several ranks would have to write together. */
-static rsd_err refuse_shared_files(const rsi_save_job *s, rsd_error *err)
+/* Are there files that several ranks write together? */
+static bool shares_files(const rsi_save_job *s)
 {
-    if (!s->comm || rsd_comm_size(s->comm) == 1)
-        return RSD_OK;
-    if (s->spec.format == RSD_FORMAT_DCP ||
-        (s->spec.format == RSD_FORMAT_SAFETENSORS && s->spec.distributed))
-        return RSD_OK;
-    return rsi_fail(
-        err, RSD_E_UNSUPPORTED,
-        "several ranks can write DCP and distributed safetensors, not one file together");
+    return s->comm && rsd_comm_size(s->comm) > 1 &&
+           (s->spec.format == RSD_FORMAT_TORCH ||
+            (s->spec.format == RSD_FORMAT_SAFETENSORS && !s->spec.distributed));
 }
 
 /* Are checksums to be written? */
@@ -79,6 +75,16 @@ static int32_t ranks(const rsi_save_job *s)
     return s->comm ? rsd_comm_size(s->comm) : 1;
 }
 
+static rsd_err refuse_missing_values(const rsi_save_job *s, rsd_error *err)
+{
+    for (size_t i = 0; i < s->state->nvalues; i++)
+        if (!s->state->value[i].value)
+            return rsi_fail(err, RSD_E_UNSUPPORTED,
+                            "has no \"%s\", which a file that ranks write together needs of all",
+                            s->state->value[i].spot.name);
+    return RSD_OK;
+}
+
 /* All ranks mean the same, or put what they have together. [collective] */
 static rsd_err compare_states(rsi_save_job *s, rsd_error *err)
 {
@@ -92,6 +98,8 @@ static rsd_err compare_states(rsi_save_job *s, rsd_error *err)
     } else {
         rc = rsi_same_state(s->comm, s->state, err);
     }
+    if (!rc && s->shared && s->merged)
+        rc = agree(s, refuse_missing_values(s, err), err);
     if (!rc && s->opts.check_equal && ranks(s) > 1)
         rc = rsi_replicas_equal(s->comm, s->state, err);
     return rc;
@@ -109,12 +117,11 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
                                 .shard_size = opts->shard_size,
                                 .distributed = opts->distributed,
                                 .transform = opts->transform,
-                                .own_only = comm != NULL,
                                 .rank = s->rank };
     s->spec.one_file = names_a_file(s->path, &s->spec.format);
-    rc = refuse_shared_files(s, err);
-    if (!rc)
-        rc = want_sums(s, err);
+    s->shared = shares_files(s);
+    s->spec.own_only = comm && !s->shared;
+    rc = want_sums(s, err);
     rc = agree(s, rc, err);
     if (!rc)
         rc = compare_states(s, err);
@@ -207,6 +214,8 @@ rsd_err rsi_save_write(rsi_save_job *s, rsd_error *err)
     s->flush.top = s->tree->temp;
     s->flush.on_progress = s->opts.on_progress;
     s->flush.arg = s->opts.arg;
+    if (s->shared)
+        return rsi_shared_flush(&s->image, s->state, s->comm, s->store, &s->flush, err);
     return rsi_flush_files(&s->image, s->state, s->rank, s->store, &s->flush, err);
 }
 

@@ -16,6 +16,7 @@ typedef struct rsi_save_job {
     rsd_state       *merged; /* with uneven keys: what `state` is then; else NULL */
     rsd_save_opts    opts;
     rsi_image_spec   spec;
+    bool             shared; /* all ranks write the same files together */
     rsi_image        image;
     rsd_store       *store;
     bool             own_store;
@@ -33,7 +34,7 @@ rsd_err rsi_save_plan(rsi_save_job *job, const char *path, rsd_comm *comm, const
                       const rsd_save_opts *opts, rsd_error *err);
 /* The temporary tree (C2). [collective] */
 rsd_err rsi_save_open(rsi_save_job *job, rsd_error *err);
-/* This rank's files, synced (C3). [local] */
+/* This rank's files, synced (C3). [local], unless job->shared: then [collective]. */
 rsd_err rsi_save_write(rsi_save_job *job, rsd_error *err);
 /* `mine` is how writing went here. Brings what only the writers know to rank 0. [collective] */
 rsd_err rsi_save_share(rsi_save_job *job, rsd_err mine, rsd_error *err);

@@ -18,10 +18,10 @@
 #include <string.h>
 
 /* Ranks are threads, where cmocka's asserts can't be used: they return an error instead. */
-#define CHECK(x)                                                                                  \
-    do {                                                                                          \
-        if (!(x))                                                                                 \
-            return rsi_fail(err, RSD_E_BUG, "%s:%d: %s", __FILE__, __LINE__, #x);                 \
+#define CHECK(x)                                                                                   \
+    do {                                                                                           \
+        if (!(x))                                                                                  \
+            return rsi_fail(err, RSD_E_BUG, "%s:%d: %s", __FILE__, __LINE__, #x);                  \
     } while (0)
 
 typedef struct job {
@@ -122,9 +122,9 @@ static void what_only_some_ranks_hold_is_saved_when_told(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        job        j = { .store = fix_store(), .path = "ck", .odd = -1 };
-        rsd_ckpt  *ckpt;
-        ckpt_walk  walk;
+        job       j = { .store = fix_store(), .path = "ck", .odd = -1 };
+        rsd_ckpt *ckpt;
+        ckpt_walk walk;
 
         j.opts = (rsd_save_opts){ .uneven_keys = true, .transform = transform[i] };
         assert_int_equal(run(4, save_stages, &j), RSD_OK);
@@ -160,8 +160,8 @@ static rsd_err make_local(void *arg, rsd_comm *comm, rsd_error *err)
     job          *j = arg;
     rsd_layout   *layout = NULL;
     rsd_box       back[2];
-    rsd_err       rc = rsd_layout_create_local(comm, RSD_I32, 1, eight,
-                                               comm->rank == j->odd ? 1 : 2, box, &layout, err);
+    rsd_err rc = rsd_layout_create_local(comm, RSD_I32, 1, eight, comm->rank == j->odd ? 1 : 2, box,
+                                         &layout, err);
 
     CHECK(rc == j->want);
     if (rc)

@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes files together, block by block: in each round every rank gathers one block of its share
+ * (gather_block.c), makes the rest of its bytes (fill.c) and writes it. A CRC that needs another
+ * rank's bytes is known at the end only, so the few blocks with such a one are kept until then. */
+#include "exec/shared.h"
+#include "base/checked.h"
+#include "base/crc32.h"
+#include "base/digest.h"
+#include "base/mem.h"
+#include "exec/collect.h"
+#include "exec/fill.h"
+#include "exec/gather_block.h"
+#include "exec/spool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { KEPT = 4, AGREE_EVERY = 16 }; /* blocks that wait; rounds between two agreements */
+
+/* What a rank knows of tensors that don't begin and end in its share. */
+typedef struct ends {
+    int64_t head, head_ends; /* part that began before; whether it ends here; -1: none */
+    int64_t tail;            /* part that begins here and goes on */
+    int64_t head_crc, head_len, tail_crc;
+} ends;
+
+typedef struct sharing {
+    rsi_image            *image;
+    const rsd_state      *state;
+    rsd_comm             *comm;
+    rsd_store            *store;
+    const rsi_flush_opts *opts;
+    rsi_sources           sources;
+    rsi_gather_block      gather;
+    rsi_pool             *pool;
+    rsi_spool             spool;
+    rsi_spooled          *to;     /* [nfiles] those that this rank has blocks of */
+    uint64_t             *before; /* [nfiles + 1] blocks of the files before each */
+    rsi_span             *span;   /* [ranks] of one round */
+    rsi_fill              kept[KEPT];
+    size_t                nkept;
+    uint32_t              open_crc;
+    ends                  ends;
+    int64_t               total, done;
+} sharing;
+
+static uint64_t first_block(const sharing *s, int64_t rank)
+{
+    uint64_t n = s->before[s->image->nfiles], ranks = (uint64_t)rsd_comm_size(s->comm);
+
+    return n / ranks * (uint64_t)rank + n % ranks * (uint64_t)rank / ranks;
+}
+
+/* The block with this number, counted through all files. */
+static rsi_span span_of(const sharing *s, uint64_t block)
+{
+    rsi_span span = { 0 };
+
+    while (block >= s->before[span.file + 1])
+        span.file++;
+    span.at = (block - s->before[span.file]) * RSI_BLOCK_BYTES;
+    span.len = (size_t)rsi_min((int64_t)(s->image->file[span.file].bytes - span.at),
+                               RSI_BLOCK_BYTES);
+    return span;
+}
+
+static rsd_err told(void *arg, size_t bytes, rsd_error *err)
+{
+    sharing *s = arg;
+
+    s->done += (int64_t)bytes;
+    if (s->opts->on_progress && s->opts->on_progress(s->opts->arg, s->done, s->total))
+        return rsi_fail(err, RSD_E_CANCELED, "canceled by the caller");
+    return RSD_OK;
+}
+
+/* ---- files ---- */
+
+static rsd_err open_shared(const sharing *s, size_t file, bool create, rsi_file **out,
+                           rsd_error *err)
+{
+    const char *name = s->image->file[file].name, *top = s->opts->top;
+    size_t      len = strlen(top) + (name ? strlen(name) : 0) + 2;
+    char       *path = rsi_calloc(len, 1);
+    uint32_t    flags = (create ? RSD_OPEN_CREATE : RSD_OPEN_WRITE);
+    rsd_err     rc;
+
+    if (!path)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
+    snprintf(path, len, name ? "%s/%s" : "%s%s", top, name ? name : "");
+    rc = rsi_file_open(s->store, path, flags | (s->opts->sync ? RSD_OPEN_DIRECT : 0),
+                       s->image->file[file].bytes, out, err);
+    rsi_free(path);
+    return rc;
+}
+
+/* Rank 0 makes the files, so that the others find them. */
+static rsd_err create_files(const sharing *s, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < s->image->nfiles && !rc; i++) {
+        rsi_file *file = NULL;
+
+        if (!s->image->file[i].name)
+            continue; /* the tree itself */
+        rc = open_shared(s, i, true, &file, err);
+        if (!rc)
+            rc = rsi_file_close(file, err);
+    }
+    return rc;
+}
+
+static rsd_err open_files(const sharing *s, rsd_error *err)
+{
+    uint64_t first = first_block(s, s->comm->rank), end = first_block(s, s->comm->rank + 1);
+    rsd_err  rc = RSD_OK;
+
+    for (size_t i = 0; i < s->image->nfiles && !rc; i++) {
+        uint64_t lo = s->before[i] > first ? s->before[i] : first;
+        uint64_t hi = s->before[i + 1] < end ? s->before[i + 1] : end;
+
+        if (lo >= hi)
+            continue;
+        atomic_init(&s->to[i].left, (size_t)(hi - lo));
+        rc = open_shared(s, i, false, &s->to[i].file, err);
+    }
+    return rc;
+}
+
+/* ---- blocks ---- */
+
+/* Where the share of this rank begins in its first file. */
+static uint64_t share_at(const sharing *s)
+{
+    return span_of(s, first_block(s, s->comm->rank)).at;
+}
+
+/* Does a gap of the block need a CRC that this rank does not have yet? */
+static bool must_wait(const sharing *s, const rsi_fill *fill)
+{
+    const rsi_out_part *part = s->image->part;
+    size_t              n, first = rsi_fill_parts(s->image, fill->file, &n), k = fill->first;
+
+    if (s->image->format != RSD_FORMAT_TORCH)
+        return false;
+    for (; k < first + n && part[k].at < fill->at + fill->len; k++)
+        if (part[k].kind == RSI_PART_GAP && part[k].nth > 0 &&
+            (part[k].nth == part[k].zip->spec.n || part[k - 1].at < share_at(s)))
+            return true;
+    return false;
+}
+
+static bool has_data(const rsi_fill *fill)
+{
+    const rsi_out_part *part = fill->image->part;
+    size_t              n, first = rsi_fill_parts(fill->image, fill->file, &n), k = fill->first;
+
+    for (; k < first + n && part[k].at < fill->at + fill->len; k++)
+        if (part[k].kind == RSI_PART_DATA)
+            return true;
+    return false;
+}
+
+/* The tensor that the block begins in; it may end here. */
+static void settle_head(sharing *s, const rsi_fill *fill)
+{
+    const rsi_out_part *part = &s->image->part[fill->first];
+    bool                over = part->at + part->len <= fill->at + fill->len;
+    uint32_t            crc = over ? part->crc[part->nth] : s->open_crc;
+
+    if (fill->at == share_at(s))
+        s->ends.head = (int64_t)fill->first;
+    if (s->ends.head == (int64_t)fill->first) {
+        s->ends.head_crc = crc;
+        s->ends.head_len += (int64_t)fill->head_len;
+        s->ends.head_ends = over;
+    } else if (over) {
+        s->ends.tail = -1; /* all of it is this rank's */
+    } else {
+        s->ends.tail_crc = crc;
+    }
+}
+
+/* Follows the CRCs of tensors through the blocks of this rank. */
+static void settle(sharing *s, const rsi_fill *fill)
+{
+    size_t k = fill->first, n, last = rsi_fill_parts(s->image, fill->file, &n) + n;
+
+    if (s->image->format != RSD_FORMAT_TORCH)
+        return;
+    rsi_fill_settle(fill, &s->open_crc);
+    if (fill->head)
+        settle_head(s, fill);
+    if (!fill->tail)
+        return;
+    while (k + 1 < last && s->image->part[k + 1].at < fill->at + fill->len)
+        k++;
+    s->ends.tail = (int64_t)k;
+    s->ends.tail_crc = s->open_crc;
+}
+
+/* The rest of a block and then its write; owns fill->buf. */
+static rsd_err finish_block(sharing *s, rsi_fill *fill, rsd_error *err)
+{
+    rsd_err rc = s->image->format == RSD_FORMAT_TORCH ? rsi_fill_late(fill, err) : RSD_OK;
+
+    if (rc) {
+        rsi_pool_put(s->pool, fill->buf);
+        return rc;
+    }
+    return rsi_spool_write(&s->spool, &s->to[fill->file], fill->at, fill->buf, fill->len, err);
+}
+
+/* A block whose tensors are in `buf`, which this owns. */
+static rsd_err make_block(sharing *s, const rsi_span *span, void *buf, rsd_error *err)
+{
+    rsi_fill fill = { .image = s->image,
+                      .state = s->state,
+                      .file = span->file,
+                      .at = span->at,
+                      .len = span->len,
+                      .buf = buf,
+                      .ready = true,
+                      .sums = s->opts->sums,
+                      .told = told,
+                      .arg = s };
+    rsd_err  rc = rsi_fill_data(&fill, err);
+
+    if (!rc)
+        settle(s, &fill);
+    if (!rc && !must_wait(s, &fill))
+        return finish_block(s, &fill, err);
+    if (!rc && s->nkept == KEPT && has_data(&fill))
+        rc = rsi_fail(err, RSD_E_BUG, "more blocks wait for checksums than can be");
+    if (!rc && s->nkept < KEPT && has_data(&fill)) {
+        s->kept[s->nkept++] = fill;
+        return RSD_OK;
+    }
+    rsi_pool_put(s->pool, buf); /* made again at the end: it has no bytes of tensors */
+    return rc;
+}
+
+/* ---- CRCs of all ranks ---- */
+
+typedef struct crc_of {
+    uint64_t part, crc;
+} crc_of;
+
+/* Tells all ranks the CRCs of the storages that end in one rank's share. */
+static rsd_err share_crcs(sharing *s, rsd_error *err)
+{
+    size_t       n, first = rsi_fill_parts(s->image, 0, &n), count = 0;
+    uint64_t     lo = first_block(s, s->comm->rank) * RSI_BLOCK_BYTES;
+    uint64_t     hi = first_block(s, (int64_t)s->comm->rank + 1) * RSI_BLOCK_BYTES;
+    crc_of      *mine = rsi_calloc(n, sizeof(mine[0]));
+    rsi_gathered all = { 0 };
+    rsd_err      rc = rsi_agree(
+        s->comm, mine ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu CRCs", n), err);
+
+    for (size_t k = first; k < first + n && !rc; k++) {
+        const rsi_out_part *part = &s->image->part[k];
+        uint64_t            end = part->at + part->len;
+
+        if (part->kind == RSI_PART_DATA && part->len > 0 && end > lo && end <= hi)
+            mine[count++] = (crc_of){ k, part->crc[part->nth] };
+    }
+    if (!rc)
+        rc = rsi_allgather_any(s->comm, mine, count * sizeof(mine[0]), &all, err);
+    for (size_t at = 0; !rc && at < all.first[s->comm->size]; at += sizeof(crc_of)) {
+        const rsi_out_part *part;
+        crc_of              c;
+
+        memcpy(&c, all.data + at, sizeof(c));
+        part = &s->image->part[c.part];
+        part->crc[part->nth] = (uint32_t)c.crc;
+    }
+    rsi_gathered_release(&all);
+    rsi_free(mine);
+    return rc;
+}
+
+/* CRCs of tensors that several ranks have bytes of. */
+static rsd_err join_crcs(sharing *s, rsd_error *err)
+{
+    ends    *all = rsi_calloc((size_t)s->comm->size, sizeof(all[0]));
+    uint32_t open = 0;
+    rsd_err  rc = rsi_agree(
+        s->comm, all ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for the CRCs of all ranks"),
+        err);
+
+    if (!rc)
+        rc = rsi_allgather(s->comm, &s->ends, sizeof(s->ends), all, err);
+    if (!rc)
+        rc = share_crcs(s, err);
+    for (int32_t r = 0; r < s->comm->size && !rc; r++) {
+        if (all[r].head >= 0) {
+            const rsi_out_part *part = &s->image->part[all[r].head];
+
+            open = rsi_crc32_combine(open, (uint32_t)all[r].head_crc, (uint64_t)all[r].head_len);
+            if (all[r].head_ends)
+                part->crc[part->nth] = open;
+        }
+        if (all[r].tail >= 0)
+            open = (uint32_t)all[r].tail_crc;
+    }
+    rsi_free(all);
+    return rc;
+}
+
+/* ---- all of it ---- */
+
+/* The rounds; a failure of this rank alone is kept in *mine. */
+static rsd_err run_rounds(sharing *s, rsd_err *mine, rsd_error *why, rsd_error *err)
+{
+    int32_t  ranks = rsd_comm_size(s->comm), me = rsd_comm_rank(s->comm);
+    uint64_t rounds = s->before[s->image->nfiles] / (uint64_t)ranks + 1;
+    rsd_err  rc = RSD_OK;
+
+    for (uint64_t k = 0; k < rounds && !rc; k++) {
+        void *buf = NULL;
+
+        for (int32_t r = 0; r < ranks; r++) {
+            uint64_t block = first_block(s, r) + k;
+
+            s->span[r] = block < first_block(s, (int64_t)r + 1) ? span_of(s, block) : (rsi_span){ 0 };
+        }
+        if (!*mine)
+            *mine = rsi_spool_buffer(&s->spool, &buf, why);
+        /* Without a buffer too: the others need what they wait for. */
+        rc = rsi_gather_round(&s->gather, s->span, buf, err);
+        if (!*mine && s->gather.rc) {
+            *mine = s->gather.rc;
+            *why = s->gather.err;
+        }
+        if (buf && !*mine && !rc && s->span[me].len > 0)
+            *mine = make_block(s, &s->span[me], buf, why);
+        else if (buf)
+            rsi_pool_put(s->pool, buf);
+        if (!rc && k % AGREE_EVERY == AGREE_EVERY - 1) {
+            *err = *why;
+            rc = rsi_agree(s->comm, *mine, err);
+        }
+    }
+    return rc;
+}
+
+/* Blocks that waited for CRCs. */
+static rsd_err write_kept(sharing *s, rsd_error *err)
+{
+    uint64_t first = first_block(s, s->comm->rank), end = first_block(s, s->comm->rank + 1);
+    rsd_err  rc = RSD_OK;
+
+    for (; s->nkept > 0 && !rc; s->nkept--)
+        rc = finish_block(s, &s->kept[s->nkept - 1], err);
+    for (uint64_t b = first; b < end && !rc && s->image->format == RSD_FORMAT_TORCH; b++) {
+        rsi_span span = span_of(s, b);
+        rsi_fill fill = { .image = s->image,
+                          .state = s->state,
+                          .file = span.file,
+                          .at = span.at,
+                          .len = span.len,
+                          .sums = s->opts->sums,
+                          .told = told,
+                          .arg = s };
+        void    *buf = NULL;
+
+        fill.first = rsi_fill_first(s->image, span.file, span.at);
+        if (!must_wait(s, &fill) || has_data(&fill))
+            continue;
+        rc = rsi_spool_buffer(&s->spool, &buf, err);
+        fill.buf = buf;
+        if (!rc) {
+            rc = rsi_fill_data(&fill, err);
+            if (rc)
+                rsi_pool_put(s->pool, buf);
+        }
+        if (!rc)
+            rc = finish_block(s, &fill, err);
+    }
+    return rc ? rc : rsi_spool_drain(&s->spool, err);
+}
+
+/* What must be the same on all ranks of bytes that no rank compares: headers, pickles, values. */
+static rsd_err compare_images(const sharing *s, rsd_error *err)
+{
+    uint64_t digest = s->image->nparts;
+    int64_t  two[2];
+    rsd_err  rc;
+
+    for (size_t i = 0; i < s->image->nparts; i++) {
+        const rsi_out_part *part = &s->image->part[i];
+
+        digest = rsi_digest(digest, &part->len, sizeof(part->len));
+        if (part->kind == RSI_PART_BYTES)
+            digest = rsi_digest(digest, part->bytes, (size_t)part->len);
+        if (part->kind == RSI_PART_GAP && part->nth == 0)
+            digest = rsi_digest(digest, part->zip->spec.pickle, part->zip->spec.pickle_len);
+    }
+    two[0] = (int64_t)digest;
+    two[1] = (int64_t)~digest;
+    rc = rsi_allreduce(s->comm, RSI_OP_MIN, two, 2, err);
+    if (rc || two[0] == ~two[1])
+        return rc;
+    return rsi_fail(err, RSD_E_MISMATCH,
+                    "the ranks have different values, and a file that they write together has one");
+}
+
+static rsd_err check_views(const sharing *s, rsd_error *err)
+{
+    int32_t me = rsd_comm_rank(s->comm);
+
+    if (!(rsi_store_flags(s->store) & RSD_STORE_RANDOM_WRITE))
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "a %s store can't have files that several ranks write",
+                        rsi_store_kind(s->store));
+    for (size_t t = 0; t < s->state->ntensors; t++) {
+        const rsi_state_tensor *tensor = &s->state->tensor[t];
+        bool                    all = rsi_sources_all(&s->sources, t, me);
+        rsd_err                 rc = RSD_OK;
+
+        for (size_t i = 0; i < s->sources.n[t] && !rc; i++)
+            if (all || s->sources.chunk[t][i].rank == me)
+                rc = rsi_collect_check(tensor, &s->sources.chunk[t][i].box, err);
+        if (rc)
+            return rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name);
+    }
+    return RSD_OK;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Bytes of tensors in the share of this rank. */
+static int64_t count_data(const sharing *s)
+{
+    uint64_t first = first_block(s, s->comm->rank), end = first_block(s, s->comm->rank + 1);
+    int64_t  bytes = 0;
+
+    for (size_t i = 0; i < s->image->nfiles; i++) {
+        size_t   n, k = rsi_fill_parts(s->image, i, &n), last = k + n;
+        uint64_t lo = (later(first, s->before[i]) - s->before[i]) * RSI_BLOCK_BYTES;
+        uint64_t hi = (later(end, s->before[i]) - s->before[i]) * RSI_BLOCK_BYTES;
+
+        for (; k < last; k++) {
+            const rsi_out_part *part = &s->image->part[k];
+            uint64_t            from = later(part->at, lo), to = part->at + part->len;
+
+            to = to < hi ? to : hi;
+            if (part->kind == RSI_PART_DATA && to > from)
+                bytes += (int64_t)(to - from);
+        }
+    }
+    return bytes;
+}
+
+static rsd_err prepare(sharing *s, rsd_error *err)
+{
+    size_t  staging = s->opts->staging ? s->opts->staging : (size_t)64 << 20;
+    size_t  least = (size_t)RSI_SHARED_BUFFERS * RSI_BLOCK_BYTES, n = s->image->nfiles;
+    rsd_err rc = rsi_sources_make(&s->sources, s->image, s->state, err);
+
+    if (rc)
+        return rc;
+    s->to = rsi_calloc(n, sizeof(s->to[0]));
+    s->before = rsi_calloc(n + 1, sizeof(s->before[0]));
+    s->span = rsi_calloc((size_t)rsd_comm_size(s->comm), sizeof(s->span[0]));
+    if (!s->to || !s->before || !s->span)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
+    for (size_t i = 0; i < n; i++)
+        s->before[i + 1] =
+            s->before[i] + (s->image->file[i].bytes + RSI_BLOCK_BYTES - 1) / RSI_BLOCK_BYTES;
+    s->total = count_data(s);
+    rc = check_views(s, err);
+    if (!rc)
+        rc = rsi_pool_create(staging < least ? least : staging, RSI_BLOCK_BYTES, &s->pool, err);
+    if (!rc)
+        rc = rsi_spool_open(&s->spool, s->store, s->pool, s->opts->sync, err);
+    if (!rc)
+        rc = rsi_gather_open(&s->gather, s->comm, &s->sources, err);
+    if (!rc)
+        rc = rsi_pool_get(s->pool, (void **)&s->gather.inbox, err);
+    for (size_t i = 0; i < (rsi_pool_count(s->pool) < 12 ? 1 : RSI_GATHER_OUT) && !rc; i++)
+        rc = rsi_pool_get(s->pool, (void **)&s->gather.out[i], err);
+    return rc;
+}
+
+static void release(sharing *s)
+{
+    rsi_spool_close(&s->spool);
+    while (s->nkept > 0)
+        rsi_pool_put(s->pool, s->kept[--s->nkept].buf);
+    for (size_t i = 0; i < RSI_GATHER_OUT; i++)
+        if (s->gather.out[i])
+            rsi_pool_put(s->pool, s->gather.out[i]);
+    if (s->gather.inbox)
+        rsi_pool_put(s->pool, s->gather.inbox);
+    rsi_gather_close(&s->gather);
+    for (size_t i = 0; i < s->image->nfiles && s->to; i++)
+        rsi_file_close(s->to[i].file, NULL); /* of files that a failure left open */
+    rsi_pool_free(s->pool);
+    rsi_free(s->to);
+    rsi_free(s->before);
+    rsi_free(s->span);
+    rsi_sources_release(&s->sources);
+}
+
+rsd_err rsi_shared_flush(rsi_image *image, const rsd_state *state, rsd_comm *comm, rsd_store *store,
+                         const rsi_flush_opts *opts, rsd_error *err)
+{
+    sharing   s = { .image = image,
+                    .state = state,
+                    .comm = comm,
+                    .store = store,
+                    .opts = opts,
+                    .ends = { .head = -1, .tail = -1 } };
+    rsd_err   mine = RSD_OK, rc = rsi_agree(comm, prepare(&s, err), err);
+    rsd_error why = { .rank = -1 }, spare;
+
+    err = err ? err : &spare;
+    if (!rc)
+        rc = compare_images(&s, err);
+    if (!rc)
+        rc = rsi_agree(comm, rsd_comm_rank(comm) == 0 ? create_files(&s, err) : RSD_OK, err);
+    if (!rc)
+        rc = rsi_agree(comm, open_files(&s, err), err);
+    if (!rc)
+        rc = run_rounds(&s, &mine, &why, err);
+    if (!rc) {
+        *err = why;
+        rc = rsi_agree(comm, mine, err);
+    }
+    if (!rc && image->format == RSD_FORMAT_TORCH)
+        rc = join_crcs(&s, err);
+    if (!rc)
+        rc = rsi_agree(comm, write_kept(&s, err), err);
+    release(&s);
+    return rc;
+}
