@@ -35,6 +35,6 @@ typedef struct rsi_source_piece {
  * what is not RSD_OK. */
 rsd_err rsi_sources_each(const rsi_sources *sources, size_t file, uint64_t at, size_t len,
                          int32_t to, rsd_err (*visit)(void *arg, const rsi_source_piece *piece),
-                         void *arg);
+                         void   *arg);
 
 #endif

@@ -300,7 +300,7 @@ static rsd_err share_sums(rsi_save_job *s, rsd_error *err)
 
 rsd_err rsi_save_share(rsi_save_job *s, rsd_err mine, rsd_error *err)
 {
-    rsd_err rc = agree(s, mine, err);
+    rsd_err rc = s->shared ? mine : agree(s, mine, err); /* those agreed already */
 
     if (!rc)
         rc = share_rows(s, err);

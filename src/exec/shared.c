@@ -59,8 +59,8 @@ static rsi_span span_of(const sharing *s, uint64_t block)
     while (block >= s->before[span.file + 1])
         span.file++;
     span.at = (block - s->before[span.file]) * RSI_BLOCK_BYTES;
-    span.len = (size_t)rsi_min((int64_t)(s->image->file[span.file].bytes - span.at),
-                               RSI_BLOCK_BYTES);
+    span.len =
+        (size_t)rsi_min((int64_t)(s->image->file[span.file].bytes - span.at), RSI_BLOCK_BYTES);
     return span;
 }
 
@@ -256,7 +256,7 @@ static rsd_err share_crcs(sharing *s, rsd_error *err)
     crc_of      *mine = rsi_calloc(n, sizeof(mine[0]));
     rsi_gathered all = { 0 };
     rsd_err      rc = rsi_agree(
-        s->comm, mine ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu CRCs", n), err);
+             s->comm, mine ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu CRCs", n), err);
 
     for (size_t k = first; k < first + n && !rc; k++) {
         const rsi_out_part *part = &s->image->part[k];
@@ -286,8 +286,8 @@ static rsd_err join_crcs(sharing *s, rsd_error *err)
     ends    *all = rsi_calloc((size_t)s->comm->size, sizeof(all[0]));
     uint32_t open = 0;
     rsd_err  rc = rsi_agree(
-        s->comm, all ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for the CRCs of all ranks"),
-        err);
+         s->comm, all ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for the CRCs of all ranks"),
+         err);
 
     if (!rc)
         rc = rsi_allgather(s->comm, &s->ends, sizeof(s->ends), all, err);
@@ -323,7 +323,8 @@ static rsd_err run_rounds(sharing *s, rsd_err *mine, rsd_error *why, rsd_error *
         for (int32_t r = 0; r < ranks; r++) {
             uint64_t block = first_block(s, r) + k;
 
-            s->span[r] = block < first_block(s, (int64_t)r + 1) ? span_of(s, block) : (rsi_span){ 0 };
+            s->span[r] =
+                block < first_block(s, (int64_t)r + 1) ? span_of(s, block) : (rsi_span){ 0 };
         }
         if (!*mine)
             *mine = rsi_spool_buffer(&s->spool, &buf, why);

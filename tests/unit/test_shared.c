@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(x)                                                                                  \
-    do {                                                                                          \
-        if (!(x))                                                                                 \
-            return rsi_fail(err, RSD_E_BUG, "%s:%d: %s", __FILE__, __LINE__, #x);                 \
+#define CHECK(x)                                                                                   \
+    do {                                                                                           \
+        if (!(x))                                                                                  \
+            return rsi_fail(err, RSD_E_BUG, "%s:%d: %s", __FILE__, __LINE__, #x);                  \
     } while (0)
 
 /* Tensors that lie across blocks of 4 MiB and across the shares of ranks, in columns, in rows,
@@ -27,8 +27,9 @@ static const struct {
     const char *name, *place;
     int64_t     rows, cols;
 } tensors[] = {
-    { "a", "shard(1)@r", 1500, 1111 }, { "b", "shard(0)@r", 1001, 1500 }, { "c", "replicate", 3, 5 },
-    { "d", "replicate", 700, 2100 },   { "e", "shard(0)@r", 2, 70 },      { "f", "shard(1)@r", 1, 1 },
+    { "a", "shard(1)@r", 1500, 1111 }, { "b", "shard(0)@r", 1001, 1500 },
+    { "c", "replicate", 3, 5 },        { "d", "replicate", 700, 2100 },
+    { "e", "shard(0)@r", 2, 70 },      { "f", "shard(1)@r", 1, 1 },
 };
 enum { TENSORS = sizeof(tensors) / sizeof(tensors[0]) };
 
@@ -56,7 +57,8 @@ static void fill(size_t t, const rsd_local *local, char *mem)
 {
     for (int64_t i = 0; i < local->box.len[0]; i++)
         for (int64_t k = 0; k < local->box.len[1]; k++) {
-            int32_t x = (int32_t)((local->box.off[0] + i) * tensors[t].cols + local->box.off[1] + k);
+            int32_t x =
+                (int32_t)((local->box.off[0] + i) * tensors[t].cols + local->box.off[1] + k);
 
             x += (int32_t)t;
             memcpy(mem + local->offset + i * local->stride[0] + k * local->stride[1], &x, 4);
