@@ -191,24 +191,26 @@ typedef struct making {
     bool             given;
     rsi_remote      *view;    /* [cap] */
     uint32_t        *view_of; /* [nhops] */
-    const rsd_view **met;     /* [cap] what view[i] describes */
+    const size_t    *first;   /* [plan->n] number of a tensor's first view among all */
+    uint32_t        *entry;   /* [views] where a view is in the table, + 1; 0: not there */
+    size_t          *met;     /* [cap] which view view[i] describes */
     size_t           cap, table_most;
     int64_t          bytes;
 } making;
 
-/* The number of the view in the table, which gets it if it is new; hops mostly come view by view,
- * so the last ones are looked at only. */
-static bool number_of(making *m, const rsd_view *view, int64_t elem_bytes, uint32_t *out)
+/* The number of the view in the table, which gets it if it is new. */
+static bool number_of(making *m, size_t tensor, const rsd_view *view, uint32_t *out)
 {
-    for (uint32_t i = m->pair->nviews; i > 0 && i + 16 > m->pair->nviews; i--)
-        if (m->met[i - 1] == view) {
-            *out = i - 1;
-            return true;
-        }
-    if (m->pair->nviews == m->cap || !describe(m->x, view, elem_bytes, &m->view[m->pair->nviews]))
-        return false;
-    m->met[m->pair->nviews] = view;
-    *out = m->pair->nviews++;
+    size_t which = m->first[tensor] + (size_t)(view - m->views[tensor].view);
+
+    if (m->entry[which] == 0) {
+        if (m->pair->nviews == m->cap ||
+            !describe(m->x, view, m->views[tensor].elem_bytes, &m->view[m->pair->nviews]))
+            return false;
+        m->met[m->pair->nviews] = which;
+        m->entry[which] = ++m->pair->nviews;
+    }
+    *out = m->entry[which] - 1;
     return true;
 }
 
@@ -223,7 +225,7 @@ static bool add_hop(making *m, const rsi_hop *hop)
     m->bytes += rsd_box_count(&box) * views->elem_bytes;
     if (rsd_box_count(&box) == 0)
         return true;
-    if (!view || !view->data || !number_of(m, view, views->elem_bytes, &m->view_of[hop->seq]))
+    if (!view || !view->data || !number_of(m, hop->tensor, view, &m->view_of[hop->seq]))
         return false;
     if (m->view[m->view_of[hop->seq]].kind == RSI_REACH_SHARED)
         return true;
@@ -248,9 +250,15 @@ static void place_table(rsi_pair *pair, void *table)
 }
 
 /* The table of what I send to one peer. Without it the pair uses messages: nothing fails here. */
-static bool make_table(rsi_exchange *x, rsi_pair *pair, int phase)
+static bool make_table(rsi_exchange *x, rsi_pair *pair, int phase, const size_t *first,
+                       uint32_t *entry)
 {
-    making m = { .x = x, .pair = pair, .views = phase ? x->dst : x->src, .given = phase == 0 };
+    making m = { .x = x,
+                 .pair = pair,
+                 .views = phase ? x->dst : x->src,
+                 .given = phase == 0,
+                 .first = first,
+                 .entry = entry };
     void  *table = NULL;
     bool   ok;
 
@@ -276,9 +284,33 @@ static bool make_table(rsi_exchange *x, rsi_pair *pair, int phase)
         memcpy(pair->view, m.view, pair->nviews * sizeof(m.view[0]));
         memcpy(pair->view_of, m.view_of, pair->nhops * sizeof(m.view_of[0]));
     }
+    for (uint32_t i = 0; m.met && i < pair->nviews; i++)
+        entry[m.met[i]] = 0;
     rsi_free(m.view);
     rsi_free(m.met);
     rsi_free(m.view_of);
+    return ok;
+}
+
+/* All tables of one phase. */
+static bool make_tables(rsi_exchange *x, int phase)
+{
+    const rsi_views *views = phase ? x->dst : x->src;
+    size_t          *first = rsi_calloc(x->plan->n, sizeof(first[0])), all = 0;
+    uint32_t        *entry = NULL;
+    bool             ok = first != NULL;
+
+    for (size_t t = 0; t < x->plan->n && ok; t++) {
+        first[t] = all;
+        all += views[t].n;
+    }
+    if (ok)
+        entry = rsi_calloc(all, sizeof(entry[0]));
+    ok = ok && entry;
+    for (size_t i = 0; i < x->out[phase].n && ok; i++)
+        ok = make_table(x, &x->out[phase].at[i], phase, first, entry);
+    rsi_free(first);
+    rsi_free(entry);
     return ok;
 }
 
@@ -292,8 +324,7 @@ rsd_err rsi_tables_make(rsi_exchange *x, rsd_error *err)
         ok = make_pairs(x, &x->in[p], &r->recv[p], p ? &none : &r->take) &&
              make_pairs(x, &x->out[p], &r->send[p], p ? &none : &r->give);
     for (int p = 0; p < 2 && ok && (x->reach || x->process); p++)
-        for (size_t i = 0; i < x->out[p].n && ok; i++)
-            ok = make_table(x, &x->out[p].at[i], p);
+        ok = make_tables(x, p);
     return ok ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for the tables of an exchange");
 }
 
