@@ -219,7 +219,7 @@ static void man_tool(FILE *out)
 
 void man_page(FILE *out, const command *cmd)
 {
-    fprintf(out, ".TH RESHARD%s%s 1 \"\" \"reshard %s\"\n", cmd ? "\\-" : "", cmd ? cmd->name : "",
+    fprintf(out, ".TH reshard%s%s 1 \"\" \"reshard %s\"\n", cmd ? "\\-" : "", cmd ? cmd->name : "",
             rsd_version());
     if (cmd)
         man_command(out, cmd);
