@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -25,16 +26,21 @@ static struct {
     bool            stops; /* it waits for all others to end; else it fails */
     rsd_comm_ops    ops;   /* as they were */
     int             calls;
-    atomic_bool     stopped;
     pthread_mutex_t lock;
     pthread_cond_t  more;
+    bool            stopped;
     int32_t         ended; /* ranks that have their result */
+    /* Who stopped is missed when the others have looked in vain since anything happened last. */
+    int  events;
+    int  looked[FAULT_RANKS]; /* events before the rank's last look that found nothing */
+    bool missed;
 } bad = { .lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER };
 
 static void note_end(int32_t rank)
 {
     pthread_mutex_lock(&bad.lock);
     bad.ended += rank != bad.rank;
+    bad.looked[rank] = INT_MAX;
     pthread_cond_broadcast(&bad.more);
     pthread_mutex_unlock(&bad.lock);
 }
@@ -45,12 +51,24 @@ static rsd_err disturb(rsd_error *err)
         return RSD_OK;
     if (!bad.stops)
         return rsi_fail(err, RSD_E_COMM, "the cable is cut");
-    atomic_store(&bad.stopped, true);
     pthread_mutex_lock(&bad.lock);
+    bad.stopped = true;
+    bad.looked[bad.rank] = INT_MAX;
     while (bad.ended < FAULT_RANKS - 1)
         pthread_cond_wait(&bad.more, &bad.lock);
     pthread_mutex_unlock(&bad.lock);
     return RSD_OK;
+}
+
+static int happened(bool something)
+{
+    int events;
+
+    pthread_mutex_lock(&bad.lock);
+    bad.events += something;
+    events = bad.events;
+    pthread_mutex_unlock(&bad.lock);
+    return events;
 }
 
 static rsd_err bad_send(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
@@ -58,7 +76,9 @@ static rsd_err bad_send(void *self, int32_t to, int32_t tag, const void *data, s
 {
     rsd_err rc = disturb(err);
 
-    return rc ? rc : bad.ops.send(self, to, tag, data, bytes, request, err);
+    rc = rc ? rc : bad.ops.send(self, to, tag, data, bytes, request, err);
+    happened(true);
+    return rc;
 }
 
 static rsd_err bad_recv(void *self, int32_t from, int32_t tag, void *data, size_t bytes,
@@ -69,28 +89,56 @@ static rsd_err bad_recv(void *self, int32_t from, int32_t tag, void *data, size_
     return rc ? rc : bad.ops.recv(self, from, tag, data, bytes, request, err);
 }
 
-/* Nobody's time runs out before the rank has stopped. */
+/* This rank found nothing since so many events. True: nobody can find anything any more. */
+static bool is_missed(int32_t rank, int events)
+{
+    bool all = true;
+
+    pthread_mutex_lock(&bad.lock);
+    bad.looked[rank] = events;
+    for (int32_t r = 0; r < FAULT_RANKS; r++)
+        all = all && bad.looked[r] >= bad.events;
+    bad.missed = bad.missed || (bad.stopped && all);
+    all = bad.missed;
+    pthread_mutex_unlock(&bad.lock);
+    return all;
+}
+
+/* Nobody's time runs out before the rank has stopped and all others wait for it, however slowly
+ * they run. */
 static rsd_err patient_wait_some(void *self, size_t n, void **request, int64_t timeout_ms,
                                  rsd_error *err)
 {
-    bool    stopped;
+    int32_t rank = bad.ops.rank(self);
+    int     events;
     rsd_err rc;
 
     do {
-        stopped = atomic_load(&bad.stopped);
+        events = happened(false);
         rc = bad.ops.wait_some(self, n, request, timeout_ms, err);
-    } while (rc == RSD_E_TIMEOUT && timeout_ms > 0 && !stopped);
+    } while (rc == RSD_E_TIMEOUT && timeout_ms > 0 && !is_missed(rank, events));
+    happened(rc != RSD_E_TIMEOUT);
+    return rc;
+}
+
+static rsd_err noted_send(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
+                          void **request, rsd_error *err)
+{
+    rsd_err rc = bad.ops.send(self, to, tag, data, bytes, request, err);
+
+    happened(true);
     return rc;
 }
 
 static void tune(rsd_comm *comm)
 {
     bad.ops = comm->ops;
-    if (bad.stops) { /* the verdict waits for the three that come, however slowly they run */
+    if (bad.stops) { /* the verdict waits for the three that come */
         comm->grace_ms = GRACE_MS;
         comm->present = FAULT_RANKS - 1;
         comm->timeout_ms = SHORT_MS;
         comm->ops.wait_some = patient_wait_some;
+        comm->ops.send = noted_send;
     }
     if (comm->rank != bad.rank)
         return;
@@ -139,7 +187,9 @@ static void every_comm_call(const fault_case *c, fault_row *row, int32_t rank, b
 
         bad.calls = 0;
         bad.ended = 0;
-        atomic_store(&bad.stopped, false);
+        bad.stopped = bad.missed = false;
+        bad.events = 1;
+        memset(bad.looked, 0, sizeof(bad.looked));
         same = fault_save_version(&bed, 2, c->overwrite);
         if (bad.calls < bad.at && !same)
             fail_msg("%s: nothing was disturbed: %s", c->name, bed.err[0].msg);
