@@ -242,6 +242,31 @@ static void removing_leaves_all_or_nothing_after_a_power_cut(void **state)
     assert_int_equal(row.lost, 0);
 }
 
+static void sealing_leaves_the_checkpoint_whole_after_a_power_cut(void **state)
+{
+    const rsd_seal_opts opts = { .size = sizeof(opts), .overwrite = true };
+    fault_row           row = { .fault = "power cut while a checkpoint is sealed" };
+
+    (void)state;
+    for (const fault_case *c = fault_next(NULL); c; c = fault_next(c)) {
+        cuts    t;
+        rsd_err rc;
+
+        if (!c->overwrite)
+            continue;
+        open_cuts(&t, c, &row, "sealing");
+        t.may_new = false;
+        crash_start(t.bed.top);
+        rc = rsd_ckpt_seal(t.bed.on[0], c->path, &opts, NULL);
+        if (rc != RSD_E_UNSUPPORTED) /* built without xxHash */
+            assert_int_equal(rc, RSD_OK);
+        cut_from(&t, 0, crash_changes());
+        close_cuts(&t);
+    }
+    fault_row_print(&row);
+    assert_int_equal(row.lost, 0);
+}
+
 /* ---- folders ---- */
 
 static void must_be_there(void *arg)
@@ -279,6 +304,7 @@ int main(void)
         cmocka_unit_test(a_failed_sync_and_then_a_power_cut_leave_the_old_or_the_new_checkpoint),
         cmocka_unit_test(a_kill_a_next_save_and_a_power_cut_leave_the_old_or_the_new_checkpoint),
         cmocka_unit_test(removing_leaves_all_or_nothing_after_a_power_cut),
+        cmocka_unit_test(sealing_leaves_the_checkpoint_whole_after_a_power_cut),
         cmocka_unit_test(a_folder_that_was_made_survives_a_power_cut),
     };
 
