@@ -937,6 +937,11 @@ RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_va
 RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value *value,
                                     rsd_error *err);
 
+/* Asks for a value: rsd_load makes it in `owner` and sets *value, both of which must live until
+ * then. A save leaves it out. */
+RSD_API rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *owner,
+                               const rsd_value **value, rsd_error *err);
+
 /* ---- save ---- */
 
 typedef struct rsd_save_opts {
@@ -993,17 +998,35 @@ typedef struct rsd_load_opts {
     bool       allow_partial; /* tensors that the checkpoint has not are left as they are */
     int32_t    threads;       /* 0: as many as this process may run on */
     size_t     staging;       /* bytes of buffers; 0: 64 MiB at most */
-    /* Called with each tensor that was left out. */
+    /* Called with each tensor and value that was left out. */
     void (*missing)(void *arg, const char *name);
     void *arg;
+    bool  cast; /* elements of another dtype are cast (docs/loading.md); else RSD_E_MISMATCH */
+    const char *prefix; /* what the checkpoint's names have in front of the state's: "model." */
 } rsd_load_opts;
 
-/* Fills the views of every tensor in the state, whatever layout the checkpoint has. Name, dtype and
- * shape must be the same; all are compared before the first byte is read. Each rank reads what its
- * own views need. `comm` NULL: [local], so that a program without ranks loads its slice. Otherwise
- * [collective]: if one rank fails, all do. */
+/* Fills the views of every tensor in the state, whatever layout the checkpoint has, and makes the
+ * values that it wants. Name and shape must be the same, and the dtype unless it may be cast; all
+ * are compared before the first byte is read. Rank 0 reads the metadata for all, then each rank
+ * what its own views need. `comm` NULL: [local], so that a program without ranks loads its slice.
+ * Otherwise [collective]: if one rank fails, all do. After a failure the memory of the views is
+ * anything. */
 RSD_API rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_load_opts *opts, rsd_error *err);
+
+/* Where a tensor that is about to be loaded goes. *out has the box of the whole tensor: give it
+ * memory or a put, with a smaller box to load that part, or leave it as it is to do without the
+ * tensor. */
+typedef rsd_err (*rsd_load_alloc)(void *arg, const rsd_tensor_info *info, rsd_view *out);
+
+/* Loads without a state: every tensor that is one of the n names or below one of them ("model" has
+ * "model.w" below it, but not "model2"), or all if n is 0. `alloc` is called for each, in the order
+ * of the checkpoint and before the first byte is read. A name with nothing below it is
+ * RSD_E_NOTFOUND unless the load may be partial. opts->cast and ->prefix don't apply. Otherwise
+ * like rsd_load. */
+RSD_API rsd_err rsd_load_below(const char *path, rsd_comm *comm, size_t n, const char *const *names,
+                               rsd_load_alloc alloc, void *arg, const rsd_load_opts *opts,
+                               rsd_error *err);
 
 /* ---- live: tensors between ranks ---- */
 

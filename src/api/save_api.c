@@ -28,3 +28,20 @@ rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state, const rsd_l
         memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
     return rsi_load(path, comm, state, &known, err);
 }
+
+rsd_err rsd_load_below(const char *path, rsd_comm *comm, size_t n, const char *const *names,
+                       rsd_load_alloc alloc, void *arg, const rsd_load_opts *opts, rsd_error *err)
+{
+    rsd_load_opts known = { .size = sizeof(known) };
+    rsi_below     below = { .n = n, .name = names, .alloc = alloc, .arg = arg };
+
+    if (!path || !*path || !alloc || (n > 0 && !names))
+        return rsi_fail(err, RSD_E_INVALID, "a path, a place for tensors and %zu names are needed",
+                        n);
+    for (size_t i = 0; i < n; i++)
+        if (!names[i])
+            return rsi_fail(err, RSD_E_INVALID, "name %zu is missing", i);
+    if (opts)
+        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+    return rsi_load_below(path, comm, &below, &known, err);
+}

@@ -8,8 +8,6 @@
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
-#include "base/pool.h"
-#include "base/workers.h"
 #include "exec/fix.h"
 #include "exec/proof.h"
 #include "exec/region.h"
@@ -331,8 +329,7 @@ static rsd_err run_jobs(fetch *f, rsi_workers *workers, bool rows, rsd_choice ve
         if (!f->crc)
             return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", njobs);
     }
-    rc = rsi_workers_run(bytes >= PARALLEL_BYTES ? workers : NULL, njobs,
-                         f->row ? read_row : read_block, f, err);
+    rc = rsi_workers_run(workers, njobs, f->row ? read_row : read_block, f, err);
     if (!rc && whole)
         rc = compare_crc(f, njobs, err);
     rsi_free(f->crc);
@@ -474,37 +471,55 @@ static rsd_err fetch_chunks(const reading *rd, rsd_error *err)
     return RSD_OK;
 }
 
-rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read_opts *opts,
-                  rsd_error *err)
+rsd_err rsi_fetch_pool(size_t staging, rsi_pool **out, rsd_error *err)
 {
-    reading rd = { .ckpt = ckpt, .t = t, .into = into, .opts = opts };
-    int64_t bytes;
+    staging = staging ? staging : (size_t)64 << 20;
+    return rsi_pool_create(staging < 2 * BLOCK ? 2 * BLOCK : staging, 2 * BLOCK, out, err);
+}
+
+rsd_err rsi_fetch_with(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, const rsd_view *into,
+                       const rsd_read_opts *opts, rsd_error *err)
+{
+    reading rd = { .ckpt = ckpt,
+                   .t = t,
+                   .into = into,
+                   .opts = opts,
+                   .pool = tools->pool,
+                   .workers = tools->workers };
     rsd_err rc;
 
     ckpt->ops->tensor(ckpt, t, &rd.info);
     rc = rsi_box_check(&into->box, rd.info.ndim, rd.info.shape, err);
-    if (!rc && !into->data && !into->put)
+    if (!rc && !into->data && !into->put && rsd_box_count(&into->box) > 0)
         rc = rsi_fail(err, RSD_E_INVALID, "there is neither memory nor a put to read into");
     if (!rc) {
         rc = rsi_proof_begin(ckpt, opts->verify, &rd.rows, err);
         if (rc)
             return rc;
     }
-    if (!rc) {
-        size_t staging = opts->staging ? opts->staging : (size_t)64 << 20;
-
-        bytes = rsd_box_count(&into->box) * (int64_t)rsd_dtype_size(rd.info.dtype);
-        if (bytes >= PARALLEL_BYTES)
-            rc = rsi_workers_create(opts->threads, &rd.workers, err);
-        if (!rc)
-            rc = rsi_pool_create(staging < 2 * BLOCK ? 2 * BLOCK : staging, 2 * BLOCK, &rd.pool,
-                                 err);
-    }
     if (!rc)
         rc = fetch_chunks(&rd, err);
-    rsi_workers_free(rd.workers);
-    rsi_pool_free(rd.pool);
     return rc ? rsi_while(err, rc, "tensor \"%s\"", rd.info.name) : RSD_OK;
+}
+
+rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read_opts *opts,
+                  rsd_error *err)
+{
+    rsi_fetch_tools tools = { 0 };
+    rsd_tensor_info info;
+    rsd_err         rc = RSD_OK;
+
+    ckpt->ops->tensor(ckpt, t, &info);
+    if (rsi_box_check(&into->box, info.ndim, info.shape, NULL) == RSD_OK &&
+        rsd_box_count(&into->box) * (int64_t)rsd_dtype_size(info.dtype) >= PARALLEL_BYTES)
+        rc = rsi_workers_create(opts->threads, &tools.workers, err);
+    if (!rc)
+        rc = rsi_fetch_pool(opts->staging, &tools.pool, err);
+    if (!rc)
+        rc = rsi_fetch_with(&tools, ckpt, t, into, opts, err);
+    rsi_workers_free(tools.workers);
+    rsi_pool_free(tools.pool);
+    return rc;
 }
 
 rsd_err rsi_check_crc(rsd_ckpt *ckpt, uint32_t file, const rsi_extent *extent, rsd_error *err)

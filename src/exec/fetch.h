@@ -3,11 +3,24 @@
 #ifndef RSI_FETCH_H
 #define RSI_FETCH_H
 
+#include "base/pool.h"
+#include "base/workers.h"
 #include "format/ckpt.h"
+
+/* What reads of one load share. */
+typedef struct rsi_fetch_tools {
+    rsi_pool    *pool;    /* made by rsi_fetch_pool */
+    rsi_workers *workers; /* NULL: the caller's thread does it */
+} rsi_fetch_tools;
+/* Buffers of at most `staging` bytes together; 0: 64 MiB. */
+rsd_err rsi_fetch_pool(size_t staging, rsi_pool **out, rsd_error *err);
 
 /* Fills *into with its box of tensor t, whatever the chunks are. */
 rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read_opts *opts,
                   rsd_error *err);
+/* The same with tools that are there already. Any thread, if the workers are NULL. */
+rsd_err rsi_fetch_with(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, const rsd_view *into,
+                       const rsd_read_opts *opts, rsd_error *err);
 /* Reads the record around an extent of a file and compares its CRC32, if it has one. */
 rsd_err rsi_check_crc(rsd_ckpt *ckpt, uint32_t file, const rsi_extent *extent, rsd_error *err);
 

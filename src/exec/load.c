@@ -1,27 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading: every tensor of the state is found and compared before the first byte is read, then each
- * view is filled, whatever chunks the checkpoint has. */
+/* Loading, step by step; after each the ranks agree, so that they fail together:
+ *
+ *   open   rank 0 reads the metadata, all get them (together.c)
+ *   find   every tensor and value that is wanted is found and compared, before a byte is read
+ *   read   each view is filled, whatever chunks the checkpoint has (fetch_all.c)
+ */
 #include "exec/load.h"
 #include "base/mem.h"
-#include "exec/fetch.h"
+#include "exec/fetch_all.h"
 #include "exec/together.h"
+#include "plan/cast.h"
+#include "shape/box.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct loading {
     rsd_ckpt            *ckpt;
-    rsd_state           *state;
+    rsd_state           *state; /* NULL: `below` says what is wanted */
+    const rsi_below     *below;
     const rsd_load_opts *opts;
-    size_t              *found; /* [ntensors] number in the checkpoint; SIZE_MAX: not there */
+    rsi_want            *want; /* [n] */
+    size_t               n, cap;
+    size_t              *object; /* [state->nwants] number in the checkpoint; SIZE_MAX: not there */
+    rsi_arena            mem;
 } loading;
 
-static rsd_err check_tensor(const rsi_state_tensor *want, const rsd_tensor_info *have,
+/* ---- what a state wants ---- */
+
+static rsd_err check_tensor(const rsi_state_tensor *want, const rsd_tensor_info *have, bool cast,
                             rsd_error *err)
 {
-    if (have->dtype != want->dtype)
+    if (have->dtype != want->dtype && !cast)
         return rsi_fail(err, RSD_E_MISMATCH, "tensor \"%s\" is %s in the checkpoint, %s is wanted",
                         want->spot.name, rsd_dtype_name(have->dtype), rsd_dtype_name(want->dtype));
+    if (have->dtype != want->dtype && rsi_cast_check(want->dtype, have->dtype, err))
+        return rsi_while(err, RSD_E_UNSUPPORTED, "tensor \"%s\"", want->spot.name);
     if (have->ndim != want->ndim)
         return rsi_fail(err, RSD_E_MISMATCH,
                         "tensor \"%s\" has %" PRId32 " dimensions in the checkpoint, %" PRId32
@@ -36,72 +51,242 @@ static rsd_err check_tensor(const rsi_state_tensor *want, const rsd_tensor_info 
     return RSD_OK;
 }
 
-static rsd_err find_all(loading *l, rsd_error *err)
+/* The name that something of the state has in the checkpoint. */
+static rsd_err full_name(loading *l, const char *name, const char **out, rsd_error *err)
 {
-    l->found = rsi_calloc(l->state->ntensors, sizeof(l->found[0]));
-    if (!l->found)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu tensors", l->state->ntensors);
-    for (size_t i = 0; i < l->state->ntensors; i++) {
-        const rsi_state_tensor *want = &l->state->tensor[i];
-        rsd_tensor_info         info;
-        rsd_err                 rc = RSD_OK;
+    const char *prefix = l->opts->prefix ? l->opts->prefix : "";
+    size_t      len = strlen(prefix) + strlen(name) + 1;
+    char       *full;
 
-        if (!l->ckpt->ops->find(l->ckpt, want->spot.name, &l->found[i])) {
-            l->found[i] = SIZE_MAX;
-            if (!l->opts->allow_partial)
-                rc = rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no tensor \"%s\"",
-                              want->spot.name);
-            else if (l->opts->missing)
-                l->opts->missing(l->opts->arg, want->spot.name);
-        } else {
-            l->ckpt->ops->tensor(l->ckpt, l->found[i], &info);
-            rc = check_tensor(want, &info, err);
-        }
+    *out = name;
+    if (!*prefix)
+        return RSD_OK;
+    full = rsi_arena_array(&l->mem, len, 1);
+    if (!full)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+    snprintf(full, len, "%s%s", prefix, name);
+    *out = full;
+    return RSD_OK;
+}
+
+static rsd_err not_there(const loading *l, const char *what, const char *name, rsd_error *err)
+{
+    if (!l->opts->allow_partial)
+        return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no %s \"%s\"", what, name);
+    if (l->opts->missing)
+        l->opts->missing(l->opts->arg, name);
+    return RSD_OK;
+}
+
+static rsd_err add_want(loading *l, size_t t, rsd_dtype dtype, const rsd_view *view, rsd_error *err)
+{
+    if (rsd_box_count(&view->box) == 0)
+        return RSD_OK;
+    if (!view->data && !view->put)
+        return rsi_fail(err, RSD_E_INVALID, "there is neither memory nor a put to read into");
+    if (!rsi_grow(&l->want, l->n, &l->cap, sizeof(l->want[0])))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu views", l->n + 1);
+    l->want[l->n++] = (rsi_want){ .t = t, .dtype = dtype, .view = view };
+    return RSD_OK;
+}
+
+static rsd_err find_tensor(loading *l, const rsi_state_tensor *want, rsd_error *err)
+{
+    rsd_tensor_info info;
+    const char     *name;
+    size_t          t;
+    rsd_err         rc = full_name(l, want->spot.name, &name, err);
+
+    if (rc)
+        return rc;
+    if (!l->ckpt->ops->find(l->ckpt, name, &t))
+        return not_there(l, "tensor", name, err);
+    l->ckpt->ops->tensor(l->ckpt, t, &info);
+    rc = check_tensor(want, &info, l->opts->cast, err);
+    for (size_t v = 0; v < want->nviews && !rc; v++) {
+        rc = add_want(l, t, want->dtype, &want->view[v], err);
+        if (rc)
+            rsi_while(err, rc, "tensor \"%s\": view %zu", name, v);
+    }
+    return rc;
+}
+
+static rsd_err index_objects(const loading *l, rsi_map *names, rsd_error *err)
+{
+    for (size_t i = 0; i < l->ckpt->nobjects; i++) {
+        uint64_t    value = i;
+        const char *name;
+        rsd_err     rc = l->ckpt->ops->object(l->ckpt, i, &name, NULL, NULL, err);
+
         if (rc)
             return rc;
+        if (!rsi_map_add(names, name, strlen(name), &value, NULL))
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu objects",
+                            l->ckpt->nobjects);
     }
     return RSD_OK;
 }
 
-static rsd_err read_all(loading *l, rsd_error *err)
+static rsd_err find_objects(loading *l, rsd_error *err)
+{
+    const rsd_state *state = l->state;
+    rsi_map          names = { 0 };
+    rsd_err          rc;
+
+    if (state->nwants == 0)
+        return RSD_OK;
+    l->object = rsi_arena_array(&l->mem, state->nwants, sizeof(l->object[0]));
+    if (!l->object)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu values", state->nwants);
+    rc = index_objects(l, &names, err);
+    for (size_t i = 0; i < state->nwants && !rc; i++) {
+        const char *name;
+        uint64_t    found = SIZE_MAX;
+
+        rc = full_name(l, state->want[i].spot.name, &name, err);
+        if (!rc && !rsi_map_get(&names, name, strlen(name), &found))
+            rc = not_there(l, "value", name, err);
+        l->object[i] = (size_t)found;
+    }
+    rsi_map_release(&names);
+    return rc;
+}
+
+static rsd_err find_state(loading *l, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < l->state->ntensors && !rc; i++)
+        rc = find_tensor(l, &l->state->tensor[i], err);
+    return rc ? rc : find_objects(l, err);
+}
+
+/* ---- what lies below names ---- */
+
+/* "model" has itself and "model.w" below it, but not "model2". */
+static bool is_below(const char *name, const char *top)
+{
+    size_t n = strlen(top);
+
+    return n == 0 || (strncmp(name, top, n) == 0 && (name[n] == '\0' || name[n] == '.'));
+}
+
+static rsd_err ask_for(loading *l, size_t t, const rsd_tensor_info *info, rsd_error *err)
+{
+    rsd_view *view = rsi_arena_array(&l->mem, 1, sizeof(*view));
+    bool      packed = true;
+    rsd_err   rc;
+
+    if (!view)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a view");
+    view->box.ndim = info->ndim;
+    memcpy(view->box.len, info->shape, sizeof(view->box.len));
+    rc = l->below->alloc(l->below->arg, info, view);
+    if (rc)
+        return rsi_fail(err, rc, "the caller's alloc failed: %s", rsd_err_name(rc));
+    if (!view->data && !view->put)
+        return RSD_OK;
+    rc = rsi_box_check(&view->box, info->ndim, info->shape, err);
+    if (rc)
+        return rc;
+    for (int d = 0; d < info->ndim; d++)
+        packed = packed && view->stride[d] == 0;
+    if (packed)
+        rsi_strides(info->ndim, view->box.len, (int64_t)rsd_dtype_size(info->dtype), view->stride);
+    return add_want(l, t, info->dtype, view, err);
+}
+
+static rsd_err find_below(loading *l, rsd_error *err)
+{
+    const rsi_below *b = l->below;
+    bool            *met = rsi_arena_array(&l->mem, b->n, sizeof(met[0])); /* [b->n] */
+    rsd_err          rc = RSD_OK;
+
+    if (!met)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu names", b->n);
+    for (size_t t = 0; t < l->ckpt->ntensors && !rc; t++) {
+        rsd_tensor_info info;
+        bool            wanted = b->n == 0;
+
+        l->ckpt->ops->tensor(l->ckpt, t, &info);
+        for (size_t i = 0; i < b->n; i++)
+            if (is_below(info.name, b->name[i]))
+                met[i] = wanted = true;
+        rc = wanted ? ask_for(l, t, &info, err) : RSD_OK;
+        if (rc)
+            rsi_while(err, rc, "tensor \"%s\"", info.name);
+    }
+    for (size_t i = 0; i < b->n && !rc; i++)
+        if (!met[i])
+            rc = not_there(l, "tensor below", b->name[i], err);
+    return rc;
+}
+
+/* ---- reading ---- */
+
+static rsd_err read_objects(const loading *l, rsd_error *err)
+{
+    for (size_t i = 0; l->state && i < l->state->nwants; i++) {
+        const rsi_state_want *w = &l->state->want[i];
+        const rsd_value      *value;
+        const char           *name;
+        rsd_err               rc;
+
+        if (l->object[i] == SIZE_MAX)
+            continue;
+        rc = l->ckpt->ops->object(l->ckpt, l->object[i], &name, w->owner, &value, err);
+        if (rc)
+            return rsi_while(err, rc, "value \"%s\"", w->spot.name);
+        *w->value = value;
+    }
+    return RSD_OK;
+}
+
+static rsd_err read_all(const loading *l, rsd_error *err)
 {
     rsd_read_opts read = { .size = sizeof(read),
                            .verify = l->opts->verify,
                            .threads = l->opts->threads,
                            .staging = l->opts->staging };
+    rsd_err       rc = rsi_fetch_all(l->ckpt, l->want, l->n, &read, err);
 
-    for (size_t i = 0; i < l->state->ntensors; i++) {
-        const rsi_state_tensor *want = &l->state->tensor[i];
+    return rc ? rc : read_objects(l, err);
+}
 
-        for (size_t v = 0; v < want->nviews && l->found[i] != SIZE_MAX; v++) {
-            rsd_err rc = rsi_fetch(l->ckpt, l->found[i], &want->view[v], &read, err);
+static rsd_err run(loading *l, const char *path, rsd_comm *comm, rsd_error *err)
+{
+    rsi_together together;
+    rsd_err      rc = rsi_together_open(comm, l->opts->store, path, &together, err);
 
-            if (rc)
-                return rc;
-        }
+    if (rc)
+        return rc;
+    l->ckpt = together.ckpt;
+    rc = l->state ? find_state(l, err) : find_below(l, err);
+    if (comm)
+        rc = rsi_agree(comm, rc, err); /* nobody's memory is touched unless all will be filled */
+    if (!rc) {
+        rc = read_all(l, err);
+        if (comm)
+            rc = rsi_agree(comm, rc, err);
     }
-    return RSD_OK;
+    rsi_free(l->want);
+    rsi_arena_release(&l->mem);
+    rsi_together_close(&together);
+    return rc;
 }
 
 rsd_err rsi_load(const char *path, rsd_comm *comm, rsd_state *state, const rsd_load_opts *opts,
                  rsd_error *err)
 {
-    loading      l = { .state = state, .opts = opts };
-    rsi_together together;
-    rsd_err      rc = rsi_together_open(comm, opts->store, path, &together, err);
+    loading l = { .state = state, .opts = opts };
 
-    if (rc)
-        return rc;
-    l.ckpt = together.ckpt;
-    rc = find_all(&l, err);
-    if (comm)
-        rc = rsi_agree(comm, rc, err); /* nobody's memory is touched unless all will be filled */
-    if (!rc) {
-        rc = read_all(&l, err);
-        if (comm)
-            rc = rsi_agree(comm, rc, err);
-    }
-    rsi_free(l.found);
-    rsi_together_close(&together);
-    return rc;
+    return run(&l, path, comm, err);
+}
+
+rsd_err rsi_load_below(const char *path, rsd_comm *comm, const rsi_below *below,
+                       const rsd_load_opts *opts, rsd_error *err)
+{
+    loading l = { .below = below, .opts = opts };
+
+    return run(&l, path, comm, err);
 }

@@ -38,6 +38,7 @@ void rsd_state_free(rsd_state *state)
         rsd_layout_free(state->tensor[i].layout);
     rsi_free(state->tensor);
     rsi_free(state->value);
+    rsi_free(state->want);
     rsi_free(state->stack);
     rsi_map_release(&state->names);
     rsi_arena_release(&state->mem);
@@ -234,4 +235,22 @@ rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value 
         return RSD_OK;
     }
     return rsi_fail(err, RSD_E_NOTFOUND, "the state has no value \"%s\"", name);
+}
+
+rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *owner,
+                       const rsd_value **value, rsd_error *err)
+{
+    rsi_state_want w = { .owner = owner, .value = value };
+    rsd_err        rc = RSD_OK;
+
+    if (!state || !owner || !value)
+        rc = rsi_fail(err, RSD_E_INVALID, "a state, an owner and a place for the value are needed");
+    else if (!rsi_grow(&state->want, state->nwants, &state->want_cap, sizeof(w)))
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
+    if (!rc)
+        rc = make_spot(state, name, &w.spot, err);
+    if (rc)
+        return rc;
+    state->want[state->nwants++] = w;
+    return RSD_OK;
 }

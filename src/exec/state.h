@@ -41,11 +41,20 @@ typedef struct rsi_state_cache {
     void (*drop)(void *kept);
 } rsi_state_cache;
 
+/* A value that a load is to make. */
+typedef struct rsi_state_want {
+    rsi_spot          spot;
+    rsd_values       *owner;
+    const rsd_value **value;
+} rsi_state_want;
+
 struct rsd_state {
     rsi_state_tensor *tensor;
     size_t            ntensors, tensor_cap;
     rsi_state_value  *value;
     size_t            nvalues, value_cap;
+    rsi_state_want   *want;
+    size_t            nwants, want_cap;
     rsd_path_part    *stack; /* what was pushed */
     size_t            depth, stack_cap;
     rsi_map           names;

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A view that takes elements of one dtype and hands them to another view as another. */
+#ifndef RSI_RECAST_H
+#define RSI_RECAST_H
+
+#include "base/error.h"
+
+typedef struct rsi_recast {
+    const rsd_view *to; /* strides are set */
+    rsd_dtype       from_dtype, to_dtype;
+} rsi_recast;
+
+/* *out is to be filled with elements of from_dtype; it lives as long as the recast. */
+void rsi_recast_view(const rsi_recast *recast, rsd_view *out);
+
+#endif
