@@ -1003,14 +1003,18 @@ typedef struct rsd_load_opts {
     void *arg;
     bool  cast; /* elements of another dtype are cast (docs/loading.md); else RSD_E_MISMATCH */
     const char *prefix; /* what the checkpoint's names have in front of the state's: "model." */
+    /* What several ranks want is read by one of them and passed on. DEFAULT: of tensors of which
+     * the ranks together want at least 1.25 times the bytes that there are. ALWAYS: of all that
+     * several ranks want some of. One rank's NEVER, or verify ALWAYS, is everybody's NEVER. */
+    rsd_choice cooperate;
 } rsd_load_opts;
 
 /* Fills the views of every tensor in the state, whatever layout the checkpoint has, and makes the
  * values that it wants. Name and shape must be the same, and the dtype unless it may be cast; all
  * are compared before the first byte is read. Rank 0 reads the metadata for all, then each rank
- * what its own views need. `comm` NULL: [local], so that a program without ranks loads its slice.
- * Otherwise [collective]: if one rank fails, all do. After a failure the memory of the views is
- * anything. */
+ * what its own views need, or its share of what several do. `comm` NULL: [local], so that a program
+ * without ranks loads its slice. Otherwise [collective]: if one rank fails, all do. After a failure
+ * the memory of the views is anything. */
 RSD_API rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_load_opts *opts, rsd_error *err);
 

@@ -305,7 +305,7 @@ static rsd_err compare_crc(const fetch *f, size_t njobs, rsd_error *err)
             rsi_region_block(&f->region, (int64_t)i, &block);
             bytes = (size_t)block.bytes;
         }
-        crc = rsi_crc32_combine(crc, f->crc[i], bytes);
+        crc = i ? rsi_crc32_combine(crc, f->crc[i], bytes) : f->crc[0];
     }
     return crc != f->extent.crc32 ? wrong_crc(&f->extent, crc, err) : RSD_OK;
 }

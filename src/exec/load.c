@@ -3,11 +3,12 @@
  *
  *   open   rank 0 reads the metadata, all get them (together.c)
  *   find   every tensor and value that is wanted is found and compared, before a byte is read
- *   read   each view is filled, whatever chunks the checkpoint has (fetch_all.c)
+ *   pass   what several ranks want is read by one of them and passed on (share.c, pass.c)
+ *   read   the other views are filled, each rank its own (fetch_all.c)
  */
 #include "exec/load.h"
 #include "base/mem.h"
-#include "exec/fetch_all.h"
+#include "exec/pass.h"
 #include "exec/together.h"
 #include "plan/cast.h"
 #include "shape/box.h"
@@ -242,15 +243,63 @@ static rsd_err read_objects(const loading *l, rsd_error *err)
     return RSD_OK;
 }
 
-static rsd_err read_all(const loading *l, rsd_error *err)
+/* One answer on all ranks: is anything read once for several, and must it be? */
+static rsd_err may_share(const loading *l, rsd_comm *comm, bool *share, bool *always,
+                         rsd_error *err)
+{
+    int64_t said[2] = { l->opts->cooperate == RSD_NEVER || l->opts->verify == RSD_ALWAYS,
+                        l->opts->cooperate == RSD_ALWAYS };
+    rsd_err rc;
+
+    *share = *always = false;
+    if (!comm || comm->size == 1 || comm->alone)
+        return RSD_OK;
+    rc = rsi_allreduce(comm, RSI_OP_MAX, said, 2, err);
+    *share = !rc && !said[0];
+    *always = !rc && said[1];
+    return rc;
+}
+
+/* Fills what is read once; those wants are gone from the list then. */
+static rsd_err read_shared(loading *l, rsd_comm *comm, const rsd_read_opts *opts, rsd_error *err)
+{
+    rsd_read_opts half = *opts; /* the other half is for messages */
+    rsi_share     share;
+    rsi_pass      pass = { .comm = comm, .share = &share, .want = l->want, .opts = &half };
+    size_t        kept = 0;
+    bool          any, always;
+    rsd_err       rc = may_share(l, comm, &any, &always, err);
+
+    if (rc || !any)
+        return rc;
+    rc = rsi_share_make(&share, comm, l->ckpt, l->want, l->n, always, err);
+    if (rc)
+        return rc;
+    half.staging = (opts->staging ? opts->staging : (size_t)64 << 20) / 2;
+    if (share.nonce > 0)
+        rc = rsi_pass_run(&pass, err);
+    for (size_t i = 0; i < l->n; i++)
+        if (!share.once[l->want[i].t])
+            l->want[kept++] = l->want[i];
+    l->n = kept;
+    rsi_share_release(&share);
+    return rc;
+}
+
+static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
 {
     rsd_read_opts read = { .size = sizeof(read),
                            .verify = l->opts->verify,
                            .threads = l->opts->threads,
                            .staging = l->opts->staging };
-    rsd_err       rc = rsi_fetch_all(l->ckpt, l->want, l->n, &read, err);
+    rsd_err       rc = read_shared(l, comm, &read, err);
 
-    return rc ? rc : read_objects(l, err);
+    if (rc)
+        return rc; /* on all ranks */
+    rc = rsi_fetch_all(l->ckpt, l->want, l->n, &read, err);
+    if (!rc)
+        rc = read_objects(l, err);
+    return comm ? rsi_agree(comm, rc, err) : rc;
 }
 
 static rsd_err run(loading *l, const char *path, rsd_comm *comm, rsd_error *err)
@@ -264,11 +313,8 @@ static rsd_err run(loading *l, const char *path, rsd_comm *comm, rsd_error *err)
     rc = l->state ? find_state(l, err) : find_below(l, err);
     if (comm)
         rc = rsi_agree(comm, rc, err); /* nobody's memory is touched unless all will be filled */
-    if (!rc) {
-        rc = read_all(l, err);
-        if (comm)
-            rc = rsi_agree(comm, rc, err);
-    }
+    if (!rc)
+        rc = read_all(l, comm, err);
     rsi_free(l->want);
     rsi_arena_release(&l->mem);
     rsi_together_close(&together);

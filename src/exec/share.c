@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Works out what several ranks want alike. A tensor is cut along its chunks and those into blocks;
+ * it is read once only if of every block that is wanted the wanted parts make up a box, so that no
+ * byte is read that nobody wants. */
+#include "exec/share.h"
+#include "base/checked.h"
+#include "base/mem.h"
+#include "exec/region.h"
+#include "shape/box.h"
+
+#include <string.h>
+
+#define PIECE ((int64_t)4 << 20) /* bytes of a block */
+
+/* ---- what all want ---- */
+
+/* One want in words: tensor, number of dimensions, offsets, sizes. */
+static size_t put_words(const rsi_want *want, int64_t *out)
+{
+    const rsd_box *box = &want->view->box;
+    size_t         n = 2;
+
+    if (out) {
+        out[0] = (int64_t)want->t;
+        out[1] = box->ndim;
+    }
+    for (int d = 0; d < box->ndim; d++, n += 2)
+        if (out) {
+            out[2 + d] = box->off[d];
+            out[2 + box->ndim + d] = box->len[d];
+        }
+    return n;
+}
+
+static rsd_err tell_all(rsi_share *s, rsd_comm *comm, const rsi_want *want, size_t n,
+                        rsd_error *err)
+{
+    size_t   words = 0, at = 0;
+    int64_t *mine;
+    rsd_err  rc = RSD_OK;
+
+    for (size_t i = 0; i < n; i++)
+        words += put_words(&want[i], NULL);
+    mine = rsi_calloc(words, sizeof(mine[0]));
+    if (!mine)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", n);
+    rc = rsi_agree(comm, rc, err);
+    for (size_t i = 0; i < n && !rc; i++)
+        at += put_words(&want[i], mine + at);
+    if (!rc)
+        rc = rsi_allgather_any(comm, mine, words * sizeof(mine[0]), &s->words, err);
+    rsi_free(mine);
+    return rc;
+}
+
+/* Goes through the words of all ranks and counts them, or puts each to its `place`. They come from
+ * ranks that have the same metadata, and are checked all the same. */
+static rsd_err each_ref(rsi_share *s, int32_t ranks, bool place, rsd_error *err)
+{
+    for (int32_t r = 0; r < ranks; r++) {
+        const int64_t *w = (const int64_t *)(const void *)(s->words.data + s->words.first[r]);
+        const int64_t *end = (const int64_t *)(const void *)(s->words.data + s->words.first[r + 1]);
+        uint32_t       number = 0;
+        rsd_tensor_info info;
+
+        for (; w < end; w += 2 + 2 * w[1], number++) {
+            if (end - w < 2 || w[0] < 0 || (size_t)w[0] >= s->ckpt->ntensors || w[1] < 0 ||
+                w[1] > RSD_MAX_NDIM || end - w < 2 + 2 * w[1])
+                return rsi_fail(err, RSD_E_BUG, "rank %d wants what is no box", (int)r);
+            s->ckpt->ops->tensor(s->ckpt, (size_t)w[0], &info);
+            if (info.ndim != w[1])
+                return rsi_fail(err, RSD_E_BUG, "rank %d means another \"%s\"", (int)r, info.name);
+            if (place)
+                s->ref[s->first[w[0] + 1]++] = (rsi_ref){ .rank = r, .want = number, .box = w + 2 };
+            else
+                s->first[w[0] + 2]++;
+        }
+    }
+    return RSD_OK;
+}
+
+static rsd_err sort_refs(rsi_share *s, int32_t ranks, rsd_error *err)
+{
+    size_t  n = s->ckpt->ntensors, all = 0;
+    rsd_err rc;
+
+    s->first = rsi_calloc(n + 2, sizeof(s->first[0]));
+    s->once = rsi_calloc(n, sizeof(s->once[0]));
+    if (!s->first || !s->once)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu tensors", n);
+    rc = each_ref(s, ranks, false, err);
+    if (rc)
+        return rc;
+    for (size_t t = 2; t < n + 2; t++)
+        all = s->first[t] += s->first[t - 1];
+    s->ref = rsi_calloc(all, sizeof(s->ref[0]));
+    if (!s->ref)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", all);
+    return each_ref(s, ranks, true, err);
+}
+
+/* ---- pieces ---- */
+
+static rsd_box box_of(const rsi_ref *ref, int ndim)
+{
+    rsd_box box = { .ndim = ndim };
+
+    if (ndim > 0) {
+        memcpy(box.off, ref->box, (size_t)ndim * sizeof(box.off[0]));
+        memcpy(box.len, ref->box + ndim, (size_t)ndim * sizeof(box.len[0]));
+    }
+    return box;
+}
+
+/* The smallest box around both. */
+static void widen(rsd_box *box, const rsd_box *more)
+{
+    for (int d = 0; d < box->ndim; d++) {
+        int64_t end = rsi_max(box->off[d] + box->len[d], more->off[d] + more->len[d]);
+
+        box->off[d] = rsi_min(box->off[d], more->off[d]);
+        box->len[d] = end - box->off[d];
+    }
+}
+
+/* True if the hits leave nothing of the piece out: one is all of it, or those that differ are apart
+ * and add up to it. */
+static bool exact(const rsi_piece *piece, const rsi_hit *hit)
+{
+    int64_t left = rsd_box_count(&piece->box);
+
+    for (size_t i = 0; i < piece->n; i++)
+        if (rsi_box_equal(&hit[i].box, &piece->box))
+            return true;
+    for (size_t i = 0; i < piece->n; i++) {
+        bool again = false;
+
+        for (size_t k = 0; k < i && !again; k++) {
+            again = rsi_box_equal(&hit[i].box, &hit[k].box);
+            if (!again && rsd_box_intersect(&hit[i].box, &hit[k].box, NULL))
+                return false;
+        }
+        left -= again ? 0 : rsd_box_count(&hit[i].box);
+    }
+    return left == 0;
+}
+
+/* What is wanted of `block`; n == 0: nothing. */
+static rsd_err find_hits(const rsi_share *s, size_t t, const rsd_box *block, rsi_pieces *out,
+                         rsi_piece *piece, rsd_error *err)
+{
+    *piece = (rsi_piece){ .t = t, .first = out->nhits };
+    for (size_t k = s->first[t]; k < s->first[t + 1]; k++) {
+        rsd_box want = box_of(&s->ref[k], block->ndim), part;
+
+        if (!rsd_box_intersect(&want, block, &part))
+            continue;
+        if (!rsi_grow(&out->hit, out->nhits, &out->hit_cap, sizeof(out->hit[0])))
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", out->nhits + 1);
+        out->hit[out->nhits++] =
+            (rsi_hit){ .rank = s->ref[k].rank, .want = s->ref[k].want, .box = part };
+        if (piece->n++ == 0)
+            piece->box = part;
+        else
+            widen(&piece->box, &part);
+    }
+    return RSD_OK;
+}
+
+/* The blocks of chunk i, as if it were packed. */
+static void cut_chunk(const rsi_share *s, size_t t, size_t i, rsi_region *out)
+{
+    rsd_tensor_info info;
+    rsd_chunk       chunk;
+    uint32_t        file;
+    int64_t         stride[RSD_MAX_NDIM], elem;
+
+    s->ckpt->ops->tensor(s->ckpt, t, &info);
+    s->ckpt->ops->chunk(s->ckpt, t, i, &chunk, &file);
+    elem = (int64_t)rsd_dtype_size(info.dtype);
+    *out = (rsi_region){ 0 };
+    if (rsd_box_count(&chunk.box) == 0)
+        return;
+    rsi_strides(info.ndim, chunk.box.len, elem, stride);
+    rsi_region_make(out, &chunk.box, &chunk.box, elem, 0, stride, PIECE);
+}
+
+rsd_err rsi_share_next(const rsi_share *s, rsi_share_at *at, rsi_pieces *out, bool *more,
+                       rsd_error *err)
+{
+    *more = true;
+    if (!rsi_grow(&out->piece, out->n, &out->cap, sizeof(out->piece[0])))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu pieces", out->n + 1);
+    for (; at->t < at->end; at->t++, at->chunk = 0) {
+        rsd_tensor_info info;
+
+        if (!s->once[at->t])
+            continue;
+        s->ckpt->ops->tensor(s->ckpt, at->t, &info);
+        for (; at->chunk < info.chunks; at->chunk++, at->block = 0) {
+            rsi_region region;
+
+            cut_chunk(s, at->t, at->chunk, &region);
+            while (at->block < region.nblocks) {
+                rsi_block block;
+                rsd_box   box;
+                rsd_err   rc;
+
+                rsi_region_block(&region, at->block++, &block);
+                rsi_region_box(&region, &block.box, &box);
+                rc = find_hits(s, at->t, &box, out, &out->piece[out->n], err);
+                out->piece[out->n].elem_bytes = region.elem_bytes;
+                if (rc || out->piece[out->n].n > 0) {
+                    out->n += !rc;
+                    return rc;
+                }
+            }
+        }
+    }
+    *more = false;
+    return RSD_OK;
+}
+
+void rsi_pieces_release(rsi_pieces *pieces)
+{
+    rsi_free(pieces->piece);
+    rsi_free(pieces->hit);
+    *pieces = (rsi_pieces){ 0 };
+}
+
+/* ---- which tensors ---- */
+
+/* Elements that the ranks want, each as often as it is wanted, and those of the box around. */
+static void weigh(const rsi_share *s, size_t t, int64_t *wanted, int64_t *around)
+{
+    rsd_tensor_info info;
+    rsd_box         all = { 0 };
+
+    *wanted = 0;
+    s->ckpt->ops->tensor(s->ckpt, t, &info);
+    for (size_t k = s->first[t]; k < s->first[t + 1]; k++) {
+        rsd_box box = box_of(&s->ref[k], info.ndim);
+
+        *wanted += rsd_box_count(&box);
+        if (k == s->first[t])
+            all = box;
+        else
+            widen(&all, &box);
+    }
+    *around = rsd_box_count(&all);
+}
+
+static bool by_several(const rsi_share *s, size_t t)
+{
+    return s->first[t + 1] > s->first[t] &&
+           s->ref[s->first[t]].rank != s->ref[s->first[t + 1] - 1].rank;
+}
+
+/* Marks the tensor if all its pieces are boxes. */
+static rsd_err try_once(rsi_share *s, size_t t, rsi_pieces *spare, rsd_error *err)
+{
+    rsi_share_at at = { .t = t, .end = t + 1 };
+    uint64_t     bytes = 0;
+    bool         more = true, fit = true;
+    rsd_err      rc = RSD_OK;
+
+    s->once[t] = true;
+    while (fit && !rc) {
+        spare->n = spare->nhits = 0;
+        rc = rsi_share_next(s, &at, spare, &more, err);
+        if (rc || !more)
+            break;
+        fit = exact(&spare->piece[0], spare->hit);
+        bytes += (uint64_t)(rsd_box_count(&spare->piece[0].box) * spare->piece[0].elem_bytes);
+    }
+    s->once[t] = !rc && fit;
+    s->nonce += s->once[t];
+    s->bytes += s->once[t] ? bytes : 0;
+    return rc;
+}
+
+static rsd_err choose(rsi_share *s, bool always, rsd_error *err)
+{
+    rsi_pieces spare = { 0 };
+    rsd_err    rc = RSD_OK;
+
+    for (size_t t = 0; t < s->ckpt->ntensors && !rc; t++) {
+        int64_t wanted, around;
+
+        if (!by_several(s, t))
+            continue;
+        weigh(s, t, &wanted, &around);
+        if (!always && wanted - around < around / 4)
+            continue;
+        rc = try_once(s, t, &spare, err);
+    }
+    rsi_pieces_release(&spare);
+    return rc;
+}
+
+rsd_err rsi_share_make(rsi_share *share, rsd_comm *comm, rsd_ckpt *ckpt, const rsi_want *want,
+                       size_t n, bool always, rsd_error *err)
+{
+    rsd_err rc;
+
+    *share = (rsi_share){ .ckpt = ckpt };
+    rc = tell_all(share, comm, want, n, err);
+    if (rc)
+        return rc;
+    rc = sort_refs(share, comm->size, err);
+    if (!rc)
+        rc = choose(share, always, err);
+    rc = rsi_agree(comm, rc, err);
+    if (rc)
+        rsi_share_release(share);
+    return rc;
+}
+
+void rsi_share_release(rsi_share *share)
+{
+    rsi_gathered_release(&share->words);
+    rsi_free(share->ref);
+    rsi_free(share->first);
+    rsi_free(share->once);
+    *share = (rsi_share){ 0 };
+}
