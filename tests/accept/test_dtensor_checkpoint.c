@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "accept_cases.h"
+
+int main(void)
+{
+    return accept_threads(accept_checkpoint, 4);
+}
