@@ -71,6 +71,11 @@ static rsd_err open_shared(rsd_comm *comm, rsd_store *store, const char *path, r
         rc = rsi_replay_open(store, log, len, &t->front, err);
         if (!rc)
             rc = rsi_ckpt_open(t->front, at, &t->ckpt, err);
+        if (!rc) {
+            rsi_replay_end(t->front);
+            rsi_free(t->log);
+            t->log = NULL;
+        }
     }
     rc = rsi_agree(comm, rc, err);
 out:

@@ -10,7 +10,7 @@ typedef struct rsi_together {
     rsd_ckpt  *ckpt;
     rsd_store *front; /* what the checkpoint reads through; NULL: the store itself */
     rsd_store *own;   /* the store of a local path */
-    char      *log;   /* rank 0's, on the others */
+    char      *log;   /* rank 0's, on the others, while they open */
 } rsi_together;
 
 /* `store` NULL: local files. `comm` NULL: [local]. Otherwise [collective]: all or none has it open.

@@ -39,11 +39,11 @@ typedef struct replay {
 } replay;
 
 typedef struct handle {
-    uint64_t        number;
-    pthread_mutex_t lock; /* of `real` */
-    rsi_file       *real; /* NULL: not needed so far */
-    uint32_t        flags;
-    char            name[];
+    uint64_t            number;
+    pthread_mutex_t     lock; /* of opening `real` */
+    _Atomic(rsi_file *) real; /* NULL: not needed so far */
+    uint32_t            flags;
+    char                name[];
 } handle;
 
 /* ---- writing a log ---- */
@@ -216,14 +216,21 @@ static rsd_err replay_stat(void *self, const char *name, rsd_entry *out, rsd_err
     return rc;
 }
 
-static rsd_err open_real(replay *r, handle *f, rsd_error *err)
+static rsd_err open_real(replay *r, handle *f, rsi_file **out, rsd_error *err)
 {
-    rsd_err rc = RSD_OK;
+    rsi_file *file = atomic_load(&f->real);
+    rsd_err   rc = RSD_OK;
 
-    pthread_mutex_lock(&f->lock);
-    if (!f->real)
-        rc = rsi_file_open(r->inner, f->name, f->flags, 0, &f->real, err);
-    pthread_mutex_unlock(&f->lock);
+    if (!file) {
+        pthread_mutex_lock(&f->lock);
+        file = atomic_load(&f->real);
+        if (!file)
+            rc = rsi_file_open(r->inner, f->name, f->flags, 0, &file, err);
+        if (!rc)
+            atomic_store(&f->real, file);
+        pthread_mutex_unlock(&f->lock);
+    }
+    *out = file;
     return rc;
 }
 
@@ -239,6 +246,7 @@ static rsd_err replay_open(void *self, const char *name, uint32_t flags, uint64_
     replay     *r = self;
     about       a = { .align = 1, .file = UINT64_MAX };
     const char *data;
+    rsi_file   *real;
     handle     *f;
     head        h;
     bool        known = look_up_name(r, OPEN, name, &h, &data);
@@ -258,9 +266,9 @@ static rsd_err replay_open(void *self, const char *name, uint32_t flags, uint64_
     if (known) {
         memcpy(&a, data, sizeof(a));
     } else {
-        rc = open_real(r, f, err);
+        rc = open_real(r, f, &real, err);
         if (!rc)
-            a = (about){ .size = f->real->size, .align = f->real->align, .file = UINT64_MAX };
+            a = (about){ .size = real->size, .align = real->align, .file = UINT64_MAX };
         if (!rc && atomic_load(&r->recording))
             a.file = number_of(r, name);
         log_name(r, OPEN, name, rc, err, &a, sizeof(a));
@@ -280,6 +288,7 @@ static void replay_transfer(void *self, rsd_io *io)
     handle     *f = io->file;
     read_key    key = { .kind = READ, .file = f->number, .off = io->off, .len = io->len };
     rsd_error   err = { 0 };
+    rsi_file   *real;
     const char *data;
     head        h;
 
@@ -292,12 +301,12 @@ static void replay_transfer(void *self, rsd_io *io)
             memcpy(io->buf, data, io->done);
         return;
     }
-    io->rc = open_real(r, f, &err);
+    io->rc = open_real(r, f, &real, &err);
     if (io->rc) {
         io->sys_errno = err.sys_errno;
         return;
     }
-    rsi_file_transfer(f->real, io);
+    rsi_file_transfer(real, io);
     io->file = f;
     h = (head){ .kind = READ, .key_len = sizeof(key), .len = io->done };
     if (!io->rc && f->number != UINT64_MAX && atomic_load(&r->recording))
@@ -307,7 +316,7 @@ static void replay_transfer(void *self, rsd_io *io)
 static rsd_err replay_close(void *self, void *file, rsd_error *err)
 {
     handle *f = file;
-    rsd_err rc = rsi_file_close(f->real, err);
+    rsd_err rc = rsi_file_close(atomic_load(&f->real), err);
 
     (void)self;
     free_handle(f);
@@ -502,4 +511,13 @@ rsd_err rsi_replay_open(rsd_store *inner, const void *log, size_t len, rsd_store
     }
     *out = store;
     return RSD_OK;
+}
+
+void rsi_replay_end(rsd_store *store)
+{
+    replay *r = rsi_store_self(store);
+
+    rsi_map_release(&r->known);
+    r->log = NULL;
+    r->len = 0;
 }

@@ -17,5 +17,7 @@ void rsi_record_end(rsd_store *store, const void **log, size_t *len);
  * something is read from it that the log has not. */
 rsd_err rsi_replay_open(rsd_store *inner, const void *log, size_t len, rsd_store **out,
                         rsd_error *err);
+/* From now on the log is not needed any more. Nobody uses the store meanwhile. */
+void rsi_replay_end(rsd_store *store);
 
 #endif

@@ -138,6 +138,20 @@ static void a_recording_store_passes_on_when_its_log_has_ended(void **state)
     assert_int_equal(h->len, len);
 }
 
+static void a_replay_that_has_ended_asks_the_real_store(void **state)
+{
+    heard     *h = *state;
+    rsd_store *empty = fix_store(), *replay;
+    rsd_entry  entry;
+
+    assert_int_equal(rsi_replay_open(empty, h->log, h->len, &replay, NULL), RSD_OK);
+    assert_int_equal(rsi_store_stat(replay, "d/a", &entry, NULL), RSD_OK);
+    rsi_replay_end(replay);
+    assert_int_equal(rsi_store_stat(replay, "d/a", &entry, NULL), RSD_E_NOTFOUND);
+    rsd_store_free(replay);
+    rsd_store_free(empty);
+}
+
 static void a_cut_log_is_refused_or_shorter(void **state)
 {
     heard     *h = *state;
@@ -229,6 +243,7 @@ int main(void)
                                         forget),
         cmocka_unit_test_setup_teardown(a_recording_store_passes_on_when_its_log_has_ended, hear,
                                         forget),
+        cmocka_unit_test_setup_teardown(a_replay_that_has_ended_asks_the_real_store, hear, forget),
         cmocka_unit_test_setup_teardown(a_cut_log_is_refused_or_shorter, hear, forget),
         cmocka_unit_test_setup_teardown(neither_can_be_written_to, hear, forget),
         cmocka_unit_test_setup_teardown(want_of_memory_shortens_the_log_or_is_told, hear, forget),
