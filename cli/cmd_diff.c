@@ -369,7 +369,9 @@ const command cmd_diff = {
             "\n"
             "Values are compared bit by bit, so that a NaN equals the same NaN and 0 is not -0. "
             "With --rtol or --atol, elements are the same if |a - b| <= atol + rtol * |b|, too. "
-            "Objects are compared where both formats can hold them.",
+            "Objects are compared where both formats can hold them. Checksums are not looked at: "
+            "that is "
+            "what `reshard verify` does.",
     .examples = "# did the conversion keep everything?\n"
                 "reshard diff step-1000 model.safetensors\n"
                 "# are two runs near each other?\n"
