@@ -1121,6 +1121,77 @@ RSD_API rsd_err rsd_plan_relabel(size_t n, const rsd_layout *const *src,
                                  const rsd_layout *const *dst, int32_t nranks, int32_t *relabel,
                                  int64_t *saved, rsd_error *err);
 
+/* ---- stash: activations kept sharded between forward and backward ---- */
+
+/* Ranks of a tensor-parallel group hold equal inputs, so between forward and backward each keeps
+ * only its chunk of them, and the whole is put together again before it is needed. A stash is one
+ * rank's end of that, with the comm's rule for threads. All its memory is taken when it is made:
+ * save, prefetch and take allocate nothing. */
+typedef struct rsd_stash rsd_stash;
+
+#define RSD_NO_DIM (-1)
+
+typedef struct rsd_stash_opts {
+    size_t  size;   /* sizeof(rsd_stash_opts) */
+    int32_t dim;    /* that tensors are cut along, by torch.chunk's rules; RSD_NO_DIM, or any
+                       negative one: tensors stay whole and no rank waits for another */
+    size_t budget;  /* bytes that what is kept may take on a rank. A tensor counts with its largest
+                       chunk on every rank, so that all refuse the same one */
+    size_t handles; /* tensors that may be kept at the same time */
+} rsd_stash_opts;
+
+/* A tensor in a stash: a plain value, copied at will, good until it is taken. */
+typedef struct rsd_stashed {
+    rsd_stash *stash;  /* NULL: kept whole, outside of any; only for the thread that saved it */
+    uint64_t   number; /* 1 for the first that was saved, then 2 ...: the same on all ranks */
+    size_t     slot;
+} rsd_stashed;
+
+typedef struct rsd_stash_stats {
+    int64_t tensors;     /* kept now */
+    int64_t bytes_saved; /* of all tensors that were ever saved, whole */
+    int64_t bytes_held;  /* of what this rank keeps now, */
+    int64_t bytes_peak;  /* and kept at most */
+    int64_t wait_ns;     /* time in which nothing was to do but to wait for other ranks */
+} rsd_stash_stats;
+
+/* A stash for the ranks of `comm`, usually those along one axis of a mesh (rsd_comm_split). Options
+ * are the same on all ranks. `comm` may be NULL with RSD_NO_DIM. [collective] */
+RSD_API rsd_err rsd_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_stash **out,
+                                 rsd_error *err);
+/* Before its comm is freed; it has been popped as often as it was pushed. What is still kept is
+ * lost. [collective] */
+RSD_API void rsd_stash_free(rsd_stash *stash);
+
+/* Keeps this rank's chunk of a contiguous tensor, which the caller may free then. Kept whole: one
+ * that is not `replicated` (each rank has its own), or has fewer elements than there are ranks.
+ * Every rank saves the same tensors in the same order. RSD_E_NOMEM if it is more than the budget or
+ * the number of handles allow. `stash` NULL: the one that was pushed last; if there is none, the
+ * tensor is kept whole in memory of its own. May wait for a rank that is still reading what was
+ * taken before. [local] */
+RSD_API rsd_err rsd_stash_save(rsd_stash *stash, rsd_dtype dtype, int ndim, const int64_t *shape,
+                               const void *data, bool replicated, rsd_stashed *out, rsd_error *err);
+/* Starts to bring a tensor back into `data`, which is the stash's until take, or until the stash is
+ * freed. Does not wait; every later call with the stash drives it on. With eight tensors under way
+ * it does nothing and leaves it to take. What another rank did wrong is told by a later call.
+ * [collective] */
+RSD_API rsd_err rsd_stash_prefetch(const rsd_stashed *saved, void *data, size_t bytes,
+                                   rsd_error *err);
+/* Fills `data` with the whole tensor, bit for bit: chunk r of it is what rank r saved. After a
+ * prefetch `data` is the same again, or NULL. Any order that all ranks follow will do. The tensor
+ * is out of the stash then. Ranks that bring different tensors, or one that can't, fail together,
+ * and then all that follows does: such a stash is only good for rsd_stash_free. [collective] */
+RSD_API rsd_err rsd_stash_take(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err);
+
+/* `stash` NULL: what save(NULL, ...) has kept whole for this thread. [local] */
+RSD_API void rsd_stash_stats_get(const rsd_stash *stash, rsd_stash_stats *out);
+
+/* Around the forward of a module: what it saves with save(NULL, ...) goes into `stash`. Each thread
+ * has a stack of its own, 64 deep. NULL switches it off in between. [local] */
+RSD_API rsd_err rsd_stash_push(rsd_stash *stash, rsd_error *err);
+/* `stash` is the one on top. [local] */
+RSD_API rsd_err rsd_stash_pop(rsd_stash *stash, rsd_error *err);
+
 #ifdef __cplusplus
 }
 #endif
