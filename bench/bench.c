@@ -16,8 +16,9 @@
 #define MOST_ROUNDS 64
 #define HEADER      "case,value,unit,ideal,of_ideal,peer,peer_value,vs_peer,peak_mib"
 
-static const bench_case *const groups[] = { plan_cases, copy_cases, open_cases, read_cases,
-                                            ckpt_cases, live_cases, tool_cases };
+static const bench_case *const groups[] = {
+    plan_cases, copy_cases, open_cases, read_cases, ckpt_cases, live_cases, tool_cases, stash_cases,
+};
 
 typedef struct row {
     char name[64], csv[256];
