@@ -1171,10 +1171,10 @@ RSD_API void rsd_stash_free(rsd_stash *stash);
  * taken before. [local] */
 RSD_API rsd_err rsd_stash_save(rsd_stash *stash, rsd_dtype dtype, int ndim, const int64_t *shape,
                                const void *data, bool replicated, rsd_stashed *out, rsd_error *err);
-/* Starts to bring a tensor back into `data`, which is the stash's until take, or until the stash is
- * freed. Does not wait; every later call with the stash drives it on. With eight tensors under way
- * it does nothing and leaves it to take. What another rank did wrong is told by a later call.
- * [collective] */
+/* Starts to bring a tensor back into `data`, which is the stash's until take, until a collective
+ * call fails, or until the stash is freed. Hardly ever waits; every later call with the stash
+ * drives it on. With eight tensors under way it leaves the rest to take. What another rank did
+ * wrong is told by take. [collective] */
 RSD_API rsd_err rsd_stash_prefetch(const rsd_stashed *saved, void *data, size_t bytes,
                                    rsd_error *err);
 /* Fills `data` with the whole tensor, bit for bit: chunk r of it is what rank r saved. After a

@@ -162,6 +162,39 @@ static void without_memory_all_ranks_fail_and_nothing_leaks(void **state)
     }
 }
 
+static void gaps_are_closed_around_what_is_under_way(void **state)
+{
+    unsigned char arena[512];
+    rsi_piece     piece[5] = { { .room = 64, .held = 64 },
+                               { .room = 64, .held = 64 },
+                               { .room = 64, .held = 64 },
+                               { .room = 64, .held = 64 },
+                               { .room = 192, .held = 192 } };
+    size_t        order[6];
+    rsi_way       way;
+    rsd_stash     s = { .piece = piece, .nslots = 5, .order = order, .arena = arena };
+
+    (void)state;
+    s.arena_bytes = 384;
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(rsi_room_take(&s, i));
+        assert_int_equal(piece[i].offset, 64 * i);
+        memset(arena + 64 * i, (int)i, 64);
+    }
+    piece[1].way = &way;
+    rsi_room_give(&s, 0);
+    rsi_room_give(&s, 2);
+    assert_false(rsi_room_take(&s, 4)); /* 64 + 64 + 128 are free */
+    rsi_room_compact(&s);
+    assert_int_equal(piece[1].offset, 64);
+    assert_int_equal(piece[3].offset, 128);
+    assert_int_equal(arena[64], 1);
+    assert_int_equal(arena[128], 3);
+    assert_int_equal(arena[191], 3);
+    assert_true(rsi_room_take(&s, 4));
+    assert_int_equal(piece[4].offset, 192);
+}
+
 /* ---- ranks that fail ---- */
 
 static rsd_err one_leaves(void *arg, rsd_comm *comm, rsd_error *err)
@@ -361,6 +394,7 @@ static void a_dimension_that_a_tensor_has_not_is_refused(void **state)
 static const struct CMUnitTest own[] = {
     cmocka_unit_test(save_prefetch_and_take_allocate_nothing),
     cmocka_unit_test(without_memory_all_ranks_fail_and_nothing_leaks),
+    cmocka_unit_test(gaps_are_closed_around_what_is_under_way),
     cmocka_unit_test(a_rank_that_gives_up_wakes_those_who_take),
     cmocka_unit_test(a_rank_that_does_not_take_is_named),
     cmocka_unit_test(the_stash_on_top_gets_what_is_saved),
