@@ -90,3 +90,8 @@ void rsi_plan_keep(const rsd_state *state, const rsi_image_spec *spec, int32_t r
     state->cache->drop = drop;
     drop(atomic_exchange(&state->cache->kept, kept));
 }
+
+void rsi_plan_forget(const rsd_state *state)
+{
+    drop(atomic_exchange(&state->cache->kept, NULL));
+}

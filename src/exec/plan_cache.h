@@ -13,6 +13,9 @@ bool rsi_plan_take(const rsd_state *state, const rsi_image_spec *spec, int32_t r
 void rsi_plan_keep(const rsd_state *state, const rsi_image_spec *spec, int32_t ranks,
                    rsi_image *image);
 
+/* Drops what is kept. */
+void rsi_plan_forget(const rsd_state *state);
+
 /* How often an image was found since the program started; for tests. */
 uint64_t rsi_plan_reused(void);
 

@@ -23,13 +23,13 @@
 
 enum { RANKS = 4, ROWS = 1024 };
 
-#define CHECK(x)                                                                                  \
-    do {                                                                                          \
-        rsd_error was = *err;                                                                     \
-                                                                                                  \
-        if (!(x))                                                                                 \
-            return rsi_fail(err, RSD_E_BUG, "%s:%d: %s: rank %d, %d failed, \"%s\"", __FILE__,    \
-                            __LINE__, #x, (int)was.rank, (int)was.nfailed, was.msg);              \
+#define CHECK(x)                                                                                   \
+    do {                                                                                           \
+        rsd_error was = *err;                                                                      \
+                                                                                                   \
+        if (!(x))                                                                                  \
+            return rsi_fail(err, RSD_E_BUG, "%s:%d: %s: rank %d, %d failed, \"%s\"", __FILE__,     \
+                            __LINE__, #x, (int)was.rank, (int)was.nfailed, was.msg);               \
     } while (0)
 
 /* One save by four ranks. */

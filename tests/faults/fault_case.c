@@ -10,6 +10,7 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "ckpt_fixture.h"
+#include "exec/plan_cache.h"
 #include "sys_faults.h"
 
 #include <dirent.h>
@@ -159,6 +160,7 @@ rsd_err fault_save_rank(fault_bed *bed, rsd_comm *comm, int version, bool overwr
 
     memset(&bed->err[rank], 0, sizeof(bed->err[rank]));
     bed->rc[rank] = c->save(c->path, comm, bed->state[version - 1][rank], &opts, &bed->err[rank]);
+    rsi_plan_forget(bed->state[version - 1][rank]); /* what a save keeps for the next is no leak */
     return bed->rc[rank];
 }
 

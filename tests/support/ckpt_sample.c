@@ -92,6 +92,7 @@ rsd_err ckpt_sample_save(rsd_store *store, ckpt_sample which, rsd_error *err)
     const rsd_save_opts opts = { .size = sizeof(opts),
                                  .store = store,
                                  .threads = 1,
+                                 .checksum = RSD_NEVER, /* what the formats themselves notice */
                                  .transform = which == SAMPLE_DCP_ZSTD ? "stream.zstd" : NULL };
     rsd_state          *state = NULL;
     rsd_values         *owner = NULL;
