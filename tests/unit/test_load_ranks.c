@@ -25,7 +25,7 @@ static const int64_t shape[] = { ROWS, COLS };
 static int save_all(void **unused)
 {
     int32_t      *data = malloc(TENSOR_BYTES);
-    rsd_save_opts opts = { .size = sizeof(opts), .threads = 1 };
+    rsd_save_opts opts = { .size = sizeof(opts), .threads = 1, .checksum = RSD_NEVER };
     rsd_state    *state;
     rsd_error     err;
 
