@@ -89,10 +89,16 @@ static rsd_err add_notes(rsd_state *state, rsd_values *owner, rsd_error *err)
 
 rsd_err ckpt_sample_save(rsd_store *store, ckpt_sample which, rsd_error *err)
 {
+    return ckpt_sample_save_with(store, which, RSD_NEVER, err);
+}
+
+rsd_err ckpt_sample_save_with(rsd_store *store, ckpt_sample which, rsd_choice checksum,
+                              rsd_error *err)
+{
     const rsd_save_opts opts = { .size = sizeof(opts),
                                  .store = store,
                                  .threads = 1,
-                                 .checksum = RSD_NEVER, /* what the formats themselves notice */
+                                 .checksum = checksum,
                                  .transform = which == SAMPLE_DCP_ZSTD ? "stream.zstd" : NULL };
     rsd_state          *state = NULL;
     rsd_values         *owner = NULL;

@@ -15,11 +15,13 @@
 static rsd_ckpt *save(rsd_store *store, const char *path)
 {
     const int64_t       a_shape[] = { 4, 3, 2 }, b_shape[] = { 5 };
-    const rsd_save_opts opts = { .size = sizeof(opts), .store = store, .threads = 1 };
-    int32_t             a[24], b[5];
-    const rsd_value    *step;
-    rsd_values         *owner;
-    rsd_state          *state;
+    const rsd_save_opts opts = {
+        .size = sizeof(opts), .checksum = RSD_NEVER, .store = store, .threads = 1
+    };
+    int32_t          a[24], b[5];
+    const rsd_value *step;
+    rsd_values      *owner;
+    rsd_state       *state;
 
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     assert_int_equal(rsd_values_create(&owner, NULL), RSD_OK);
@@ -109,12 +111,14 @@ static void many_tensors_are_counted(void **state)
 {
     const int64_t       shape[] = { 1 };
     rsd_store          *store = fix_store();
-    const rsd_save_opts opts = { .size = sizeof(opts), .store = store, .threads = 1 };
-    int32_t             data[5];
-    rsd_state          *saved;
-    rsd_ckpt           *ckpt;
-    rsi_blame           blame;
-    char                text[256];
+    const rsd_save_opts opts = {
+        .size = sizeof(opts), .checksum = RSD_NEVER, .store = store, .threads = 1
+    };
+    int32_t    data[5];
+    rsd_state *saved;
+    rsd_ckpt  *ckpt;
+    rsi_blame  blame;
+    char       text[256];
 
     (void)state;
     assert_int_equal(rsd_state_create(&saved, NULL), RSD_OK);

@@ -90,11 +90,13 @@ static void put_dcp(rsd_store *store)
 static void save_ramp(rsd_store *store, const char *path, const char *transform)
 {
     const int64_t       shape[] = { ROWS, COLS };
-    const rsd_save_opts opts = {
-        .size = sizeof(opts), .store = store, .threads = 1, .transform = transform
-    };
-    int32_t    data[ROWS * COLS];
-    rsd_state *state;
+    const rsd_save_opts opts = { .size = sizeof(opts),
+                                 .checksum = RSD_NEVER,
+                                 .store = store,
+                                 .threads = 1,
+                                 .transform = transform };
+    int32_t             data[ROWS * COLS];
+    rsd_state          *state;
 
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     fix_add_ramp(state, "x", NULL, 2, shape, data);
@@ -234,13 +236,15 @@ static int64_t nth_of(const rsd_box *box, const int64_t *shape, int64_t i)
 static uint64_t bytes_read(const int64_t *shape, const rsd_box *box, uint64_t *reads)
 {
     rsd_store          *inner = fix_store(), *store;
-    const rsd_save_opts opts = { .size = sizeof(opts), .store = inner, .threads = 1 };
-    const rsd_view      whole = fix_whole(box->ndim, shape, NULL);
-    int32_t            *data = calloc((size_t)rsd_box_count(&whole.box), sizeof(data[0]));
-    fix_counts          counts = { 0 };
-    rsd_view            view = { .box = *box, .data = data };
-    rsd_state          *state;
-    rsd_ckpt           *ckpt;
+    const rsd_save_opts opts = {
+        .size = sizeof(opts), .checksum = RSD_NEVER, .store = inner, .threads = 1
+    };
+    const rsd_view whole = fix_whole(box->ndim, shape, NULL);
+    int32_t       *data = calloc((size_t)rsd_box_count(&whole.box), sizeof(data[0]));
+    fix_counts     counts = { 0 };
+    rsd_view       view = { .box = *box, .data = data };
+    rsd_state     *state;
+    rsd_ckpt      *ckpt;
 
     assert_non_null(data);
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);

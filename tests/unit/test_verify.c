@@ -33,13 +33,15 @@ static void note(void *arg, const rsd_error *what)
 static void save(rsd_store *store, const char *path, const char *transform)
 {
     const int64_t       a_shape[] = { 4, 3 }, b_shape[] = { 5 }, c_shape[] = { 2, 2 };
-    const rsd_save_opts opts = {
-        .size = sizeof(opts), .store = store, .threads = 1, .transform = transform
-    };
-    int32_t          a[12], b[5], c[4];
-    const rsd_value *step, *text;
-    rsd_values      *owner;
-    rsd_state       *state;
+    const rsd_save_opts opts = { .size = sizeof(opts),
+                                 .checksum = RSD_NEVER,
+                                 .store = store,
+                                 .threads = 1,
+                                 .transform = transform };
+    int32_t             a[12], b[5], c[4];
+    const rsd_value    *step, *text;
+    rsd_values         *owner;
+    rsd_state          *state;
 
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     assert_int_equal(rsd_values_create(&owner, NULL), RSD_OK);

@@ -110,9 +110,8 @@ static void assert_named(rsd_ckpt *ckpt, const char *file, uint64_t at, const ch
     }
 }
 
-static void flip_every_byte(ckpt_sample which, size_t step)
+static void flip_every_byte(rsd_store *store, ckpt_sample which, size_t step)
 {
-    rsd_store  *store = sealed(which);
     const char *file;
     size_t      opened = 0;
 
@@ -145,27 +144,42 @@ static void flip_every_byte(ckpt_sample which, size_t step)
 static void every_flipped_byte_of_dcp_is_told_once_and_named(void **state)
 {
     (void)state;
-    flip_every_byte(SAMPLE_DCP, 1);
-    flip_every_byte(SAMPLE_DCP_LONG, 37);
+    flip_every_byte(sealed(SAMPLE_DCP), SAMPLE_DCP, 1);
+    flip_every_byte(sealed(SAMPLE_DCP_LONG), SAMPLE_DCP_LONG, 37);
 }
 
 static void every_flipped_byte_of_zstd_items_is_told_once_and_named(void **state)
 {
     (void)state;
-    flip_every_byte(SAMPLE_DCP_ZSTD, 1);
+    flip_every_byte(sealed(SAMPLE_DCP_ZSTD), SAMPLE_DCP_ZSTD, 1);
 }
 
 static void every_flipped_byte_of_safetensors_is_told_once_and_named(void **state)
 {
     (void)state;
-    flip_every_byte(SAMPLE_SAFETENSORS, 1);
+    flip_every_byte(sealed(SAMPLE_SAFETENSORS), SAMPLE_SAFETENSORS, 1);
 }
 
 static void every_flipped_byte_of_a_torch_file_is_told_once_and_named(void **state)
 {
     (void)state;
-    flip_every_byte(SAMPLE_TORCH, 1);
-    flip_every_byte(SAMPLE_TORCH_LONG, 37);
+    flip_every_byte(sealed(SAMPLE_TORCH), SAMPLE_TORCH, 1);
+    flip_every_byte(sealed(SAMPLE_TORCH_LONG), SAMPLE_TORCH_LONG, 37);
+}
+
+/* The side file that saving makes leads to the same. */
+static void every_flipped_byte_of_what_was_saved_is_told_once_and_named(void **state)
+{
+    static const ckpt_sample which[] = { SAMPLE_DCP, SAMPLE_DCP_ZSTD, SAMPLE_SAFETENSORS,
+                                         SAMPLE_TORCH };
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        rsd_store *store = fix_store();
+
+        assert_int_equal(ckpt_sample_save_with(store, which[i], RSD_ALWAYS, NULL), RSD_OK);
+        flip_every_byte(store, which[i], 3);
+    }
 }
 
 static void every_flipped_byte_of_the_side_file_is_told(void **state)
@@ -198,9 +212,11 @@ static rsd_store *save_large(void)
 {
     const int64_t       shape[] = { 1024, 2048 };
     rsd_store          *store = fix_store();
-    const rsd_save_opts opts = { .size = sizeof(opts), .store = store, .threads = 1 };
-    int32_t            *data = malloc(4 * 1024 * 2048);
-    rsd_state          *state;
+    const rsd_save_opts opts = {
+        .size = sizeof(opts), .checksum = RSD_NEVER, .store = store, .threads = 1
+    };
+    int32_t   *data = malloc(4 * 1024 * 2048);
+    rsd_state *state;
 
     assert_non_null(data);
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
@@ -541,6 +557,7 @@ int main(void)
         cmocka_unit_test(every_flipped_byte_of_zstd_items_is_told_once_and_named),
         cmocka_unit_test(every_flipped_byte_of_safetensors_is_told_once_and_named),
         cmocka_unit_test(every_flipped_byte_of_a_torch_file_is_told_once_and_named),
+        cmocka_unit_test(every_flipped_byte_of_what_was_saved_is_told_once_and_named),
         cmocka_unit_test(every_flipped_byte_of_the_side_file_is_told),
         cmocka_unit_test(damage_names_the_part_of_the_tensor),
         cmocka_unit_test(damages_come_in_order_whatever_the_threads_do),
