@@ -483,7 +483,7 @@ static rsd_err prepare(sharing *s, rsd_error *err)
         rc = rsi_gather_open(&s->gather, s->comm, &s->sources, err);
     if (!rc)
         rc = rsi_pool_get(s->pool, (void **)&s->gather.inbox, err);
-    for (size_t i = 0; i < (rsi_pool_count(s->pool) < 12 ? 1 : RSI_GATHER_OUT) && !rc; i++)
+    for (size_t i = 0; !rc && i < (rsi_pool_count(s->pool) < 12 ? 1 : RSI_GATHER_OUT); i++)
         rc = rsi_pool_get(s->pool, (void **)&s->gather.out[i], err);
     return rc;
 }

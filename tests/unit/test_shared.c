@@ -41,6 +41,7 @@ typedef struct job {
     int           odd; /* rank that has another value */
     rsd_err       want;
     const char   *text;
+    uint64_t      no_memory; /* the allocation of the save that fails; 0: none */
 } job;
 
 static rsd_layout *layout_of(size_t t, int32_t ranks)
@@ -111,12 +112,20 @@ static rsd_err save_as(const job *j, rsd_comm *comm, rsd_error *err)
     opts.size = sizeof(opts);
     opts.store = j->store;
     opts.threads = 1;
+    if (j->no_memory) { /* none of the ranks is in its save yet, or behind it */
+        rsi_barrier(comm, NULL);
+        if (rank == 0)
+            rsi_mem_fail_at(j->no_memory, 0);
+        rsi_barrier(comm, NULL); /* if it is this that fails, so does the save */
+    }
     rc = rsd_save(j->path, comm, state, &opts, err);
+    if (j->no_memory)
+        rsi_barrier(comm, NULL); /* of a comm that may be broken: then all have failed */
     rsd_state_free(state);
     rsd_values_free(owner);
     for (size_t t = 0; t < TENSORS; t++)
         free(mem[t]);
-    CHECK(rc == j->want);
+    CHECK(rc == j->want || (j->no_memory && rc == RSD_E_NOMEM));
     CHECK(!j->text || strstr(err->msg, j->text));
     return RSD_OK;
 }
@@ -175,11 +184,36 @@ static void values_that_differ_between_ranks_are_refused(void **state)
     rsd_store_free(j.store);
 }
 
+enum { SOME = 23 }; /* allocations apart: each try moves 18 MB */
+
+static void ranks_without_memory_fail_together_and_leave_nothing(void **state)
+{
+    static const char *const path[] = { "ck.safetensors", "ck.pt" };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        job      j = { .path = path[i], .odd = -1, .no_memory = 1 + i, .values = i == 1 };
+        int64_t  before = rsi_mem_stats_get().bytes;
+        uint64_t calls;
+
+        do {
+            j.store = fix_store();
+            run(3, &j);
+            calls = rsi_mem_stats_get().calls;
+            rsi_mem_fail_at(0, 0);
+            rsd_store_free(j.store);
+            assert_int_equal(rsi_mem_stats_get().bytes, before);
+            j.no_memory += SOME;
+        } while (calls >= j.no_memory - SOME);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_write_together_what_one_process_writes),
         cmocka_unit_test(values_that_differ_between_ranks_are_refused),
+        cmocka_unit_test(ranks_without_memory_fail_together_and_leave_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
