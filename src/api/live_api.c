@@ -72,7 +72,7 @@ rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views 
 {
     rsi_exchange_args args;
     rsi_exchange     *x;
-    rsd_op           *op;
+    rsd_op           *op = NULL;
     rsd_err           rc = take_args(plan, comm, src, dst, opts, &args, err);
 
     if (!rc && !out)
@@ -81,9 +81,8 @@ rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views 
         return rc;
     /* The handle first: later a rank without memory would leave the others alone. */
     rc = rsi_agree(comm, rsi_op_create(&exchange_ops, NULL, &op, err), err);
-    if (rc)
-        return rc;
-    rc = rsi_exchange_begin(&args, &x, err);
+    if (!rc)
+        rc = rsi_exchange_begin(&args, &x, err);
     if (rc) {
         rsd_op_free(op);
         return rc;
