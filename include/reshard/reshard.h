@@ -642,6 +642,17 @@ typedef struct rsd_store_ops {
     /* Ends the handle; removes what was begun with it, leaves alone what it was attached to. A
      * failure means that something is left for the next begin to remove. */
     rsd_err (*abort)(void *self, void *tree, rsd_error *err);
+
+    /* -- optional -- */
+
+    /* A number for a file that is open to read: another one once it was written to, cut or made
+     * longer. NULL: can't be told. */
+    rsd_err (*stamp)(void *self, void *file, uint64_t *out, rsd_error *err);
+    /* Like begin, but the tree is what has the name `from`, a file or a folder that was written
+     * bit by bit over several runs; it gets the temporary name. After a failure it is where it was.
+     * NULL: can't be done. */
+    rsd_err (*adopt)(void *self, const char *name, uint32_t flags, const char *from, void **tree,
+                     const char **temp, rsd_error *err);
 } rsd_store_ops;
 
 /* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": a new and
@@ -1031,6 +1042,62 @@ typedef rsd_err (*rsd_load_alloc)(void *arg, const rsd_tensor_info *info, rsd_vi
 RSD_API rsd_err rsd_load_below(const char *path, rsd_comm *comm, size_t n, const char *const *names,
                                rsd_load_alloc alloc, void *arg, const rsd_load_opts *opts,
                                rsd_error *err);
+
+/* ---- convert ---- */
+
+/* Tensors that get another dtype. */
+typedef struct rsd_cast {
+    const char *pattern; /* as in rules; NULL: every tensor of f16, bf16, f32 or f64 */
+    rsd_dtype   dtype;
+} rsd_cast;
+
+typedef struct rsd_convert_opts {
+    size_t           size;   /* sizeof(rsd_convert_opts) */
+    rsd_store       *store;  /* of the target; NULL: `path` is a local one */
+    rsd_format       format; /* of the target; AUTO: as in rsd_save_opts */
+    const rsd_rules *layout; /* DCP, safetensors: which rank's file gets what; by the new names.
+                                NULL: DCP keeps the chunks it has, safetensors are whole */
+    /* Tensors and objects whose name matches one of `include` (none: all) and none of `exclude`. */
+    const char *const *include;
+    size_t             ninclude;
+    const char *const *exclude;
+    size_t             nexclude;
+    /* The name that something gets: `name` itself, or text that lives until the next call. */
+    const char *(*rename)(void *arg, const char *name);
+    const rsd_cast *cast; /* the first that matches wins; patterns see the new names */
+    size_t          ncasts;
+    uint64_t        shard_size; /* safetensors: bytes of a file at most; 0: one file */
+    const char     *transform;  /* DCP: "stream.zstd" or a registered one; NULL: none */
+    size_t          max_memory; /* bytes under way; 0: 64 MiB */
+    int32_t         threads;    /* 0: as many as this process may run on */
+    bool            overwrite;  /* replace what has the name; otherwise that is RSD_E_EXISTS */
+    bool            keep;       /* what is done when it ends early stays, in a folder beside:
+                                   "<path>.partial-<16 hex digits>"; local files only */
+    bool resume;                /* go on from what such a run left, checked byte for byte; nothing
+                                   left: from the start. Implies `keep` */
+    rsd_choice   sync;          /* NEVER: return before the bytes are safe from a power cut */
+    rsd_choice   checksum;      /* the side file: DEFAULT where xxHash is built in, ALWAYS, NEVER */
+    rsd_progress on_progress;   /* bytes of this process' share */
+    /* Called with what the target can't hold and why, in the order of the source. */
+    void (*left_out)(void *arg, const char *name, const char *why);
+    /* Called on rank 0 when a run that keeps its work ended early, with the folder's name. */
+    void (*kept)(void *arg, const char *partial);
+    void *arg;
+} rsd_convert_opts;
+
+/* Writes what is in a checkpoint as another one: other format, layout, names, dtypes, in one pass
+ * and in bounded memory whatever its size (an item of a compressed source is decoded whole). The
+ * target is published as rsd_save publishes, all or nothing; the same source and options give the
+ * same bytes. A source whose files change meanwhile is RSD_E_MISMATCH. All tensors with a dtype
+ * that the target can't hold are named before anything is written.
+ *
+ * Casts round to nearest even; see rsd_load_opts. Where lists of the original would have holes,
+ * because something is left out, a torch.save file gets flat names.
+ *
+ * `comm` NULL: [local]. Otherwise [collective]: every rank has opened the same checkpoint and gives
+ * the same options; the ranks divide the bytes of the target among them, whatever its format. */
+RSD_API rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
+                            const rsd_convert_opts *opts, rsd_error *err);
 
 /* ---- live: tensors between ranks ---- */
 

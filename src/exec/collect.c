@@ -22,6 +22,8 @@ rsd_err rsi_collect_check(const rsi_state_tensor *tensor, const rsd_box *box, rs
     int64_t have = 0;
     char    text[RSI_BOX_TEXT];
 
+    if (tensor->pull)
+        return RSD_OK;
     for (size_t i = 0; i < tensor->nviews; i++) {
         rsd_box part;
 
@@ -132,6 +134,8 @@ rsd_err rsi_collect_range(const rsi_state_tensor *tensor, const rsd_box *box, ui
     int64_t at = (int64_t)off / tensor->elem_bytes, end = at + (int64_t)len / tensor->elem_bytes;
     rsd_err rc = RSD_OK;
 
+    if (tensor->pull)
+        return tensor->pull(tensor->pull_arg, tensor->number, box, off, len, out, err);
     while (at < end && !rc) {
         rsd_box part;
         int64_t n = rsi_range_box(box->ndim, box->len, at, end, &part);

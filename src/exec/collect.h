@@ -12,7 +12,8 @@ const unsigned char *rsi_collect_direct(const rsi_state_tensor *tensor, const rs
 /* Copies the box, packed, to `out`. */
 rsd_err rsi_collect(const rsi_state_tensor *tensor, const rsd_box *box, unsigned char *out,
                     rsd_error *err);
-/* Bytes [off, off + len) of the packed box; both are multiples of the element's size. */
+/* Bytes [off, off + len) of the packed box; both are multiples of the element's size. The only way
+ * for a tensor that is pulled. */
 rsd_err rsi_collect_range(const rsi_state_tensor *tensor, const rsd_box *box, uint64_t off,
                           size_t len, unsigned char *out, rsd_error *err);
 

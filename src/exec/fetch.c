@@ -347,7 +347,30 @@ typedef struct reading {
     bool                 rows; /* there is a side file to compare with */
     rsi_pool            *pool;
     rsi_workers         *workers;
+
+    const rsi_fetch_tools *tools;
 } reading;
+
+static rsd_err find_extent(const reading *rd, size_t i, rsi_extent *out, const rsi_extent **shared,
+                           rsd_error *err)
+{
+    rsd_err rc;
+
+    if (!rd->tools->get)
+        return rd->ckpt->ops->locate(rd->ckpt, rd->t, i, out, err);
+    rc = rd->tools->get(rd->tools->arg, rd->t, i, shared, err);
+    if (!rc)
+        *out = **shared;
+    return rc;
+}
+
+static void leave_extent(const reading *rd, rsi_extent *extent, const rsi_extent *shared)
+{
+    if (shared)
+        rd->tools->put(rd->tools->arg, shared);
+    else
+        rsi_free(extent->decoded);
+}
 
 /* Rows that were touched but not checked yet. */
 typedef struct touched {
@@ -423,9 +446,10 @@ static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, 
     fetch   f = {
           .ckpt = rd->ckpt, .dtype = rd->info.dtype, .file = file, .view = rd->into, .pool = rd->pool
     };
-    rsd_err rc;
+    const rsi_extent *shared = NULL;
+    rsd_err           rc;
 
-    rc = rd->ckpt->ops->locate(rd->ckpt, rd->t, i, &f.extent, err);
+    rc = find_extent(rd, i, &f.extent, &shared, err);
     if (rc)
         return rc;
     f.fix = (rsi_fix){ .swap = f.extent.big_endian, .conj = f.extent.conj, .neg = f.extent.neg };
@@ -449,7 +473,7 @@ static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, 
         else if (!checked)
             rc = rsi_check_crc(rd->ckpt, file, &f.extent, err);
     }
-    rsi_free(f.extent.decoded);
+    leave_extent(rd, &f.extent, shared);
     return rc;
 }
 
@@ -485,7 +509,8 @@ rsd_err rsi_fetch_with(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, c
                    .into = into,
                    .opts = opts,
                    .pool = tools->pool,
-                   .workers = tools->workers };
+                   .workers = tools->workers,
+                   .tools = tools };
     rsd_err rc;
 
     ckpt->ops->tensor(ckpt, t, &rd.info);

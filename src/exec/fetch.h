@@ -7,10 +7,15 @@
 #include "base/workers.h"
 #include "format/ckpt.h"
 
-/* What reads of one load share. */
+/* What reads of one load or conversion share. */
 typedef struct rsi_fetch_tools {
     rsi_pool    *pool;    /* made by rsi_fetch_pool */
     rsi_workers *workers; /* NULL: the caller's thread does it */
+    /* Where a chunk is, borrowed until it is given back. Any thread. NULL: it is looked for each
+     * time. */
+    rsd_err (*get)(void *arg, size_t t, size_t i, const rsi_extent **out, rsd_error *err);
+    void (*put)(void *arg, const rsi_extent *extent);
+    void *arg;
 } rsi_fetch_tools;
 /* Buffers of at most `staging` bytes together; 0: 64 MiB. */
 rsd_err rsi_fetch_pool(size_t staging, rsi_pool **out, rsd_error *err);

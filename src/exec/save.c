@@ -10,6 +10,7 @@
 #include "exec/save.h"
 #include "base/mem.h"
 #include "exec/merge.h"
+#include "exec/path_format.h"
 #include "exec/plan_cache.h"
 #include "exec/replicas.h"
 #include "exec/same.h"
@@ -29,28 +30,6 @@ static rsd_err agree(const rsi_save_job *s, rsd_err rc, rsd_error *err)
 static bool leads(const rsi_save_job *s)
 {
     return s->rank <= 0;
-}
-
-static bool ends_in(const char *path, const char *end)
-{
-    size_t n = strlen(path), k = strlen(end);
-
-    return n > k && strcmp(path + n - k, end) == 0;
-}
-
-/* What the end of a path says: one file of a kind, or a folder. */
-static bool names_a_file(const char *path, rsd_format *format)
-{
-    if (ends_in(path, ".safetensors")) {
-        *format = *format ? *format : RSD_FORMAT_SAFETENSORS;
-        return true;
-    }
-    if (ends_in(path, ".pt") || ends_in(path, ".pth") || ends_in(path, ".bin")) {
-        *format = *format ? *format : RSD_FORMAT_TORCH;
-        return true;
-    }
-    *format = *format ? *format : RSD_FORMAT_DCP;
-    return *format == RSD_FORMAT_TORCH;
 }
 
 /* Are there files that several ranks write together? */
@@ -118,7 +97,7 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
                                 .distributed = opts->distributed,
                                 .transform = opts->transform,
                                 .rank = s->rank };
-    s->spec.one_file = names_a_file(s->path, &s->spec.format);
+    s->spec.one_file = rsi_path_format(s->path, &s->spec.format);
     s->shared = shares_files(s);
     s->spec.own_only = comm && !s->shared;
     rc = want_sums(s, err);

@@ -6,6 +6,7 @@
 #include "shape/box.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MOST_DEPTH 256 /* nesting that anybody can mean */
@@ -96,6 +97,27 @@ static size_t join(const rsd_path_part *part, size_t n, char *buf, size_t cap)
             rsi_text_add(&text, "%" PRId64, part[i].index);
     }
     return text.len;
+}
+
+bool rsi_path_is(const char *name, const rsd_path_part *part, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char        number[24];
+        const char *text = part[i].key;
+        size_t      len;
+
+        if (i && *name++ != '.')
+            return false;
+        if (!text) {
+            snprintf(number, sizeof(number), "%" PRId64, part[i].index);
+            text = number;
+        }
+        len = strlen(text);
+        if (strncmp(name, text, len) != 0)
+            return false;
+        name += len;
+    }
+    return *name == '\0';
 }
 
 static rsd_err make_spot(rsd_state *state, const char *name, rsi_spot *out, rsd_error *err)

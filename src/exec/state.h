@@ -27,6 +27,12 @@ typedef struct rsi_state_tensor {
     int64_t     elem_bytes;
     rsd_view   *view; /* [nviews] strides are set */
     size_t      nviews;
+    /* Not NULL: the bytes come from here, not from views: [off, off + len) of a packed box. Any
+     * thread. */
+    rsd_err (*pull)(void *arg, size_t number, const rsd_box *box, uint64_t off, size_t len,
+                    unsigned char *out, rsd_error *err);
+    void  *pull_arg;
+    size_t number; /* what the tensor is called there */
 } rsi_state_tensor;
 
 typedef struct rsi_state_value {
@@ -62,5 +68,8 @@ struct rsd_state {
     rsi_state_cache  *cache;   /* changes also in a state that is const */
     rsi_arena         mem;
 };
+
+/* True if these parts, joined by dots, are `name`. */
+bool rsi_path_is(const char *name, const rsd_path_part *part, size_t n);
 
 #endif

@@ -6,6 +6,7 @@
  * through one, the rest goes through the other. That is safe because `align` is at least a page, so
  * that no page is touched both ways. */
 #include "store/file.h"
+#include "base/digest.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -319,6 +320,24 @@ static void fs_unmap(void *self, void *file, const void *at, size_t len)
     fs->sys->munmap((char *)(uintptr_t)at - skew, len + skew);
 }
 
+/* Size, time of change and inode: what changes a file changes one of them. */
+static rsd_err fs_stamp(void *self, void *file, uint64_t *out, rsd_error *err)
+{
+    const rsi_fs      *fs = self;
+    const rsi_fs_file *f = file;
+    struct statx       st;
+    uint64_t           facts[4];
+
+    if (rsi_fs_statx(fs, f->fd, "", AT_EMPTY_PATH, STATX_SIZE | STATX_MTIME | STATX_INO, &st) < 0)
+        return rsi_fail_errno(err, RSD_E_IO, errno, "could not ask when it was changed");
+    facts[0] = st.stx_size;
+    facts[1] = (uint64_t)st.stx_mtime.tv_sec;
+    facts[2] = st.stx_mtime.tv_nsec;
+    facts[3] = st.stx_ino;
+    *out = rsi_digest(0, facts, sizeof(facts));
+    return RSD_OK;
+}
+
 /* ---- the store ---- */
 
 static rsd_err fs_queue_open(void *self, size_t depth, void **out, rsd_error *err)
@@ -362,6 +381,8 @@ static const rsd_store_ops fs_ops = {
     .attach = rsi_fs_attach,
     .commit = rsi_fs_commit,
     .abort = rsi_fs_abort,
+    .stamp = fs_stamp,
+    .adopt = rsi_fs_adopt,
 };
 
 rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_store **out,

@@ -92,6 +92,8 @@ rsd_err rsi_fs_remove(void *self, const char *name, rsd_error *err);
 
 rsd_err rsi_fs_begin(void *self, const char *name, uint32_t flags, void **tree, const char **temp,
                      rsd_error *err);
+rsd_err rsi_fs_adopt(void *self, const char *name, uint32_t flags, const char *from, void **tree,
+                     const char **temp, rsd_error *err);
 rsd_err rsi_fs_attach(void *self, const char *temp, void **tree, rsd_error *err);
 rsd_err rsi_fs_commit(void *self, void *tree, rsd_error *err);
 rsd_err rsi_fs_abort(void *self, void *tree, rsd_error *err);

@@ -271,15 +271,40 @@ static rsd_err new_tree(const char *name, uint32_t flags, tree **out, rsd_error 
     return RSD_OK;
 }
 
-rsd_err rsi_fs_begin(void *self, const char *name, uint32_t flags, void **out, const char **temp,
-                     rsd_error *err)
+/* Gives what has the name `from` the temporary name, opens and locks it. */
+static rsd_err move_temp(const rsi_fs *fs, tree *t, const char *from, rsd_error *err)
 {
-    const rsi_fs *fs = self;
-    tree         *t = NULL;
-    sweep         s = { .fs = fs };
-    const char   *last;
-    int           dir;
-    rsd_err       rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
+    const char *last;
+    int         dir, locked = -1;
+    rsd_err     rc = rsi_fs_enter(fs, from, false, &dir, &last, err);
+
+    if (rc)
+        return rc;
+    if (new_temp(fs, t) < 0) {
+        rc = rsi_fs_fail(fs, err, errno, "find a random name for", t->name);
+    } else {
+        t->lock = rsi_fs_openat(fs, dir, last, OPEN_ANY, 0);
+        locked = t->lock < 0 ? -1 : lock_shared(fs, t->lock);
+        if (locked < 0)
+            rc = rsi_fs_fail(fs, err, errno, "lock", from);
+        else if (locked == 0)
+            rc = rsi_fail(err, RSD_E_NOTFOUND, "\"%s\" in \"%s\" is being removed", from, fs->path);
+        else if (fs->sys->renameat2(dir, last, t->parent, t->temp_last, 0) < 0)
+            rc = rsi_fs_fail(fs, err, errno, "rename", from);
+    }
+    rsi_fs_leave(fs, dir);
+    return rc;
+}
+
+/* `from` NULL: begins with nothing. */
+static rsd_err begin(const rsi_fs *fs, const char *name, uint32_t flags, const char *from,
+                     void **out, const char **temp, rsd_error *err)
+{
+    tree       *t = NULL;
+    sweep       s = { .fs = fs };
+    const char *last;
+    int         dir;
+    rsd_err     rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
 
     if (rc)
         return rc;
@@ -301,7 +326,7 @@ rsd_err rsi_fs_begin(void *self, const char *name, uint32_t flags, void **out, c
         rsi_fs_entries(fs, t->parent, sweep_entry, &s);
     rc = check_target(fs, t, err);
     if (!rc)
-        rc = make_temp(fs, t, err);
+        rc = from ? move_temp(fs, t, from, err) : make_temp(fs, t, err);
     if (rc)
         goto out;
     *out = t;
@@ -311,6 +336,18 @@ out:
         free_tree(fs, t);
     rsi_fs_leave(fs, dir);
     return rc;
+}
+
+rsd_err rsi_fs_begin(void *self, const char *name, uint32_t flags, void **out, const char **temp,
+                     rsd_error *err)
+{
+    return begin(self, name, flags, NULL, out, temp, err);
+}
+
+rsd_err rsi_fs_adopt(void *self, const char *name, uint32_t flags, const char *from, void **out,
+                     const char **temp, rsd_error *err)
+{
+    return begin(self, name, flags, from, out, temp, err);
 }
 
 rsd_err rsi_fs_attach(void *self, const char *temp, void **out, rsd_error *err)

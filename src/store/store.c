@@ -171,8 +171,28 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
     file->size = opened.size;
     file->align = opened.align;
     memcpy(file->name, name, len);
+    if (how == RSD_OPEN_READ && store->ops.stamp)
+        rc = store->ops.stamp(store->self, file->handle, &file->stamp, place(err, &spare));
+    if (rc) {
+        rsi_file_close(file, NULL);
+        return rc;
+    }
     *out = file;
     return RSD_OK;
+}
+
+rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err)
+{
+    const rsd_store_ops *ops = &file->store->ops;
+    uint64_t             now = file->stamp;
+    rsd_error            spare;
+    rsd_err              rc = RSD_OK;
+
+    if (ops->stamp)
+        rc = ops->stamp(file->store->self, file->handle, &now, place(err, &spare));
+    if (!rc && now != file->stamp)
+        rc = rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" was changed while it was read", file->name);
+    return rc;
 }
 
 rsd_err rsi_file_close(rsi_file *file, rsd_error *err)
@@ -397,8 +417,14 @@ rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err)
     return rc ? rc : store->ops.remove(store->self, name, place(err, &spare));
 }
 
+bool rsi_store_adopts(const rsd_store *store)
+{
+    return store->ops.adopt != NULL;
+}
+
+/* `from` NULL: a new one. */
 static rsd_err open_tree(rsd_store *store, const char *name, bool begin, uint32_t flags,
-                         rsi_tree **out, rsd_error *err)
+                         const char *from, rsi_tree **out, rsd_error *err)
 {
     rsd_error spare;
     rsi_tree *tree;
@@ -412,7 +438,10 @@ static rsd_err open_tree(rsd_store *store, const char *name, bool begin, uint32_
     if (!tree)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to write \"%s\"", name);
     tree->store = store;
-    if (begin) {
+    if (from) {
+        rc = store->ops.adopt(store->self, name, flags, from, &tree->handle, &tree->temp,
+                              place(err, &spare));
+    } else if (begin) {
         rc = store->ops.begin(store->self, name, flags, &tree->handle, &tree->temp,
                               place(err, &spare));
     } else {
@@ -431,12 +460,23 @@ static rsd_err open_tree(rsd_store *store, const char *name, bool begin, uint32_
 rsd_err rsi_tree_begin(rsd_store *store, const char *name, uint32_t flags, rsi_tree **out,
                        rsd_error *err)
 {
-    return open_tree(store, name, true, flags, out, err);
+    return open_tree(store, name, true, flags, NULL, out, err);
+}
+
+rsd_err rsi_tree_adopt(rsd_store *store, const char *name, uint32_t flags, const char *from,
+                       rsi_tree **out, rsd_error *err)
+{
+    rsd_err rc = rsi_store_name_check(from, err);
+
+    if (!rc && !store->ops.adopt)
+        rc = rsi_fail(err, RSD_E_UNSUPPORTED, "a %s store can't publish what has a name already",
+                      store->ops.kind);
+    return rc ? rc : open_tree(store, name, true, flags, from, out, err);
 }
 
 rsd_err rsi_tree_attach(rsd_store *store, const char *temp, rsi_tree **out, rsd_error *err)
 {
-    return open_tree(store, temp, false, 0, out, err);
+    return open_tree(store, temp, false, 0, NULL, out, err);
 }
 
 rsd_err rsi_tree_commit(rsi_tree *tree, rsd_error *err)

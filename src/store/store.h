@@ -22,6 +22,7 @@ typedef struct rsi_file {
     void      *handle; /* what rsd_io.file takes */
     uint64_t   size;   /* bytes when it was opened */
     uint32_t   align;  /* see rsd_opened */
+    uint64_t   stamp;  /* of a file to read, when it was opened; 0: can't be told */
     char       name[]; /* for messages */
 } rsi_file;
 
@@ -35,6 +36,9 @@ rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_e
 rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len, rsd_error *err);
 /* One request on the caller's thread; its `file` is set here. */
 void rsi_file_transfer(rsi_file *file, rsd_io *io);
+/* RSD_E_MISMATCH if a file to read was changed since it was opened; where that can't be told, it
+ * was not. */
+rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err);
 /* RSD_E_UNSUPPORTED where the store has no map. len > 0. */
 rsd_err rsi_file_map(rsi_file *file, uint64_t off, size_t len, const void **out, rsd_error *err);
 void    rsi_file_unmap(rsi_file *file, const void *at, size_t len);
@@ -76,6 +80,10 @@ typedef struct rsi_tree {
 
 rsd_err rsi_tree_begin(rsd_store *store, const char *name, uint32_t flags, rsi_tree **out,
                        rsd_error *err);
+/* See rsd_store_ops; RSD_E_UNSUPPORTED where the store has no such thing. */
+rsd_err rsi_tree_adopt(rsd_store *store, const char *name, uint32_t flags, const char *from,
+                       rsi_tree **out, rsd_error *err);
+bool    rsi_store_adopts(const rsd_store *store);
 rsd_err rsi_tree_attach(rsd_store *store, const char *temp, rsi_tree **out, rsd_error *err);
 /* Frees the tree on success only; after a failure it is to be aborted. */
 rsd_err rsi_tree_commit(rsi_tree *tree, rsd_error *err);

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The convert section of reshard.h: checks arguments and hands them on. */
+#include "exec/convert.h"
+
+#include <string.h>
+
+static rsd_err check_opts(const rsd_convert_opts *o, rsd_error *err)
+{
+    if ((o->ninclude && !o->include) || (o->nexclude && !o->exclude) || (o->ncasts && !o->cast))
+        return rsi_fail(err, RSD_E_INVALID, "a list of patterns or casts is missing");
+    for (size_t i = 0; i < o->ncasts; i++)
+        if (!rsd_dtype_size(o->cast[i].dtype))
+            return rsi_fail(err, RSD_E_INVALID, "cast %zu is to no dtype there is", i);
+    if (o->threads < 0)
+        return rsi_fail(err, RSD_E_INVALID, "%d threads asked for", (int)o->threads);
+    return RSD_OK;
+}
+
+rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
+                    const rsd_convert_opts *opts, rsd_error *err)
+{
+    rsd_convert_opts known = { .size = sizeof(known) };
+    rsd_err          rc = RSD_OK;
+
+    if (!source || !path || !*path)
+        rc = rsi_fail(err, RSD_E_INVALID, "a checkpoint and a path are needed");
+    if (!rc && opts)
+        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+    if (!rc)
+        rc = check_opts(&known, err);
+    if (comm)
+        rc = rsi_agree(comm, rc, err);
+    return rc ? rc : rsi_convert(source, path, comm, &known, err);
+}

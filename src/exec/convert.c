@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Converting, step by step; after each the ranks agree, so that they fail together:
+ *
+ *   plan      every rank takes the source's catalogue (convert_state.c), lays the target out
+ *             (image.c) and cuts it into blocks (cuts.c); all must have come to the same
+ *   begin     rank 0 makes the temporary tree (C2), or the folder of a run that can be resumed
+ *   data      the ranks divide the blocks: read, sum, write, sync (C3, C6)
+ *   source    did its files stay as they were?
+ *   metadata  rank 0 writes what makes it readable (C4)
+ *   publish   rank 0 gives it its name (C1, C5)
+ */
+#include "exec/convert.h"
+#include "base/digest.h"
+#include "base/mem.h"
+#include "exec/convert_partial.h"
+#include "exec/convert_state.h"
+#include "exec/convert_write.h"
+#include "exec/path_format.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_MEMORY ((size_t)64 << 20)
+
+typedef struct converting {
+    rsd_ckpt               *source;
+    const rsd_convert_opts *opts;
+    rsi_convert_state       taken;
+    rsi_pull                pull;
+    rsi_convert_job         job;
+    bool                    stream; /* files are written from front to back, as saving does it */
+    bool                    keep;   /* the work is done in a folder that stays if it ends early */
+    bool                    begun;  /* and that is there */
+    rsi_partial             partial;
+} converting;
+
+static rsd_err agree(const converting *c, rsd_err rc, rsd_error *err)
+{
+    return c->job.save.comm ? rsi_agree(c->job.save.comm, rc, err) : rc;
+}
+
+static bool leads(const converting *c)
+{
+    return !c->job.save.comm || rsd_comm_rank(c->job.save.comm) == 0;
+}
+
+/* ---- plan ---- */
+
+static rsd_err make_image(converting *c, rsd_error *err)
+{
+    rsi_save_job *save = &c->job.save;
+    rsd_err       rc;
+
+    for (int flat = 0; flat < 2; flat++) {
+        rc = rsi_convert_state_make(&c->taken, c->source, save->spec.format, flat, c->opts, err);
+        if (!rc)
+            rc = rsi_image_make(&save->image, c->taken.state, &save->spec, err);
+        if (rc != RSD_E_INVALID || save->spec.format != RSD_FORMAT_TORCH)
+            break; /* else a list has holes, or a name is a part of another's path */
+        rsi_convert_state_release(&c->taken);
+    }
+    save->state = c->taken.state;
+    return rc;
+}
+
+static rsd_err open_store(converting *c, rsd_error *err)
+{
+    rsi_save_job *save = &c->job.save;
+    rsd_err       rc;
+
+    if (save->store) {
+        save->name = rsi_strdup(save->path);
+        return save->name ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+    }
+    rc = rsi_store_open_beside(save->path, true, &save->store, &save->name, err);
+    save->own_store = !rc;
+    return rc;
+}
+
+/* What the options mean for saving. */
+static rsd_err choose(converting *c, rsd_error *err)
+{
+    const rsd_convert_opts *o = c->opts;
+    rsi_save_job           *save = &c->job.save;
+
+    save->opts = (rsd_save_opts){ .size = sizeof(save->opts),
+                                  .overwrite = o->overwrite,
+                                  .sync = o->sync,
+                                  .threads = o->threads,
+                                  .checksum = o->checksum,
+                                  .on_progress = o->on_progress,
+                                  .arg = o->arg };
+    save->spec = (rsi_image_spec){ .format = o->format,
+                                   .shard_size = o->shard_size,
+                                   .transform = o->transform };
+    save->spec.one_file = rsi_path_format(save->path, &save->spec.format);
+    save->spec.distributed = o->layout && save->spec.format == RSD_FORMAT_SAFETENSORS;
+    if (o->layout && save->spec.one_file)
+        return rsi_fail(err, RSD_E_INVALID, "one file has no layout: a folder has");
+    if (o->checksum == RSD_ALWAYS && !rsi_sums_available())
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "this build has no xxHash to make checksums with");
+    save->flush.sums = o->checksum != RSD_NEVER && rsi_sums_available() ? &save->sums : NULL;
+    save->flush.sync = o->sync != RSD_NEVER;
+    return RSD_OK;
+}
+
+/* What can be kept can be found again block by block. */
+static rsd_err choose_way(converting *c, rsd_error *err)
+{
+    rsi_save_job *save = &c->job.save;
+    const char   *kind = rsi_store_kind(save->store);
+    bool          random = rsi_store_flags(save->store) & RSD_STORE_RANDOM_WRITE;
+    int32_t       ranks = save->comm ? rsd_comm_size(save->comm) : 1;
+
+    c->stream = save->image.transform || !random;
+    c->keep = (c->opts->keep || c->opts->resume) && !c->stream;
+    if (c->keep && !rsi_store_adopts(save->store))
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "a %s store can't keep what is half done", kind);
+    if (c->keep && !rsi_hash128_available())
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "this build has no xxHash to know by what is half done");
+    if (!c->stream)
+        return rsi_cuts_make(&c->job.cuts, &save->image, err);
+    if (ranks > 1 && !save->image.transform)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "several ranks can't write to a %s store together",
+                        kind);
+    for (size_t f = 0; f < save->image.nfiles; f++) /* whole files are what ranks can divide then */
+        save->image.file[f].owner = (int32_t)(f % (size_t)ranks);
+    return RSD_OK;
+}
+
+static uint64_t digest_text(uint64_t d, const char *text)
+{
+    return text ? rsi_digest(d, text, strlen(text)) : rsi_digest(d, "", 0);
+}
+
+/* One number for source, target and all that is to happen between. */
+static uint64_t digest(const converting *c)
+{
+    const rsi_files *files = &c->source->files;
+    const rsd_state *state = c->taken.state;
+    uint64_t d = digest_text((uint64_t)c->job.save.spec.format, c->job.save.image.transform);
+
+    for (size_t i = 0; i < files->n; i++) {
+        uint64_t fact[] = { files->file[i]->size, files->file[i]->stamp };
+
+        d = rsi_digest(digest_text(d, files->file[i]->name), fact, sizeof(fact));
+    }
+    for (size_t i = 0; i < state->ntensors; i++) {
+        uint64_t fact[] = { c->taken.from[i].t, (uint64_t)state->tensor[i].dtype };
+
+        d = rsi_digest(digest_text(d, state->tensor[i].spot.name), fact, sizeof(fact));
+    }
+    for (size_t i = 0; i < c->job.save.image.nfiles; i++) {
+        uint64_t fact[] = { c->job.save.image.file[i].bytes, c->job.save.image.file[i].nitems };
+
+        d = rsi_digest(digest_text(d, c->job.save.image.file[i].name), fact, sizeof(fact));
+    }
+    for (size_t i = 0; i < c->job.save.image.nparts; i++) {
+        const rsi_out_part *part = &c->job.save.image.part[i];
+        uint64_t            fact[] = { part->kind, part->len, part->tensor, part->nth };
+
+        d = rsi_digest(d, fact, sizeof(fact));
+        if (part->kind == RSI_PART_DATA)
+            d = rsi_digest(d, part->box->off, 2 * sizeof(part->box->off));
+        else if (part->kind == RSI_PART_BYTES)
+            d = rsi_digest(d, part->bytes, (size_t)part->len);
+        else if (part->nth == 0)
+            d = rsi_digest(d, part->zip->spec.pickle, part->zip->spec.pickle_len);
+    }
+    return d;
+}
+
+static rsd_err same_everywhere(const converting *c, uint64_t id, rsd_error *err)
+{
+    int64_t ends[] = { (int64_t)id, (int64_t)~id };
+    rsd_err rc;
+
+    if (!c->job.save.comm)
+        return RSD_OK;
+    rc = rsi_allreduce(c->job.save.comm, RSI_OP_MIN, ends, 2, err);
+    if (!rc && ends[0] != ~ends[1]) /* the same on all ranks, so all of them fail */
+        rc = rsi_fail(err, RSD_E_MISMATCH, "the ranks have different sources or options");
+    return rc;
+}
+
+static rsd_err plan(converting *c, rsd_error *err)
+{
+    uint64_t id = 0;
+    rsd_err  rc = choose(c, err);
+
+    if (!rc)
+        rc = make_image(c, err);
+    if (!rc)
+        rc = open_store(c, err);
+    if (!rc)
+        rc = choose_way(c, err);
+    if (!rc) {
+        id = digest(c);
+        if (c->keep)
+            rc = rsi_partial_name(&c->partial, c->job.save.store, c->job.save.name, id, err);
+    }
+    rc = agree(c, rc, err);
+    return rc ? rc : same_everywhere(c, id, err);
+}
+
+/* ---- begin ---- */
+
+static uint32_t tree_flags(const converting *c)
+{
+    return (c->job.save.spec.one_file ? RSD_TREE_FILE : 0) |
+           (c->opts->overwrite ? RSD_TREE_OVERWRITE : 0);
+}
+
+static rsd_err begin_tree(converting *c, rsd_error *err)
+{
+    rsi_save_job *save = &c->job.save;
+    rsd_err       rc = rsi_save_open(save, err);
+
+    if (!rc)
+        save->flush.top = save->tree->temp;
+    return rc;
+}
+
+/* Rank 0 sees that the target could be published before any work is done, then takes the folder. */
+static rsd_err begin_folder(converting *c, rsd_error *err)
+{
+    rsi_save_job *save = &c->job.save;
+    rsi_tree     *trial = NULL;
+    rsd_err       rc = rsi_tree_begin(save->store, save->name, tree_flags(c), &trial, err);
+
+    if (rc)
+        return rc;
+    rc = rsi_tree_abort(trial, err);
+    if (!rc)
+        rc = rsi_partial_begin(&c->partial, save->name, c->opts->resume, err);
+    if (!rc && !save->spec.one_file)
+        rc = rsi_store_make_folder(save->store, c->partial.tree, err);
+    return rc;
+}
+
+static rsd_err begin_partial(converting *c, rsd_error *err)
+{
+    rsi_save_job *save = &c->job.save;
+    char         *journal;
+    rsd_err       rc = agree(c, leads(c) ? begin_folder(c, err) : RSD_OK, err);
+
+    if (rc)
+        return rc;
+    c->begun = true;
+    save->flush.top = c->partial.tree;
+    if (c->opts->resume)
+        rc = rsi_partial_read(&c->partial, &c->job.cuts, err);
+    rc = agree(c, rc, err); /* before anybody adds to a journal */
+    if (rc)
+        return rc;
+    journal = rsi_partial_journal(&c->partial, save->comm ? rsd_comm_rank(save->comm) : 0);
+    rc = journal ? rsi_journal_open(save->store, journal, c->partial.id, &c->job.journal, err)
+                 : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+    rsi_free(journal);
+    return agree(c, rc, err);
+}
+
+/* ---- data ---- */
+
+/* Threads that the memory is enough for, and what they read with. */
+static rsd_err make_workers(converting *c, rsd_error *err)
+{
+    size_t       memory = c->opts->max_memory ? c->opts->max_memory : DEFAULT_MEMORY;
+    size_t       most = memory / (rsi_convert_thread_memory() + rsi_pull_memory());
+    rsi_workers *workers;
+    rsd_err      rc = rsi_workers_create(c->opts->threads, &workers, err);
+
+    most = most < 1 ? 1 : most;
+    if (!rc && (size_t)rsi_workers_count(workers) > most) {
+        rsi_workers_free(workers);
+        rc = rsi_workers_create((int)most, &workers, err);
+    }
+    if (rc)
+        return rc;
+    c->job.workers = workers;
+    c->job.save.opts.threads = rsi_workers_count(workers);
+    c->job.save.opts.staging = memory / 2;
+    rc = rsi_pull_open(&c->pull, c->source, c->taken.from, (size_t)rsi_workers_count(workers),
+                       memory / 2, err);
+    for (size_t i = 0; i < c->taken.state->ntensors; i++) {
+        rsi_state_tensor *t = &c->taken.state->tensor[i];
+
+        t->pull = rsi_pull_bytes;
+        t->pull_arg = &c->pull;
+        t->number = i;
+    }
+    return rc;
+}
+
+static rsd_err write_data(converting *c, rsd_error *err)
+{
+    rsi_save_job *save = &c->job.save;
+    rsd_err       rc = make_workers(c, err);
+
+    if (c->stream) {
+        rc = rc ? rc : rsi_save_write(save, err);
+        return rsi_save_share(save, rc, err);
+    }
+    if (!rc && leads(c))
+        rc = rsi_convert_make_files(&c->job, err);
+    rc = agree(c, rc, err);
+    return rc ? rc : rsi_convert_write(&c->job, err);
+}
+
+static rsd_err check_source(converting *c, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < c->source->files.n && !rc; i++)
+        rc = rsi_file_unchanged(c->source->files.file[i], err);
+    rc = agree(c, rc, err);
+    if (rc && c->begun && leads(c)) /* half of it may be of the one, half of the other */
+        c->begun = rsi_partial_remove(&c->partial, NULL) != RSD_OK;
+    return rc;
+}
+
+/* ---- publish ---- */
+
+static rsd_err publish(converting *c, rsd_error *err)
+{
+    rsi_save_job *save = &c->job.save;
+    rsd_err       rc = RSD_OK;
+
+    if (c->keep && leads(c))
+        rc = rsi_tree_adopt(save->store, save->name, tree_flags(c), c->partial.tree, &save->tree,
+                            err);
+    if (!rc && c->keep && leads(c))
+        save->flush.top = save->tree->temp;
+    rc = agree(c, rc, err);
+    if (!rc)
+        rc = rsi_save_publish(save, err);
+    if (!rc && c->keep) {
+        if (leads(c)) /* else the next conversion to this name removes it */
+            rsi_partial_remove(&c->partial, NULL);
+        c->begun = false;
+    }
+    return rc;
+}
+
+/* Tells where the work of a run that failed is. */
+static void tell_kept(const converting *c)
+{
+    char path[4096];
+
+    if (!c->begun || !leads(c) || !c->opts->kept)
+        return;
+    snprintf(path, sizeof(path), "%s%s", c->job.save.path,
+             c->partial.name + strlen(c->job.save.name));
+    c->opts->kept(c->opts->arg, path);
+}
+
+static rsd_err end(converting *c, rsd_err rc, rsd_error *err)
+{
+    rsi_journal_close(c->job.journal);
+    if (rc)
+        tell_kept(c);
+    rsi_partial_release(&c->partial);
+    rsi_workers_free(c->job.workers);
+    rsi_cuts_release(&c->job.cuts);
+    rc = rsi_save_end(&c->job.save, rc, err);
+    rsi_pull_close(&c->pull);
+    rsi_convert_state_release(&c->taken);
+    return rc;
+}
+
+rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
+                    const rsd_convert_opts *opts, rsd_error *err)
+{
+    rsd_convert_opts own = *opts;
+    converting       c = { .source = source, .opts = &own };
+    rsd_err          rc;
+
+    c.job.save = (rsi_save_job){ .path = path, .comm = comm, .rank = -1, .store = opts->store };
+    if (comm)
+        c.job.save.rank = rsd_comm_rank(comm);
+    if (!leads(&c))
+        own.left_out = NULL; /* one rank tells */
+    rc = plan(&c, err);
+    if (!rc)
+        rc = c.keep ? begin_partial(&c, err) : begin_tree(&c, err);
+    if (!rc)
+        rc = write_data(&c, err);
+    if (!rc)
+        rc = check_source(&c, err);
+    if (!rc)
+        rc = publish(&c, err);
+    return end(&c, rc, err);
+}

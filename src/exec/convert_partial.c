@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Folders of conversions that are under way or ended early. The lock is a tree of one file that is
+ * never published: the store lets go of it when its writer dies, and the next one to begin a lock
+ * there removes it. So whoever is alone in the folder after that may have it. */
+#include "exec/convert_partial.h"
+#include "base/arena.h"
+#include "base/mem.h"
+#include "exec/journal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MARK    ".partial-"
+#define JOURNAL "journal-"
+enum { DIGITS = 16 };
+
+static rsd_err no_memory(rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a folder");
+}
+
+rsd_err rsi_partial_name(rsi_partial *partial, rsd_store *store, const char *target, uint64_t id,
+                         rsd_error *err)
+{
+    size_t len = strlen(target) + strlen(MARK) + DIGITS + 1;
+
+    *partial = (rsi_partial){ .store = store, .id = id };
+    partial->name = rsi_calloc(len, 1);
+    partial->tree = rsi_calloc(len + 5, 1);
+    if (!partial->name || !partial->tree) {
+        rsi_partial_release(partial);
+        return no_memory(err);
+    }
+    snprintf(partial->name, len, "%s" MARK "%016" PRIx64, target, id);
+    snprintf(partial->tree, len + 5, "%s/tree", partial->name);
+    return RSD_OK;
+}
+
+void rsi_partial_release(rsi_partial *partial)
+{
+    rsi_tree_abort(partial->lock, NULL);
+    rsi_free(partial->name);
+    rsi_free(partial->tree);
+    *partial = (rsi_partial){ 0 };
+}
+
+/* ---- locks ---- */
+
+static rsd_err count_locks(void *arg, const rsd_entry *entry, rsd_error *err)
+{
+    (void)err;
+    *(size_t *)arg += rsi_temp_match(entry->name, "lock");
+    return RSD_OK;
+}
+
+/* RSD_E_EXISTS: another one lives. */
+static rsd_err lock_folder(rsd_store *store, const char *folder, rsi_tree **out, rsd_error *err)
+{
+    size_t    len = strlen(folder) + 6, locks = 0;
+    char     *name = rsi_calloc(len, 1);
+    rsi_tree *lock = NULL;
+    rsd_err   rc;
+
+    if (!name)
+        return no_memory(err);
+    snprintf(name, len, "%s/lock", folder);
+    rc = rsi_tree_begin(store, name, RSD_TREE_FILE, &lock, err);
+    rsi_free(name);
+    if (!rc)
+        rc = rsi_store_list(store, folder, count_locks, &locks, err);
+    if (!rc && locks > 1)
+        rc = rsi_fail(err, RSD_E_EXISTS,
+                      "another process works on \"%s\"; if it died on another machine, remove it",
+                      folder);
+    if (rc)
+        rsi_tree_abort(lock, NULL);
+    else
+        *out = lock;
+    return rc;
+}
+
+/* ---- what ended runs left ---- */
+
+typedef struct sweeping {
+    const char *last; /* of the target's name */
+    char      **found;
+    size_t      n, cap;
+} sweeping;
+
+static rsd_err note_partial(void *arg, const rsd_entry *entry, rsd_error *err)
+{
+    sweeping   *s = arg;
+    size_t      len = strlen(s->last), mark = strlen(MARK);
+    const char *digits = entry->name + len + mark;
+
+    if (entry->kind != RSD_ENTRY_FOLDER || strncmp(entry->name, s->last, len) != 0 ||
+        strncmp(entry->name + len, MARK, mark) != 0 ||
+        strspn(digits, "0123456789abcdef") != DIGITS || digits[DIGITS])
+        return RSD_OK;
+    if (!rsi_grow(&s->found, s->n, &s->cap, sizeof(s->found[0])))
+        return no_memory(err);
+    s->found[s->n] = rsi_strdup(entry->name);
+    if (!s->found[s->n])
+        return no_memory(err);
+    s->n++;
+    return RSD_OK;
+}
+
+/* Best effort, as in the store: what can't be removed must not stop the one who wants to convert.
+ */
+static rsd_err remove_ended(rsd_store *store, const char *target, rsd_error *err)
+{
+    sweeping s = { .last = rsi_last_part(target) };
+    size_t   top = (size_t)(s.last - target);
+    char    *folder = rsi_strdup(target);
+    rsd_err  rc = folder ? RSD_OK : no_memory(err);
+
+    if (!rc) {
+        folder[top ? top - 1 : 0] = '\0';
+        rc = rsi_store_list(store, folder, note_partial, &s, err);
+    }
+    for (size_t i = 0; i < s.n; i++) {
+        size_t    len = top + strlen(s.found[i]) + 1;
+        char     *name = rsi_calloc(len, 1);
+        rsi_tree *lock = NULL;
+
+        if (name && !rc) {
+            snprintf(name, len, "%.*s%s", (int)top, target, s.found[i]);
+            if (lock_folder(store, name, &lock, NULL) == RSD_OK)
+                rsi_store_remove(store, name, NULL);
+            rsi_tree_abort(lock, NULL);
+        }
+        rsi_free(name);
+        rsi_free(s.found[i]);
+    }
+    rsi_free(s.found);
+    rsi_free(folder);
+    return rc;
+}
+
+rsd_err rsi_partial_begin(rsi_partial *partial, const char *target, bool resume, rsd_error *err)
+{
+    rsd_err rc = resume ? RSD_OK : remove_ended(partial->store, target, err);
+
+    if (!rc)
+        rc = rsi_store_make_folder(partial->store, partial->name, err);
+    if (!rc)
+        rc = lock_folder(partial->store, partial->name, &partial->lock, err);
+    return rc;
+}
+
+rsd_err rsi_partial_remove(rsi_partial *partial, rsd_error *err)
+{
+    rsd_err rc = rsi_store_remove(partial->store, partial->name, err);
+
+    rsi_tree_abort(partial->lock, NULL);
+    partial->lock = NULL;
+    return rc;
+}
+
+/* ---- journals ---- */
+
+char *rsi_partial_journal(const rsi_partial *partial, int32_t rank)
+{
+    size_t len = strlen(partial->name) + strlen(JOURNAL) + 16;
+    char  *name = rsi_calloc(len, 1);
+
+    if (name)
+        snprintf(name, len, "%s/" JOURNAL "%" PRId32, partial->name, rank);
+    return name;
+}
+
+typedef struct names {
+    char **at;
+    size_t n, cap;
+} names;
+
+static rsd_err note_journal(void *arg, const rsd_entry *entry, rsd_error *err)
+{
+    names *s = arg;
+
+    if (strncmp(entry->name, JOURNAL, strlen(JOURNAL)) != 0)
+        return RSD_OK;
+    if (!rsi_grow(&s->at, s->n, &s->cap, sizeof(s->at[0])))
+        return no_memory(err);
+    s->at[s->n] = rsi_strdup(entry->name);
+    if (!s->at[s->n])
+        return no_memory(err);
+    s->n++;
+    return RSD_OK;
+}
+
+rsd_err rsi_partial_read(const rsi_partial *partial, rsi_cuts *cuts, rsd_error *err)
+{
+    names   s = { 0 };
+    rsd_err rc = rsi_store_list(partial->store, partial->name, note_journal, &s, err);
+
+    for (size_t i = 0; i < s.n; i++) {
+        size_t len = strlen(partial->name) + strlen(s.at[i]) + 2;
+        char  *name = rc ? NULL : rsi_calloc(len, 1);
+
+        if (name) {
+            snprintf(name, len, "%s/%s", partial->name, s.at[i]);
+            rc = rsi_journal_read(partial->store, name, partial->id, cuts, err);
+        } else if (!rc) {
+            rc = no_memory(err);
+        }
+        rsi_free(name);
+        rsi_free(s.at[i]);
+    }
+    rsi_free(s.at);
+    return rc;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads ranges of the target's tensors out of the source. A range of a packed box is a few boxes;
+ * fetch.c reads each from the chunks that have it. */
+#include "exec/convert_pull.h"
+#include "base/checked.h"
+#include "base/mem.h"
+#include "plan/cast.h"
+#include "shape/box.h"
+
+#include <string.h>
+
+#define CAST_BYTES  ((size_t)1 << 20)
+#define FETCH_BYTES ((size_t)8 << 20) /* a buffer of fetch.c */
+
+size_t rsi_pull_memory(void)
+{
+    return FETCH_BYTES + CAST_BYTES;
+}
+
+rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor, size_t threads,
+                      size_t limit, rsd_error *err)
+{
+    rsd_err rc;
+
+    *pull = (rsi_pull){ .source = source, .tensor = tensor };
+    rc = rsi_extents_create(source, limit, &pull->extents, err);
+    if (!rc)
+        rc = rsi_pool_create(threads * CAST_BYTES, CAST_BYTES, &pull->cast, err);
+    if (!rc)
+        rc = rsi_fetch_pool(threads * FETCH_BYTES, &pull->tools.pool, err);
+    pull->tools.get = rsi_extents_get;
+    pull->tools.put = rsi_extents_put;
+    pull->tools.arg = pull->extents;
+    if (rc)
+        rsi_pull_close(pull);
+    return rc;
+}
+
+void rsi_pull_close(rsi_pull *pull)
+{
+    rsi_extents_free(pull->extents);
+    rsi_pool_free(pull->cast);
+    rsi_pool_free(pull->tools.pool);
+    *pull = (rsi_pull){ 0 };
+}
+
+/* Elements [at, end) of the packed box as the source has them. */
+static rsd_err pull_stored(rsi_pull *pull, size_t t, const rsd_box *box, int64_t at, int64_t end,
+                           int64_t elem_bytes, unsigned char *out, rsd_error *err)
+{
+    static const rsd_read_opts opts = { .size = sizeof(opts) };
+
+    while (at < end) {
+        rsd_view view = { .data = out };
+        int64_t  n = rsi_range_box(box->ndim, box->len, at, end, &view.box);
+        rsd_err  rc;
+
+        for (int d = 0; d < box->ndim; d++)
+            view.box.off[d] += box->off[d];
+        rc = rsi_fetch_with(&pull->tools, pull->source, t, &view, &opts, err);
+        if (rc)
+            return rc;
+        out += n * elem_bytes;
+        at += n;
+    }
+    return RSD_OK;
+}
+
+/* The same as elements of `dtype`; n of them fit into a cast buffer. */
+static rsd_err pull_cast(rsi_pull *pull, size_t t, rsd_dtype stored, rsd_dtype dtype,
+                         const rsd_box *box, int64_t at, int64_t n, unsigned char *out,
+                         rsd_error *err)
+{
+    void   *buf;
+    rsd_err rc = rsi_pool_get(pull->cast, &buf, err);
+
+    if (rc)
+        return rc;
+    rc = pull_stored(pull, t, box, at, at + n, (int64_t)rsd_dtype_size(stored), buf, err);
+    if (!rc)
+        rsi_cast(out, dtype, buf, stored, (size_t)n);
+    rsi_pool_put(pull->cast, buf);
+    return rc;
+}
+
+rsd_err rsi_pull_bytes(void *arg, size_t number, const rsd_box *box, uint64_t off, size_t len,
+                       unsigned char *out, rsd_error *err)
+{
+    rsi_pull       *pull = arg;
+    size_t          t = pull->tensor[number].t;
+    rsd_dtype       dtype = pull->tensor[number].dtype;
+    size_t          elem = rsd_dtype_size(dtype);
+    rsd_tensor_info info;
+    unsigned char   one[16]; /* an element that the range has a part of */
+
+    pull->source->ops->tensor(pull->source, t, &info);
+    while (len > 0) {
+        size_t         skip = (size_t)(off % elem), take;
+        bool           part = skip > 0 || len < elem;
+        int64_t        at = (int64_t)(off / elem), n = part ? 1 : (int64_t)(len / elem);
+        unsigned char *to = part ? one : out;
+        rsd_err        rc;
+
+        if (dtype == info.dtype) {
+            rc = pull_stored(pull, t, box, at, at + n, (int64_t)elem, to, err);
+        } else {
+            n = rsi_min(n, (int64_t)(CAST_BYTES / rsd_dtype_size(info.dtype)));
+            rc = pull_cast(pull, t, info.dtype, dtype, box, at, n, to, err);
+        }
+        if (rc)
+            return rc;
+        take = part ? (size_t)rsi_min((int64_t)(elem - skip), (int64_t)len) : (size_t)n * elem;
+        if (part)
+            memcpy(out, one + skip, take);
+        out += take;
+        off += take;
+        len -= take;
+    }
+    return RSD_OK;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes of a tensor of the target, from the source: any range of a packed box, cast on the way.
+ */
+#ifndef RSI_CONVERT_PULL_H
+#define RSI_CONVERT_PULL_H
+
+#include "exec/extents.h"
+#include "exec/fetch.h"
+
+/* A tensor of the target. */
+typedef struct rsi_pulled {
+    size_t    t; /* of the source */
+    rsd_dtype dtype;
+} rsi_pulled;
+
+typedef struct rsi_pull {
+    rsd_ckpt         *source;
+    const rsi_pulled *tensor;
+    rsi_extents      *extents;
+    rsi_pool         *cast; /* buffers of elements that are still to be cast */
+    rsi_fetch_tools   tools;
+} rsi_pull;
+
+/* For `threads` that pull at once. Decoded chunks of a transformed source take `limit` bytes or one
+ * chunk for each thread. */
+rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor, size_t threads,
+                      size_t limit, rsd_error *err);
+void    rsi_pull_close(rsi_pull *pull);
+/* Bytes that one thread takes at most. */
+size_t rsi_pull_memory(void);
+
+/* For rsi_state_tensor: `arg` is the rsi_pull, `number` that of a rsi_pulled. */
+rsd_err rsi_pull_bytes(void *arg, size_t number, const rsd_box *box, uint64_t off, size_t len,
+                       unsigned char *out, rsd_error *err);
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Takes a checkpoint's catalogue through filters, renames, casts and layout rules. Next: image.c,
+ * which lays the state out in files. */
+#include "exec/convert_state.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "format/value_pickle.h"
+#include "plan/cast.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { MOST_PARTS = 256 };
+
+typedef struct taking {
+    rsd_ckpt               *source;
+    rsd_format              format;
+    bool                    flat;
+    const rsd_convert_opts *opts;
+    rsi_convert_state      *out;
+    size_t                  cap;      /* of out->from */
+    size_t                  refused;  /* tensors that the format can't hold */
+    rsi_text                names;    /* of these */
+    char                    buf[320]; /* for them */
+} taking;
+
+static bool matches(const char *const *pattern, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (fnmatch(pattern[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+static bool is_wanted(const taking *k, const char *name)
+{
+    const rsd_convert_opts *o = k->opts;
+
+    return (o->ninclude == 0 || matches(o->include, o->ninclude, name)) &&
+           !matches(o->exclude, o->nexclude, name);
+}
+
+static rsd_err new_name(const taking *k, const char *name, const char **out, rsd_error *err)
+{
+    *out = k->opts->rename ? k->opts->rename(k->opts->arg, name) : name;
+    if (!*out || !**out)
+        return rsi_fail(err, RSD_E_INVALID, "\"%s\" is renamed to nothing", name);
+    return RSD_OK;
+}
+
+static rsd_dtype new_dtype(const taking *k, const char *name, rsd_dtype dtype)
+{
+    for (size_t i = 0; i < k->opts->ncasts; i++) {
+        const rsd_cast *cast = &k->opts->cast[i];
+        bool            real = dtype >= RSD_F16 && dtype <= RSD_F64;
+
+        if (cast->pattern ? fnmatch(cast->pattern, name, 0) == 0 : real)
+            return cast->dtype;
+    }
+    return dtype;
+}
+
+/* Goes to where a name stands in the nesting of the source; *pushed is how deep, *last what is left
+ * to say there (NULL: nothing). A name that is new, or not made of its path, stands flat. */
+static rsd_err push_path(const taking *k, const char *name, const char *renamed, size_t *pushed,
+                         const char **last, rsd_error *err)
+{
+    rsd_path_part part[MOST_PARTS];
+    size_t        n = k->source->ops->path(k->source, name, part, MOST_PARTS);
+    rsd_err       rc = RSD_OK;
+
+    *pushed = 0;
+    *last = renamed;
+    if (k->flat || n == 0 || n > MOST_PARTS || strcmp(name, renamed) != 0 ||
+        !rsi_path_is(name, part, n))
+        return RSD_OK;
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = part[i].key ? rsd_state_push(k->out->state, part[i].key, err)
+                         : rsd_state_push_index(k->out->state, part[i].index, err);
+        *pushed += rc ? 0 : 1;
+    }
+    *last = NULL;
+    return rc;
+}
+
+/* The layout that DCP to DCP keeps: chunks as they are, each in the file of its old file's number.
+ */
+static rsd_err old_layout(const taking *k, size_t t, const rsd_tensor_info *info, rsd_dtype dtype,
+                          rsd_layout **out, rsd_error *err)
+{
+    int32_t *owner = rsi_calloc(info->chunks, sizeof(owner[0]));
+    rsd_box *box = rsi_calloc(info->chunks, sizeof(box[0]));
+    rsd_err  rc = owner && box ? RSD_OK
+                               : rsi_fail(err, RSD_E_NOMEM, "no memory for a layout of %zu chunks",
+                                          info->chunks);
+
+    for (size_t i = 0; i < info->chunks && !rc; i++) {
+        rsd_chunk chunk;
+        uint32_t  file;
+
+        k->source->ops->chunk(k->source, t, i, &chunk, &file);
+        owner[i] = (int32_t)file;
+        box[i] = chunk.box;
+    }
+    if (!rc)
+        rc = rsd_layout_create_boxes(dtype, info->ndim, info->shape, info->chunks, owner, box, out,
+                                     err);
+    rsi_free(owner);
+    rsi_free(box);
+    return rc;
+}
+
+static rsd_err make_layout(const taking *k, size_t t, const rsd_tensor_info *info, const char *name,
+                           rsd_dtype dtype, rsd_layout **out, rsd_error *err)
+{
+    if (k->opts->layout)
+        return rsd_rules_layout(k->opts->layout, name, dtype, info->ndim, info->shape, out, err);
+    if (k->format == RSD_FORMAT_DCP && k->source->format == RSD_FORMAT_DCP && info->bytes > 0)
+        return old_layout(k, t, info, dtype, out, err);
+    *out = NULL;
+    return RSD_OK;
+}
+
+/* Some types a format has no name for: all tensors of them are named at once. */
+static void note_refused(taking *k, const char *name, rsd_dtype dtype)
+{
+    if (k->format != RSD_FORMAT_SAFETENSORS || rsd_dtype_safetensors_name(dtype))
+        return;
+    rsi_text_add(&k->names, "%s\"%s\" (%s)", k->refused ? ", " : "", name, rsd_dtype_name(dtype));
+    k->refused++;
+}
+
+static rsd_err take_tensor(taking *k, size_t t, rsd_error *err)
+{
+    rsd_tensor_info info;
+    rsd_layout     *layout = NULL;
+    const char     *name, *last;
+    rsd_dtype       dtype;
+    size_t          pushed = 0;
+    rsd_err         rc;
+
+    k->source->ops->tensor(k->source, t, &info);
+    if (!is_wanted(k, info.name))
+        return RSD_OK;
+    rc = new_name(k, info.name, &name, err);
+    if (rc)
+        return rc;
+    dtype = new_dtype(k, name, info.dtype);
+    note_refused(k, name, dtype);
+    if (dtype != info.dtype)
+        rc = rsi_cast_check(dtype, info.dtype, err);
+    if (!rc)
+        rc = make_layout(k, t, &info, name, dtype, &layout, err);
+    if (!rc && !rsi_grow(&k->out->from, k->out->state->ntensors, &k->cap, sizeof(k->out->from[0])))
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a list of tensors");
+    if (!rc)
+        rc = push_path(k, info.name, name, &pushed, &last, err);
+    if (!rc)
+        rc = rsd_state_tensor(k->out->state, last, layout, dtype, info.ndim, info.shape, 0, NULL,
+                              err);
+    if (!rc)
+        k->out->from[k->out->state->ntensors - 1] = (rsi_pulled){ .t = t, .dtype = dtype };
+    while (pushed-- > 0)
+        rsd_state_pop(k->out->state, NULL);
+    rsd_layout_free(layout);
+    return rc ? rsi_while(err, rc, "tensor \"%s\" of the source", info.name) : RSD_OK;
+}
+
+static void leave_out(const taking *k, const char *name, const char *why)
+{
+    if (k->opts->left_out)
+        k->opts->left_out(k->opts->arg, name, why);
+}
+
+/* Whether a value can be written: it has no foreign objects, and the bytes of tensors in it are at
+ * hand. */
+static rsd_err try_value(const rsd_value *value, rsd_error *err)
+{
+    rsi_bytes    pickle = { 0 };
+    rsi_storages storages = { 0 };
+    rsd_err      rc = rsi_value_to_pickle(value, &pickle, &storages, err);
+
+    for (size_t i = 0; i < storages.n && !rc; i++)
+        if (!storages.tensor[i]->bytes && storages.tensor[i]->storage_bytes > 0)
+            rc = rsi_fail(err, RSD_E_UNSUPPORTED, "a tensor of %" PRId64 " bytes inside an object",
+                          storages.tensor[i]->storage_bytes);
+    rsi_free(pickle.at);
+    rsi_free(storages.tensor);
+    return rc;
+}
+
+static rsd_err take_object(taking *k, size_t i, rsd_error *err)
+{
+    rsd_error        why = { .rank = -1 };
+    const char      *old = "", *name, *last;
+    const rsd_value *value = NULL;
+    size_t           pushed = 0;
+    rsd_err          rc = k->source->ops->object(k->source, i, &old, NULL, NULL, err);
+
+    if (rc || !is_wanted(k, old))
+        return rc;
+    if (k->format == RSD_FORMAT_SAFETENSORS) {
+        leave_out(k, old, "safetensors hold tensors only");
+        return RSD_OK;
+    }
+    rc = new_name(k, old, &name, err);
+    if (!rc)
+        rc = k->source->ops->object(k->source, i, &old, k->out->owner, &value, err);
+    if (rc)
+        return rsi_while(err, rc, "object \"%s\"", old);
+    rc = try_value(value, &why);
+    if (rc == RSD_E_UNSUPPORTED) {
+        leave_out(k, old, why.msg);
+        return RSD_OK;
+    }
+    if (rc && err)
+        *err = why;
+    if (!rc)
+        rc = push_path(k, old, name, &pushed, &last, err);
+    if (!rc)
+        rc = rsd_state_value(k->out->state, last, value, err);
+    while (pushed-- > 0)
+        rsd_state_pop(k->out->state, NULL);
+    return rc ? rsi_while(err, rc, "object \"%s\"", old) : RSD_OK;
+}
+
+rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,
+                               bool flat, const rsd_convert_opts *opts, rsd_error *err)
+{
+    taking  k = { .source = source, .format = format, .flat = flat, .opts = opts, .out = out };
+    rsd_err rc;
+
+    *out = (rsi_convert_state){ 0 };
+    k.names = rsi_text_begin(k.buf, sizeof(k.buf));
+    rc = rsd_state_create(&out->state, err);
+    if (!rc)
+        rc = rsd_values_create(&out->owner, err);
+    for (size_t t = 0; t < source->ntensors && !rc; t++)
+        rc = take_tensor(&k, t, err);
+    if (!rc && k.refused)
+        rc = rsi_fail(err, RSD_E_UNSUPPORTED, "safetensors can't hold %zu of the tensors: %s%s",
+                      k.refused, k.buf, k.names.len >= sizeof(k.buf) ? " ..." : "");
+    for (size_t i = 0; i < source->nobjects && !rc; i++)
+        rc = take_object(&k, i, err);
+    if (rc)
+        rsi_convert_state_release(out);
+    return rc;
+}
+
+void rsi_convert_state_release(rsi_convert_state *cs)
+{
+    rsd_state_free(cs->state);
+    rsd_values_free(cs->owner);
+    rsi_free(cs->from);
+    *cs = (rsi_convert_state){ 0 };
+}

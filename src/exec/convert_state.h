@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state that a conversion writes: what is taken from the source, under which names, as which
+ * dtypes, in which layout. Its tensors have no views: their bytes are in the source. */
+#ifndef RSI_CONVERT_STATE_H
+#define RSI_CONVERT_STATE_H
+
+#include "exec/convert_pull.h"
+#include "exec/state.h"
+
+typedef struct rsi_convert_state {
+    rsd_state  *state;
+    rsd_values *owner; /* of its values */
+    rsi_pulled *from;  /* [ntensors] where they come from */
+} rsi_convert_state;   /* zeroed: empty */
+
+/* `flat`: no nesting, everything stands under its whole name. */
+rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,
+                               bool flat, const rsd_convert_opts *opts, rsd_error *err);
+void    rsi_convert_state_release(rsi_convert_state *cs);
+
+#endif

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the blocks (cuts.c) of a conversion: threads take them one after the other, each reads,
+ * sums and writes on its own, so reading and writing overlap and no byte is copied twice. Ranks
+ * divide the blocks evenly by bytes. Late blocks come in a second pass, when the CRCs are known. */
+#include "exec/convert_write.h"
+#include "base/checked.h"
+#include "base/crc32.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "exec/collect.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SLICE ((size_t)1 << 20) /* bytes that are read, summed and written at once */
+
+/* Consecutive blocks of one file that a thread does at once. */
+typedef struct unit {
+    size_t   first, n;
+    uint64_t bytes;
+} unit;
+
+/* A file of the target on this rank. */
+typedef struct target {
+    rsi_file *file;
+    size_t    left;  /* units of this pass that are not done */
+    bool      later; /* the next pass has more for it */
+} target;
+
+typedef struct pass {
+    rsi_convert_job *job;
+    bool             check; /* compares what is there instead of writing */
+    unit            *unit;
+    size_t           n, cap;
+    target          *target; /* [nfiles] */
+    rsi_pool        *pool;
+    pthread_mutex_t  lock; /* of what follows, and of `target` */
+    int64_t          done, total;
+} pass;
+
+/* One thread's work on a unit. */
+typedef struct doing {
+    pass               *p;
+    rsi_file           *file;
+    unsigned char      *buf;
+    size_t              fill;
+    uint64_t            off; /* of buf[0] in the file */
+    rsi_hash128_stream *hash;
+} doing;
+
+size_t rsi_convert_thread_memory(void)
+{
+    return SLICE;
+}
+
+static char *full_name(const rsi_convert_job *job, const char *name)
+{
+    size_t len = strlen(job->save.flush.top) + (name ? strlen(name) : 0) + 2;
+    char  *full = rsi_calloc(len, 1);
+
+    if (full)
+        snprintf(full, len, name ? "%s/%s" : "%s%s", job->save.flush.top, name ? name : "");
+    return full;
+}
+
+static rsd_err open_target(const rsi_convert_job *job, size_t f, uint32_t flags, rsi_file **out,
+                           rsd_error *err)
+{
+    const rsi_out_file *file = &job->save.image.file[f];
+    char               *name = full_name(job, file->name);
+    rsd_err rc = name ? rsi_file_open(job->save.store, name, flags, file->bytes, out, err)
+                      : rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
+
+    rsi_free(name);
+    return rc;
+}
+
+rsd_err rsi_convert_make_files(const rsi_convert_job *job, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t f = 0; f < job->save.image.nfiles && !rc; f++) {
+        rsi_file *file = NULL;
+
+        rc = open_target(job, f, RSD_OPEN_CREATE, &file, err);
+        if (rc == RSD_E_EXISTS)
+            rc = RSD_OK;
+        else if (!rc)
+            rc = rsi_file_close(file, err);
+    }
+    return rc;
+}
+
+/* ---- pieces ---- */
+
+static rsd_err gap_piece(const rsi_out_part *part, uint64_t off, size_t len, unsigned char *out,
+                         rsd_error *err)
+{
+    unsigned char *gap;
+
+    if (off == 0 && len == part->len) {
+        memset(out, 0, len);
+        rsi_zip_gap_write(part->zip, part->nth, part->crc, out);
+        return RSD_OK;
+    }
+    gap = rsi_calloc((size_t)part->len, 1);
+    if (!gap)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the headers of an item");
+    rsi_zip_gap_write(part->zip, part->nth, part->crc, gap);
+    memcpy(out, gap + off, len);
+    rsi_free(gap);
+    return RSD_OK;
+}
+
+/* `len` bytes of a part from `off` on. */
+static rsd_err make_piece(const rsi_convert_job *job, const rsi_out_part *part, uint64_t off,
+                          size_t len, unsigned char *out, rsd_error *err)
+{
+    switch (part->kind) {
+    case RSI_PART_DATA:
+        return rsi_collect_range(&job->save.state->tensor[part->tensor], part->box, off, len, out,
+                                 err);
+    case RSI_PART_GAP:
+        return gap_piece(part, off, len, out, err);
+    default:
+        memcpy(out, (const unsigned char *)part->bytes + off, len);
+        return RSD_OK;
+    }
+}
+
+/* ---- blocks ---- */
+
+static rsd_err flush(doing *d, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    if (d->fill && !d->p->check)
+        rc = rsi_file_write(d->file, d->off, d->buf, d->fill, err);
+    d->off += d->fill;
+    d->fill = 0;
+    return rc;
+}
+
+/* The CRC of a storage grows piece by piece; the pieces of a block come in order. */
+static void sum_piece(rsi_cut *cut, const rsi_out_part *part, uint64_t off, const void *bytes,
+                      size_t len)
+{
+    uint32_t *crc = cut->piece ? &cut->crc : &part->crc[part->nth];
+    bool      first = cut->piece ? off == cut->part_off : off == 0;
+
+    *crc = rsi_crc32(first ? 0 : *crc, bytes, len);
+}
+
+/* The bytes of one block, slice by slice, to the file or from there. */
+static rsd_err do_cut(doing *d, rsi_cut *cut, rsd_error *err)
+{
+    rsi_convert_job *job = d->p->job;
+    size_t           p = cut->part;
+    uint64_t         off = cut->part_off;
+    rsd_err          rc = RSD_OK;
+
+    for (uint32_t left = cut->len; left > 0 && !rc;) {
+        const rsi_out_part *part = &job->save.image.part[p];
+        size_t              len = (size_t)rsi_min((int64_t)(part->len - off), left);
+        unsigned char      *to;
+
+        if (len == 0) {
+            p++;
+            off = 0;
+            continue;
+        }
+        len = len < SLICE - d->fill ? len : SLICE - d->fill;
+        to = d->buf + d->fill;
+        rc = d->p->check ? rsi_file_read(d->file, d->off + d->fill, to, len, err)
+                         : make_piece(job, part, off, len, to, err);
+        if (rc)
+            break;
+        if (part->kind == RSI_PART_DATA && part->crc)
+            sum_piece(cut, part, off, to, len);
+        if (d->hash)
+            rsi_hash128_feed(d->hash, to, len);
+        d->fill += len;
+        off += len;
+        left -= (uint32_t)len;
+        if (d->fill == SLICE)
+            rc = flush(d, err);
+    }
+    return rc;
+}
+
+static rsd_err tell_progress(pass *p, uint64_t bytes, rsd_error *err)
+{
+    int stop = 0;
+
+    pthread_mutex_lock(&p->lock);
+    p->done += (int64_t)bytes;
+    if (p->job->save.opts.on_progress)
+        stop = p->job->save.opts.on_progress(p->job->save.opts.arg, p->done, p->total);
+    pthread_mutex_unlock(&p->lock);
+    return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
+}
+
+/* The file of a unit, opened by the first who needs it. */
+static rsd_err hold_file(pass *p, size_t f, rsi_file **out, rsd_error *err)
+{
+    target *t = &p->target[f];
+    rsd_err rc = RSD_OK;
+
+    pthread_mutex_lock(&p->lock);
+    if (!t->file)
+        rc = open_target(p->job, f, p->check ? RSD_OPEN_READ : RSD_OPEN_WRITE, &t->file, err);
+    *out = t->file;
+    pthread_mutex_unlock(&p->lock);
+    return rc;
+}
+
+/* Whoever does the last unit of a file syncs it (C3) and closes it. */
+static rsd_err leave_file(pass *p, size_t f, rsd_error *err)
+{
+    target   *t = &p->target[f];
+    rsi_file *file = NULL;
+    rsd_err   rc = RSD_OK, closed;
+
+    pthread_mutex_lock(&p->lock);
+    if (--t->left == 0) {
+        file = t->file;
+        t->file = NULL;
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (!file)
+        return RSD_OK;
+    if (p->job->save.flush.sync && !p->check && !t->later)
+        rc = rsi_file_sync(file, err);
+    closed = rsi_file_close(file, rc ? NULL : err);
+    return rc ? rc : closed;
+}
+
+/* Does, or checks, the blocks of a unit. */
+static rsd_err do_cuts(doing *d, const unit *u, rsd_error *err)
+{
+    rsi_convert_job *job = d->p->job;
+    rsd_err          rc = RSD_OK;
+
+    for (size_t i = u->first; i < u->first + u->n && !rc; i++) {
+        rsi_cut      *cut = &job->cuts.at[i];
+        unsigned char was[RSI_HASH128_BYTES];
+
+        memcpy(was, cut->hash, sizeof(was));
+        if (d->hash)
+            rsi_hash128_begin(d->hash);
+        rc = do_cut(d, cut, err);
+        if (d->hash)
+            rsi_hash128_end(d->hash, cut->hash);
+        if (d->p->check)
+            cut->done = !rc && memcmp(was, cut->hash, sizeof(was)) == 0;
+    }
+    return rc ? rc : flush(d, err);
+}
+
+static rsd_err do_unit(void *arg, size_t i, rsd_error *err)
+{
+    pass            *p = arg;
+    rsi_convert_job *job = p->job;
+    const unit      *u = &p->unit[i];
+    rsi_cut         *first = &job->cuts.at[u->first];
+    doing            d = { .p = p, .off = first->off };
+    void            *buf = NULL;
+    rsd_err          rc = rsi_pool_get(p->pool, &buf, err);
+
+    d.buf = buf;
+    if (!rc && (job->save.flush.sums || job->journal)) {
+        d.hash = rsi_hash128_create();
+        rc = d.hash ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a hash");
+    }
+    if (!rc)
+        rc = hold_file(p, first->file, &d.file, err);
+    if (!rc)
+        rc = do_cuts(&d, u, err);
+    rsi_hash128_free(d.hash);
+    if (buf)
+        rsi_pool_put(p->pool, buf);
+    if (!rc)
+        rc = leave_file(p, first->file, err);
+    if (p->check && (rc == RSD_E_FORMAT || rc == RSD_E_NOTFOUND)) /* shorter than it should be */
+        return RSD_OK;
+    for (size_t k = u->first; k < u->first + u->n && !rc && !p->check; k++)
+        job->cuts.at[k].done = true;
+    if (!rc && job->journal && !p->check)
+        rc = rsi_journal_add(job->journal, &job->cuts, u->first, u->n, err);
+    return rc ? rc : tell_progress(p, u->bytes, err);
+}
+
+/* ---- passes ---- */
+
+/* Whether this rank does a block whose middle is at byte `middle` of all `total`. */
+static bool is_mine(const rsi_convert_job *job, uint64_t middle, uint64_t total)
+{
+    uint64_t share;
+
+    if (!job->save.comm)
+        return true;
+    share = total / (uint64_t)rsd_comm_size(job->save.comm) + 1;
+    return (int32_t)(middle / share) == rsd_comm_rank(job->save.comm);
+}
+
+/* The blocks of this rank that this pass is for, as units. */
+static rsd_err list_units(pass *p, bool late, rsd_error *err)
+{
+    rsi_cuts *cuts = &p->job->cuts;
+    uint64_t  at = 0, total = 0, end = 0;
+    unit     *u = NULL;
+
+    p->n = 0;
+    for (size_t i = 0; i < cuts->n; i++)
+        total += cuts->at[i].len;
+    for (size_t i = 0; i < cuts->n; i++) {
+        const rsi_cut *c = &cuts->at[i];
+        bool           mine = is_mine(p->job, at + c->len / 2, total);
+
+        at += c->len;
+        p->target[c->file].later |= mine && c->late && !late;
+        if (!mine || c->done != p->check || (c->late != late && !p->check))
+            continue;
+        if (!u || u->first + u->n != i || u->bytes + c->len > RSI_CUT_BYTES || c->off != end ||
+            cuts->at[u->first].file != c->file) {
+            if (!rsi_grow(&p->unit, p->n, &p->cap, sizeof(p->unit[0])))
+                return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of blocks");
+            u = &p->unit[p->n++];
+            *u = (unit){ .first = i };
+            p->target[c->file].left++;
+        }
+        u->n++;
+        u->bytes += c->len;
+        end = c->off + c->len;
+    }
+    return RSD_OK;
+}
+
+static rsd_err run_pass(pass *p, bool check, bool late, rsd_error *err)
+{
+    size_t  nfiles = p->job->save.image.nfiles;
+    rsd_err rc;
+
+    memset(p->target, 0, nfiles * sizeof(p->target[0]));
+    p->check = check;
+    rc = list_units(p, late, err);
+    if (!rc)
+        rc = rsi_workers_run(p->job->workers, p->n, do_unit, p, err);
+    for (size_t f = 0; f < nfiles; f++) { /* what a failure left open */
+        rsi_file_close(p->target[f].file, NULL);
+        p->target[f].file = NULL;
+    }
+    return p->job->save.comm ? rsi_agree(p->job->save.comm, rc, err) : rc;
+}
+
+/* The storages that begin and end in a block; visit gets the part's number. */
+static void each_storage(const rsi_image *image, const rsi_cut *cut,
+                         void (*visit)(const rsi_image *image, size_t part, int64_t *word),
+                         int64_t *word)
+{
+    uint64_t left = cut->len, off = cut->part_off;
+
+    if (cut->piece)
+        return;
+    for (size_t p = cut->part; left > 0; p++, off = 0) {
+        const rsi_out_part *part = &image->part[p];
+
+        if (part->kind == RSI_PART_DATA && part->crc)
+            visit(image, p, word);
+        left -= (uint64_t)rsi_min((int64_t)left, (int64_t)(part->len - off));
+    }
+}
+
+static void put_crc(const rsi_image *image, size_t part, int64_t *word)
+{
+    word[part] = image->part[part].crc[image->part[part].nth];
+}
+
+static void get_crc(const rsi_image *image, size_t part, int64_t *word)
+{
+    image->part[part].crc[image->part[part].nth] = (uint32_t)word[part];
+}
+
+/* Three words for each block, filled by the rank whose it is, and one for each part. */
+static void exchange_words(rsi_convert_job *job, int64_t *word, bool mine)
+{
+    rsi_cuts *cuts = &job->cuts;
+    uint64_t  at = 0, total = 0;
+
+    for (size_t i = 0; i < cuts->n; i++)
+        total += cuts->at[i].len;
+    for (size_t i = 0; i < cuts->n; i++) {
+        rsi_cut *c = &cuts->at[i];
+        int64_t *w = word + 3 * i;
+
+        at += c->len;
+        if (is_mine(job, at - c->len + c->len / 2, total) != mine)
+            continue;
+        if (mine) {
+            w[0] = (int64_t)c->crc | (int64_t)c->done << 32;
+            memcpy(w + 1, c->hash, sizeof(c->hash));
+        } else {
+            c->crc = (uint32_t)w[0];
+            c->done = w[0] >> 32;
+            memcpy(c->hash, w + 1, sizeof(c->hash));
+        }
+        each_storage(&job->save.image, c, mine ? put_crc : get_crc, word + 3 * cuts->n);
+    }
+}
+
+/* What each rank alone knows of its blocks, to all of them. */
+static rsd_err share_cuts(rsi_convert_job *job, rsd_error *err)
+{
+    size_t   n = 3 * job->cuts.n + job->save.image.nparts;
+    int64_t *word;
+    rsd_err  rc;
+
+    if (!job->save.comm || rsd_comm_size(job->save.comm) == 1)
+        return RSD_OK;
+    word = rsi_calloc(n, sizeof(word[0]));
+    rc = rsi_agree(job->save.comm, word ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to agree"),
+                   err);
+    if (!rc) {
+        exchange_words(job, word, true);
+        rc = rsi_allreduce(job->save.comm, RSI_OP_SUM, word, n, err);
+    }
+    if (!rc)
+        exchange_words(job, word, false);
+    rsi_free(word);
+    return rc;
+}
+
+/* All that this rank is to do; what is there already counts as done. */
+static void count_bytes(pass *p)
+{
+    const rsi_cuts *cuts = &p->job->cuts;
+    uint64_t        at = 0, total = 0;
+
+    p->done = p->total = 0;
+    for (size_t i = 0; i < cuts->n; i++)
+        total += cuts->at[i].len;
+    for (size_t i = 0; i < cuts->n; i++) {
+        const rsi_cut *c = &cuts->at[i];
+
+        if (is_mine(p->job, at + c->len / 2, total)) {
+            p->total += c->len;
+            p->done += c->done ? c->len : 0;
+        }
+        at += c->len;
+    }
+}
+
+static rsd_err run_passes(pass *p, bool again, rsd_error *err)
+{
+    rsi_convert_job *job = p->job;
+    rsd_err          rc = RSD_OK;
+
+    if (again) {
+        count_bytes(p);
+        p->done = 0; /* what is there has to be looked at first */
+        rc = run_pass(p, true, false, err);
+    }
+    if (!rc)
+        count_bytes(p);
+    if (!rc)
+        rc = run_pass(p, false, false, err);
+    if (!rc)
+        rc = share_cuts(job, err);
+    if (!rc && job->cuts.nlate) {
+        rsi_cuts_join_crcs(&job->cuts, &job->save.image);
+        rc = run_pass(p, false, true, err);
+        if (!rc)
+            rc = share_cuts(job, err);
+    }
+    return rc;
+}
+
+static rsd_err list_rows(rsi_convert_job *job, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < job->cuts.n && !rc; i++) {
+        const rsi_cut *c = &job->cuts.at[i];
+        rsi_sum_row    row = { .off = c->off, .len = c->len, .file = c->file };
+
+        memcpy(row.hash, c->hash, sizeof(row.hash));
+        rc = rsi_sums_join(&job->save.sums, &row, 1, err);
+    }
+    return job->save.comm ? rsi_agree(job->save.comm, rc, err) : rc;
+}
+
+rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
+{
+    pass    p = { .job = job, .lock = PTHREAD_MUTEX_INITIALIZER };
+    bool    again = false;
+    rsd_err rc;
+
+    for (size_t i = 0; i < job->cuts.n; i++)
+        again = again || job->cuts.at[i].done;
+    p.target = rsi_calloc(job->save.image.nfiles, sizeof(p.target[0]));
+    rc = p.target ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
+    if (!rc)
+        rc = rsi_pool_create((size_t)rsi_workers_count(job->workers) * SLICE, SLICE, &p.pool, err);
+    if (job->save.comm)
+        rc = rsi_agree(job->save.comm, rc, err);
+    if (!rc)
+        rc = run_passes(&p, again, err);
+    if (!rc && job->save.flush.sums)
+        rc = list_rows(job, err);
+    rsi_pool_free(p.pool);
+    rsi_free(p.target);
+    rsi_free(p.unit);
+    return rc;
+}
