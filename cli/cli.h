@@ -56,8 +56,8 @@ typedef struct command {
     int (*run)(const args *a);
 } command;
 
-extern const command cmd_inspect, cmd_cat, cmd_verify, cmd_diff, cmd_plan, cmd_manifest, cmd_demo,
-    cmd_bench, cmd_completion, cmd_help;
+extern const command cmd_inspect, cmd_cat, cmd_verify, cmd_diff, cmd_plan, cmd_convert,
+    cmd_manifest, cmd_demo, cmd_bench, cmd_completion, cmd_help;
 
 /* main.c */
 /* Every command, in the order of the help; ends with NULL. */

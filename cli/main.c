@@ -6,8 +6,8 @@
 #include <string.h>
 
 const command *const commands[] = {
-    &cmd_inspect, &cmd_cat,   &cmd_verify,     &cmd_diff, &cmd_plan, &cmd_manifest,
-    &cmd_demo,    &cmd_bench, &cmd_completion, &cmd_help, NULL,
+    &cmd_inspect,  &cmd_cat,  &cmd_verify, &cmd_diff,       &cmd_plan, &cmd_convert,
+    &cmd_manifest, &cmd_demo, &cmd_bench,  &cmd_completion, &cmd_help, NULL,
 };
 
 const command *command_find(const char *name)

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reshard convert: writes a checkpoint in another format, layout, with other names or dtypes. The
+ * library does it; this reads the options and, when it ends early, says how to go on. */
+#include "cli.h"
+#include "rename.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct converting {
+    const args      *a;
+    rsd_convert_opts opts;
+    progress         bar;
+    rsd_ckpt        *source;
+    rsd_rules       *rules;
+    rsd_store       *store; /* null: */
+    renaming        *renaming;
+    size_t           nrenamings;
+    char            *name; /* what the last one was renamed to */
+    size_t           name_cap;
+    char             transform[64];
+    char            *partial; /* where the work of a run that ended early is */
+    size_t           left_out;
+} converting;
+
+/* ---- options ---- */
+
+static int read_format(converting *c)
+{
+    static const struct {
+        const char *name;
+        rsd_format  format;
+    } known[] = { { "dcp", RSD_FORMAT_DCP },
+                  { "safetensors", RSD_FORMAT_SAFETENSORS },
+                  { "torch", RSD_FORMAT_TORCH } };
+    const char *to = args_text(c->a, "to", NULL);
+
+    for (size_t i = 0; to && i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(known[i].name, to) == 0)
+            c->opts.format = known[i].format;
+    return EXIT_DONE;
+}
+
+/* All values of an option that may be given several times; for free. */
+static int read_list(converting *c, const char *name, const char *const **out, size_t *n)
+{
+    size_t       count = args_count(c->a, name);
+    const char **list = calloc(count + 1, sizeof(list[0]));
+
+    if (!list)
+        return refuse(c->a, EXIT_COULD_NOT, "no memory for the options");
+    for (size_t i = 0; i < count; i++)
+        list[i] = args_at(c->a, name, i);
+    *out = list;
+    *n = count;
+    return EXIT_DONE;
+}
+
+static int read_renamings(converting *c)
+{
+    size_t n = args_count(c->a, "rename");
+
+    c->renaming = calloc(n + 1, sizeof(c->renaming[0]));
+    if (!c->renaming)
+        return refuse(c->a, EXIT_COULD_NOT, "no memory for the options");
+    for (size_t i = 0; i < n; i++) {
+        const char *text = args_at(c->a, "rename", i);
+        const char *why = rename_parse(&c->renaming[i], text);
+
+        if (why)
+            return misuse(c->a, "--rename \"%s\": %s", text, why);
+        c->nrenamings++;
+    }
+    return EXIT_DONE;
+}
+
+/* "bf16" for all floats, "GLOB=f32" for some; those for some come first. */
+static int read_casts(converting *c)
+{
+    size_t    n = args_count(c->a, "dtype"), at = 0;
+    rsd_cast *cast = calloc(n + 1, sizeof(cast[0]));
+
+    c->opts.cast = cast;
+    if (!cast)
+        return refuse(c->a, EXIT_COULD_NOT, "no memory for the options");
+    for (int all = 0; all < 2; all++)
+        for (size_t i = 0; i < n; i++) {
+            char     *text = strdup(args_at(c->a, "dtype", i)), *sign;
+            rsd_error err = { .msg = "" };
+
+            if (!text)
+                return refuse(c->a, EXIT_COULD_NOT, "no memory for the options");
+            sign = strrchr(text, '=');
+            if (!sign == !all) {
+                free(text);
+                continue;
+            }
+            if (sign)
+                *sign++ = '\0';
+            cast[at].pattern = sign ? text : NULL;
+            c->opts.ncasts = at + 1;
+            if (rsd_dtype_parse(sign ? sign : text, &cast[at].dtype, &err)) {
+                if (!sign)
+                    free(text);
+                return misuse(c->a, "--dtype: %s", err.msg);
+            }
+            if (!sign)
+                free(text);
+            at++;
+        }
+    return EXIT_DONE;
+}
+
+/* "zstd" and "zstd:3"; other levels are not in the format's name, so that they can't be told. */
+static int read_transform(converting *c)
+{
+    const char *text = args_text(c->a, "compress", NULL);
+
+    if (!text)
+        return EXIT_DONE;
+    if (strcmp(text, "zstd") != 0 && strncmp(text, "zstd:", 5) != 0)
+        return misuse(c->a, "--compress \"%s\": zstd or zstd:N is known", text);
+    if (text[4] == ':' && (!text[5] || strspn(text + 5, "0123456789") != strlen(text + 5)))
+        return misuse(c->a, "--compress \"%s\": the level has to be a number", text);
+    snprintf(c->transform, sizeof(c->transform), "stream.zstd%s", text + 4);
+    c->opts.transform = c->transform;
+    return EXIT_DONE;
+}
+
+static const char *new_name(void *arg, const char *name)
+{
+    converting *c = arg;
+    const char *renamed = rename_apply(c->renaming, c->nrenamings, name, &c->name, &c->name_cap);
+
+    return renamed ? renamed : ""; /* which is refused */
+}
+
+static int step(void *arg, int64_t done, int64_t total)
+{
+    return progress_step(&((converting *)arg)->bar, done, total);
+}
+
+static void note_left_out(void *arg, const char *name, const char *why)
+{
+    converting *c = arg;
+
+    c->left_out++;
+    if (args_has(c->a, "quiet") || !speaks(c->a))
+        return;
+    fprintf(stderr, "reshard: left out: ");
+    print_safe(stderr, name);
+    fprintf(stderr, ": ");
+    print_safe(stderr, why);
+    fprintf(stderr, "\n");
+}
+
+static void note_kept(void *arg, const char *partial)
+{
+    converting *c = arg;
+
+    c->partial = strdup(partial);
+}
+
+static int read_options(converting *c)
+{
+    rsd_convert_opts *o = &c->opts;
+    const args       *a = c->a;
+    const char       *layout = args_text(a, "layout", NULL);
+    int               code = read_format(c);
+
+    if (!code)
+        code = read_list(c, "include", &o->include, &o->ninclude);
+    if (!code)
+        code = read_list(c, "exclude", &o->exclude, &o->nexclude);
+    if (!code)
+        code = read_renamings(c);
+    if (!code)
+        code = read_casts(c);
+    if (!code)
+        code = read_transform(c);
+    if (!code && layout)
+        code = source_rules(a, layout, &c->rules);
+    if (!code && args_has(a, "resume") && args_has(a, "no-keep"))
+        code = misuse(a, "--resume and --no-keep exclude each other");
+    o->layout = c->rules;
+    o->rename = c->nrenamings ? new_name : NULL;
+    o->shard_size = args_size(a, "shard-size", 0);
+    o->max_memory = (size_t)args_size(a, "max-memory", 0);
+    o->threads = args_number(a, "threads", 0);
+    o->overwrite = args_has(a, "overwrite");
+    o->sync = args_has(a, "no-sync") ? RSD_NEVER : RSD_DEFAULT;
+    o->checksum = args_has(a, "no-checksum") ? RSD_NEVER : RSD_DEFAULT;
+    o->keep = !args_has(a, "no-keep");
+    o->resume = args_has(a, "resume");
+    o->on_progress = step;
+    o->left_out = note_left_out;
+    o->kept = note_kept;
+    o->arg = c;
+    return code;
+}
+
+/* ---- how to go on ---- */
+
+/* A word as a shell reads it back. */
+static void print_word(const char *word)
+{
+    if (*word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                              "_./:=,@%+-") == strlen(word)) {
+        fprintf(stderr, "%s", word);
+        return;
+    }
+    fprintf(stderr, "'");
+    for (; *word; word++)
+        if (*word == '\'')
+            fprintf(stderr, "'\\''");
+        else
+            fprintf(stderr, "%c", *word);
+    fprintf(stderr, "'");
+}
+
+static void say_how_to_go_on(const converting *c)
+{
+    const args *a = c->a;
+
+    if (!c->partial || !speaks(a) || args_has(a, "quiet"))
+        return;
+    fprintf(stderr, "reshard: what is done is kept in ");
+    print_word(c->partial);
+    fprintf(stderr, "; to go on:\n  reshard convert ");
+    print_word(a->operand[0]);
+    fprintf(stderr, " ");
+    print_word(a->operand[1]);
+    for (size_t i = 0; i < a->ngiven; i++) {
+        if (strcmp(a->given[i].spec->name, "resume") == 0)
+            continue;
+        fprintf(stderr, " --%s", a->given[i].spec->name);
+        if (a->given[i].value) {
+            fprintf(stderr, " ");
+            print_word(a->given[i].value);
+        }
+    }
+    fprintf(stderr, " --resume\n");
+}
+
+/* ---- the command ---- */
+
+static void release(converting *c)
+{
+    for (size_t i = 0; i < c->nrenamings; i++)
+        rename_free(&c->renaming[i]);
+    for (size_t i = 0; i < c->opts.ncasts; i++)
+        free((char *)(uintptr_t)c->opts.cast[i].pattern);
+    free((void *)(uintptr_t)c->opts.cast);
+    free((void *)(uintptr_t)c->opts.include);
+    free((void *)(uintptr_t)c->opts.exclude);
+    free(c->renaming);
+    free(c->name);
+    free(c->partial);
+    rsd_rules_free(c->rules);
+    rsd_ckpt_close(c->source);
+    rsd_store_free(c->store);
+}
+
+static int run(const args *a)
+{
+    converting  c = { .a = a, .opts = { .size = sizeof(c.opts) } };
+    const char *to = a->operand[1];
+    rsd_error   err = { .msg = "" };
+    int         code = read_options(&c);
+    rsd_err     rc = RSD_OK;
+
+    if (!code && strcmp(to, "null:") == 0) { /* takes everything, keeps nothing */
+        if (rsd_store_open(to, &c.store, &err))
+            code = fail(a, &err);
+        c.opts.store = c.store;
+        c.opts.keep = false;
+        to = "null";
+    }
+    if (!code)
+        code = source_open(a, a->operand[0], &c.source);
+    if (!code) {
+        progress_begin(&c.bar, a, "converting");
+        rc = rsd_convert(c.source, to, rsd_comm_size(a->comm) > 1 ? a->comm : NULL, &c.opts, &err);
+        progress_end(&c.bar);
+    }
+    if (rc) {
+        code = fail(a, &err);
+        say_how_to_go_on(&c);
+        if (rc == RSD_E_MISMATCH)
+            code = EXIT_COULD_NOT; /* the source changed, or ranks differ: nothing to retype */
+    }
+    release(&c);
+    return code;
+}
+
+static const option_spec options[] = {
+    { "to", 0, OPT_CHOICE, "dcp|safetensors|torch", "format of DST; otherwise its name decides" },
+    { "layout", 0, OPT_TEXT, "SPEC|FILE", "lay the tensors out over ranks by these rules" },
+    { "include", 0, OPT_TEXT, "GLOB", "take only what matches; may be repeated" },
+    { "exclude", 0, OPT_TEXT, "GLOB", "leave out what matches; may be repeated" },
+    { "rename", 0, OPT_TEXT, "s/RE/TO/", "change names, as sed -E does; may be repeated" },
+    { "dtype", 0, OPT_TEXT, "[GLOB=]DTYPE",
+      "cast floating tensors, or those that match; may be repeated" },
+    { "shard-size", 0, OPT_SIZE, "SIZE", "safetensors: the most that a file has" },
+    { "compress", 0, OPT_TEXT, "zstd[:N]", "DCP: compress each item" },
+    { "max-memory", 0, OPT_SIZE, "SIZE", "bytes under way; 64M if not given" },
+    { "threads", 0, OPT_COUNT, "N", "how many; as many as there are processors if not given" },
+    { "overwrite", 0, OPT_FLAG, NULL, "replace DST if it exists" },
+    { "no-sync", 0, OPT_FLAG, NULL, "do not wait until the bytes are safe from a power cut" },
+    { "no-checksum", 0, OPT_FLAG, NULL, "write no side file with hashes" },
+    { "resume", 0, OPT_FLAG, NULL, "go on from what an earlier run left" },
+    { "no-keep", 0, OPT_FLAG, NULL, "keep nothing if it ends early" },
+    OPTIONS_PROGRESS,
+    { 0 },
+};
+
+const command cmd_convert = {
+    .name = "convert",
+    .line = "write a checkpoint in another format, layout, with other names or dtypes",
+    .operands = "SRC DST",
+    .min = 2,
+    .max = 2,
+    .options = options,
+    .text =
+        "Copies SRC to DST in one pass, in --max-memory whatever the size of the model. A DST that "
+        "ends in .safetensors, .pt, .pth or .bin is one file, anything else a folder: DCP unless "
+        "--to says otherwise. DST appears when it is complete, never before.\n"
+        "\n"
+        "Patterns are those of the shell; * also matches dots. --include and --exclude see the old "
+        "names, --dtype and --layout the new ones. Objects that are no tensors go along where DST "
+        "can hold them; the others are listed.\n"
+        "\n"
+        "When it ends early, what is done stays in DST.partial-...; the same command with --resume "
+        "checks it and goes on. A run without --resume begins anew and removes it. What is "
+        "compressed is not kept.\n"
+        "\n"
+        "Under mpirun the ranks divide the work. The DST \"null:\" takes everything and keeps "
+        "nothing, for measurements.",
+    .examples = "# one Hugging Face folder with files of 5 GB and an index\n"
+                "reshard convert step_1000 hf --to safetensors --shard-size 5GB\n"
+                "# sharded for a mesh, in bfloat16, but norms in float32\n"
+                "reshard convert model.safetensors dcp --layout 'mesh tp=4; * shard(0)@tp' --dtype "
+                "bf16 --dtype '*norm*=f32'\n"
+                "# only the model, with shorter names\n"
+                "reshard convert step_1000 model.pt --include 'model.*' --rename 's/^model\\.//'",
+    .ranks = true,
+    .run = run,
+};
