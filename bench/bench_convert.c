@@ -15,14 +15,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TENSORS = 16, N = 8192 }; /* bfloat16 [N, N]: 128 MiB each */
+enum { TENSORS = 64, N = 4096 }; /* bfloat16 [N, N]: 32 MiB each */
 #define BYTES ((size_t)N * N * 2)
 
 static bool make(const char *path, const char *text)
 {
     const int64_t shape[] = { N, N };
     rsd_view      view = { .box = { 2, { 0 }, { N, N } }, .data = bench_memory(BYTES) };
-    rsd_save_opts opts = { .size = sizeof(opts), .sync = RSD_NEVER };
+    rsd_save_opts opts = { .size = sizeof(opts), .sync = RSD_NEVER, .staging = (size_t)8 << 20 };
     rsd_rules    *rules;
     rsd_layout   *layout;
     rsd_state    *state;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define SLICE ((size_t)1 << 20) /* bytes that are read, summed and written at once */
+#define PAGE  ((size_t)4096)
 
 /* Consecutive blocks of one file that a thread does at once. */
 typedef struct unit {
@@ -51,7 +52,7 @@ typedef struct doing {
 
 size_t rsi_convert_thread_memory(void)
 {
-    return SLICE;
+    return SLICE + PAGE;
 }
 
 static char *full_name(const rsi_convert_job *job, const char *name)
@@ -204,12 +205,14 @@ static rsd_err tell_progress(pass *p, uint64_t bytes, rsd_error *err)
 /* The file of a unit, opened by the first who needs it. */
 static rsd_err hold_file(pass *p, size_t f, rsi_file **out, rsd_error *err)
 {
-    target *t = &p->target[f];
-    rsd_err rc = RSD_OK;
+    target  *t = &p->target[f];
+    uint32_t direct = p->job->save.flush.sync ? RSD_OPEN_DIRECT : 0; /* it has to reach the disk */
+    rsd_err  rc = RSD_OK;
 
     pthread_mutex_lock(&p->lock);
     if (!t->file)
-        rc = open_target(p->job, f, p->check ? RSD_OPEN_READ : RSD_OPEN_WRITE, &t->file, err);
+        rc = open_target(p->job, f, p->check ? RSD_OPEN_READ : RSD_OPEN_WRITE | direct, &t->file,
+                         err);
     *out = t->file;
     pthread_mutex_unlock(&p->lock);
     return rc;
@@ -268,7 +271,9 @@ static rsd_err do_unit(void *arg, size_t i, rsd_error *err)
     void            *buf = NULL;
     rsd_err          rc = rsi_pool_get(p->pool, &buf, err);
 
-    d.buf = buf;
+    d.buf = buf; /* which lies to pages as the file does: so it can go past the cache */
+    if (buf)
+        d.buf += first->off % PAGE;
     if (!rc && (job->save.flush.sums || job->journal)) {
         d.hash = rsi_hash128_create();
         rc = d.hash ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a hash");
@@ -501,7 +506,8 @@ rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
     p.target = rsi_calloc(job->save.image.nfiles, sizeof(p.target[0]));
     rc = p.target ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
     if (!rc)
-        rc = rsi_pool_create((size_t)rsi_workers_count(job->workers) * SLICE, SLICE, &p.pool, err);
+        rc = rsi_pool_create((size_t)rsi_workers_count(job->workers) * (SLICE + PAGE), SLICE + PAGE,
+                             &p.pool, err);
     if (job->save.comm)
         rc = rsi_agree(job->save.comm, rc, err);
     if (!rc)
