@@ -112,7 +112,7 @@ static int read_casts(converting *c)
     return EXIT_DONE;
 }
 
-/* "zstd" and "zstd:3"; other levels are not in the format's name, so that they can't be told. */
+/* "zstd" or "zstd:LEVEL" */
 static int read_transform(converting *c)
 {
     const char *text = args_text(c->a, "compress", NULL);

@@ -956,16 +956,16 @@ RSD_API rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *o
 /* ---- save ---- */
 
 typedef struct rsd_save_opts {
-    size_t     size;        /* sizeof(rsd_save_opts) */
-    rsd_store *store;       /* NULL: `path` is a local one */
-    rsd_format format;      /* AUTO: by the end of the path: ".safetensors", ".pt", ".pth" or ".bin"
-                               is one file of that kind, anything else a DCP folder */
-    bool         overwrite; /* replace what has the name; otherwise that is RSD_E_EXISTS */
-    bool         distributed; /* safetensors: one file for each rank, with its parts */
-    rsd_choice   sync;        /* NEVER: return before the bytes are safe from a power cut */
-    uint64_t     shard_size;  /* safetensors: bytes of a file at most; 0: one file */
-    const char  *transform;   /* DCP: "stream.zstd" or a registered one; NULL: none */
-    int32_t      threads;     /* 0: as many as this process may run on */
+    size_t     size;       /* sizeof(rsd_save_opts) */
+    rsd_store *store;      /* NULL: `path` is a local one */
+    rsd_format format;     /* AUTO: by the end of the path: ".safetensors", ".pt", ".pth" or ".bin"
+                              is one file of that kind, anything else a DCP folder */
+    bool        overwrite; /* replace what has the name; otherwise that is RSD_E_EXISTS */
+    bool        distributed; /* safetensors: one file for each rank, with its parts */
+    rsd_choice  sync;        /* NEVER: return before the bytes are safe from a power cut */
+    uint64_t    shard_size;  /* safetensors: bytes of a file at most; 0: one file */
+    const char *transform; /* DCP: "stream.zstd", "stream.zstd:9" or a registered one; NULL: none */
+    int32_t     threads;   /* 0: as many as this process may run on */
     rsd_progress on_progress;
     void        *arg;
     size_t       staging;  /* bytes of buffers of a rank; 0: 64 MiB; 8 MiB are the least */
@@ -1067,17 +1067,17 @@ typedef struct rsd_convert_opts {
     const rsd_cast *cast; /* the first that matches wins; patterns see the new names */
     size_t          ncasts;
     uint64_t        shard_size; /* safetensors: bytes of a file at most; 0: one file */
-    const char     *transform;  /* DCP: "stream.zstd" or a registered one; NULL: none */
-    size_t          max_memory; /* bytes under way; 0: 64 MiB */
-    int32_t         threads;    /* 0: as many as this process may run on */
-    bool            overwrite;  /* replace what has the name; otherwise that is RSD_E_EXISTS */
-    bool            keep;       /* what is done when it ends early stays, in a folder beside:
-                                   "<path>.partial-<16 hex digits>"; local files only */
-    bool resume;                /* go on from what such a run left, checked byte for byte; nothing
-                                   left: from the start. Implies `keep` */
-    rsd_choice   sync;          /* NEVER: return before the bytes are safe from a power cut */
-    rsd_choice   checksum;      /* the side file: DEFAULT where xxHash is built in, ALWAYS, NEVER */
-    rsd_progress on_progress;   /* bytes of this process' share */
+    const char *transform; /* DCP: "stream.zstd", "stream.zstd:9" or a registered one; NULL: none */
+    size_t      max_memory;   /* bytes under way; 0: 64 MiB */
+    int32_t     threads;      /* 0: as many as this process may run on */
+    bool        overwrite;    /* replace what has the name; otherwise that is RSD_E_EXISTS */
+    bool        keep;         /* what is done when it ends early stays, in a folder beside:
+                                 "<path>.partial-<16 hex digits>"; local files only */
+    bool resume;              /* go on from what such a run left, checked byte for byte; nothing
+                                 left: from the start. Implies `keep` */
+    rsd_choice   sync;        /* NEVER: return before the bytes are safe from a power cut */
+    rsd_choice   checksum;    /* the side file: DEFAULT where xxHash is built in, ALWAYS, NEVER */
+    rsd_progress on_progress; /* bytes of this process' share */
     /* Called with what the target can't hold and why, in the order of the source. */
     void (*left_out)(void *arg, const char *name, const char *why);
     /* Called on rank 0 when a run that keeps its work ended early, with the folder's name. */

@@ -225,7 +225,7 @@ static rsd_err encode_item(worker *w, const rsi_out_item *item, rsi_stream *s, u
     rsd_err          rc = rsi_stream_cut(s, err);
 
     if (!rc)
-        rc = rsi_encoder_create(image->transform, rsi_stream_put, s, &encoder, err);
+        rc = rsi_encoder_create(image->encode, rsi_stream_put, s, &encoder, err);
     for (size_t i = 0; i < item->nparts && !rc; i++)
         rc = encode_part(w, encoder, &image->part[item->first + i], pack, err);
     if (!rc)

@@ -228,7 +228,8 @@ static rsd_err name_transform(rsi_image *image, const rsi_image_spec *spec, rsd_
         return no_memory(err);
     rsi_transform_descriptor(transform, text, len + 1);
     image->transform = text;
-    return RSD_OK;
+    image->encode = rsi_arena_text(&image->mem, spec->transform, strlen(spec->transform));
+    return image->encode ? RSD_OK : no_memory(err);
 }
 
 rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,

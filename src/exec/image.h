@@ -46,6 +46,7 @@ typedef struct rsi_out_file {
 typedef struct rsi_image {
     rsd_format    format;
     const char   *transform; /* descriptor; NULL: none */
+    const char   *encode;    /* the same with what only the writer has to know: the level */
     rsi_out_file *file;
     size_t        nfiles, file_cap;
     rsi_out_item *item;

@@ -27,7 +27,7 @@ static size_t name_len(const char *descriptor)
 /* The lock is held. */
 static const rsd_transform *lookup(const char *name, size_t len)
 {
-    const rsd_transform *zstd = rsi_transform_zstd();
+    const rsd_transform *zstd = rsi_transform_zstd(0);
 
     if (zstd && strlen(zstd->name) == len && memcmp(zstd->name, name, len) == 0)
         return zstd;
@@ -67,12 +67,32 @@ static bool version_fits(const char *have, const char *wanted)
     return !*wanted || (strcspn(wanted, ".") == len && memcmp(have, wanted, len) == 0);
 }
 
+/* "stream.zstd:9" */
+static rsd_err find_level(const char *descriptor, const rsd_transform **out, rsd_error *err)
+{
+    const char          *digit = descriptor + 12;
+    const rsd_transform *found = NULL;
+    int                  level = 0;
+
+    for (; *digit >= '0' && *digit <= '9' && level < 100; digit++)
+        level = 10 * level + (*digit - '0');
+    if (*digit == '\0' && level > 0)
+        found = rsi_transform_zstd(level);
+    if (!found)
+        return rsi_fail(err, RSD_E_INVALID, "transform \"%s\": the levels of zstd are 1 to 19",
+                        descriptor);
+    *out = found;
+    return RSD_OK;
+}
+
 rsd_err rsi_transform_find(const char *descriptor, const rsd_transform **out, rsd_error *err)
 {
     size_t               len = name_len(descriptor);
     const char          *version = descriptor + len + (descriptor[len] ? 1 : 0);
     const rsd_transform *found;
 
+    if (strncmp(descriptor, "stream.zstd:", 12) == 0 && rsi_transform_zstd(0))
+        return find_level(descriptor, out, err);
     pthread_mutex_lock(&lock);
     found = lookup(descriptor, len);
     pthread_mutex_unlock(&lock);

@@ -8,13 +8,14 @@
 
 #include "format/source.h"
 
-/* The transform that a descriptor `name[@domain][/version]` asks for. RSD_E_UNSUPPORTED if nobody
- * registered it. It stays for ever. */
+/* The transform that a descriptor `name[@domain][/version]` asks for, or "stream.zstd:LEVEL".
+ * RSD_E_UNSUPPORTED if nobody registered it. It stays for ever. */
 rsd_err rsi_transform_find(const char *descriptor, const rsd_transform **out, rsd_error *err);
 /* The descriptor that is written for it; counts as snprintf does. */
 size_t rsi_transform_descriptor(const rsd_transform *transform, char *buf, size_t cap);
-/* NULL in a build without zstd. */
-const rsd_transform *rsi_transform_zstd(void);
+/* Level 1 to 19, 0: torch's, which is 3. NULL in a build without zstd, and for other levels. All
+ * decode what any of them encoded. */
+const rsd_transform *rsi_transform_zstd(int level);
 
 enum { RSI_UNDO_MAX = 8 }; /* transforms in a stack */
 

@@ -10,7 +10,7 @@
 
 #include <zstd.h>
 
-enum { LEVEL = 3, WINDOW_LOG_MAX = 23 };
+enum { LEVEL = 3, LEVEL_MAX = 19, WINDOW_LOG_MAX = 23 }; /* higher levels have larger windows */
 
 /* One of the two is set. */
 typedef struct zstd_stream {
@@ -31,13 +31,13 @@ static void free_stream(void *stream)
 static rsd_err begin(void *arg, bool encode, void **stream, rsd_error *err)
 {
     zstd_stream *z = rsi_calloc(1, sizeof(*z));
+    const int   *level = arg;
     bool         ready = false;
 
-    (void)arg;
     if (z && encode) {
         z->encode = ZSTD_createCCtx();
         ready = z->encode &&
-                !ZSTD_isError(ZSTD_CCtx_setParameter(z->encode, ZSTD_c_compressionLevel, LEVEL)) &&
+                !ZSTD_isError(ZSTD_CCtx_setParameter(z->encode, ZSTD_c_compressionLevel, *level)) &&
                 !ZSTD_isError(ZSTD_CCtx_setParameter(z->encode, ZSTD_c_contentSizeFlag, 0));
     } else if (z) {
         z->decode = ZSTD_createDCtx();
@@ -100,20 +100,29 @@ static rsd_err end(void *stream, void *buf, size_t out_cap, size_t *made, bool *
     return RSD_OK;
 }
 
-static const rsd_transform zstd = { .name = "stream.zstd",
-                                    .version = "1",
-                                    .begin = begin,
-                                    .feed = feed,
-                                    .end = end,
-                                    .free = free_stream };
+static int levels[] = { LEVEL, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 };
 
-const rsd_transform *rsi_transform_zstd(void)
+#define AT_LEVEL(n)                                                                                \
+    {                                                                                              \
+        .name = "stream.zstd", .version = "1", .arg = &levels[n], .begin = begin, .feed = feed,    \
+        .end = end, .free = free_stream                                                            \
+    }
+
+static const rsd_transform zstd[LEVEL_MAX + 1] = {
+    AT_LEVEL(0),  AT_LEVEL(1),  AT_LEVEL(2),  AT_LEVEL(3),  AT_LEVEL(4),
+    AT_LEVEL(5),  AT_LEVEL(6),  AT_LEVEL(7),  AT_LEVEL(8),  AT_LEVEL(9),
+    AT_LEVEL(10), AT_LEVEL(11), AT_LEVEL(12), AT_LEVEL(13), AT_LEVEL(14),
+    AT_LEVEL(15), AT_LEVEL(16), AT_LEVEL(17), AT_LEVEL(18), AT_LEVEL(19),
+};
+
+const rsd_transform *rsi_transform_zstd(int level)
 {
-    return &zstd;
+    return level >= 0 && level <= LEVEL_MAX ? &zstd[level] : NULL;
 }
 #else
-const rsd_transform *rsi_transform_zstd(void)
+const rsd_transform *rsi_transform_zstd(int level)
 {
+    (void)level;
     return NULL;
 }
 #endif

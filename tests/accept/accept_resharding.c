@@ -170,7 +170,7 @@ static rsd_err placement_change_on_a_1d_mesh(rsd_comm *comm, const char *folder,
     rsd_err                  rc = rsd_transform_register(rot13(), NULL);
 
     rc = rc == RSD_E_EXISTS ? RSD_OK : rc;
-    for (int t = 0; t < (rsi_transform_zstd() ? 3 : 2) && !rc; t++) {
+    for (int t = 0; t < (rsi_transform_zstd(0) ? 3 : 2) && !rc; t++) {
         rc = there_and_back(comm, folder, &one_d[0], &one_d[1], 2, 4, 4, transforms[t], err);
         if (!rc)
             rc = there_and_back(comm, folder, &one_d[1], &one_d[0], 2, 4, 4, transforms[t], err);

@@ -42,7 +42,7 @@ enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 static bool can(const kind *k)
 {
-    return !k->transform || rsi_transform_zstd();
+    return !k->transform || rsi_transform_zstd(0);
 }
 
 static rsd_err convert_to(rsd_store *store, const char *from, const char *to, const kind *k,

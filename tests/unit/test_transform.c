@@ -25,7 +25,7 @@ static rsd_err refuse_all(void *arg, const void *piece, size_t len, rsd_error *e
 
 static void need_zstd(void)
 {
-    if (!rsi_transform_zstd())
+    if (!rsi_transform_zstd(0))
         skip();
 }
 
@@ -273,7 +273,7 @@ static void every_allocation_that_fails_is_no_memory(void **state)
 {
     unsigned char *got = NULL;
     size_t         len;
-    const char    *outer = rsi_transform_zstd() ? ZSTD : ROT13;
+    const char    *outer = rsi_transform_zstd(0) ? ZSTD : ROT13;
     rsd_err        rc = RSD_E_NOMEM;
     int64_t        before = rsi_mem_stats_get().bytes;
     uint64_t       n;

@@ -17,7 +17,7 @@ static held_bytes made;
 
 static void need_zstd(void)
 {
-    if (!rsi_transform_zstd())
+    if (!rsi_transform_zstd(0))
         skip();
 }
 

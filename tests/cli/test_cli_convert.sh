@@ -1,0 +1,66 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# reshard convert
+. "$(dirname "$0")/expect.sh"
+
+for from in golden/dcp_rows golden/training.pt golden/hf_parts; do
+    for to in dcp one.safetensors one.pt; do
+        t "$from becomes $to" -c "\$R convert -q $from \$T/$to --overwrite && \$R diff -q $from \$T/$to --names-only"
+    done
+done
+
+t 'a conversion says nothing when all went along' convert golden/dcp_rows "$T/quiet"
+
+t 'rows become columns and stay the same' -c '$R convert golden/dcp_rows $T/l --layout "mesh tp=2; * replicate" && $R diff -q golden/dcp_rows $T/l'
+
+t 'objects that safetensors lack are listed' -c '$R convert golden/training.pt $T/objects.safetensors 2>&1 | sed "s/:[^:]*$//" | sort -u | head -1'
+out <<'END'
+reshard: left out: best
+END
+
+t 'a target that exists is refused with 3' -c 'cd $T && mkdir there && $R convert -q $OLDPWD/golden/dcp_rows there'
+code 3
+err <<'END'
+reshard: checkpoint "there": "there" in "." exists already
+END
+
+t 'a folder without a checkpoint ends in 4' -c 'mkdir $T/empty && $R convert $T/empty $T/none 2>/dev/null'
+code 4
+
+t 'a rename that is none is misuse' convert golden/dcp_rows "$T/x" --rename foo
+code 2
+err <<'END'
+reshard: --rename "foo": it has to read s/RE/TO/
+try: reshard help convert
+END
+
+t 'a dtype that is none is misuse' convert golden/dcp_rows "$T/x" --dtype 'w=float99'
+code 2
+err <<'END'
+reshard: --dtype: "float99" is not the name of a dtype
+try: reshard help convert
+END
+
+t 'a layout that is none is misuse' convert golden/dcp_rows "$T/x" --layout 'mash dp=2'
+code 2
+err <<'END'
+reshard: layout "mash dp=2": line 1, column 1: expected "mesh" and its axes, found "mash"
+END
+
+t 'other compressions than zstd are misuse' convert golden/dcp_rows "$T/x" --compress gzip
+code 2
+err <<'END'
+reshard: --compress "gzip": zstd or zstd:N is known
+try: reshard help convert
+END
+
+t 'nothing to go on with: from the start' convert golden/dcp_rows "$T/resumed" --resume
+
+t 'no target is misuse' convert golden/dcp_rows
+code 2
+err <<'END'
+reshard: convert needs SRC DST
+try: reshard help convert
+END
+
+finish
