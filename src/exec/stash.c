@@ -107,11 +107,9 @@ static rsd_err make_tables(rsd_stash *s, rsd_error *err)
     s->peer = rsi_calloc(s->nrequests, sizeof(s->peer[0]));
     s->reach = rsi_calloc(size, sizeof(s->reach[0]));
     s->reached = rsi_calloc(size, sizeof(s->reached[0]));
-    s->stages = rsi_calloc(size, sizeof(s->stages[0]));
     s->begun = rsi_calloc(size, sizeof(s->begun[0]));
     s->way[0].mate = rsi_calloc(RSI_STASH_WAYS * size, sizeof(s->way[0].mate[0]));
-    if (!s->request || !s->peer || !s->reach || !s->reached || !s->stages || !s->begun ||
-        !s->way[0].mate)
+    if (!s->request || !s->peer || !s->reach || !s->reached || !s->begun || !s->way[0].mate)
         goto nomem;
     for (size_t w = 0; w < RSI_STASH_WAYS; w++) {
         s->way[w].mate = s->way[0].mate + w * size;
@@ -347,7 +345,6 @@ void rsi_stash_free(rsd_stash *s)
     rsi_free(s->peer);
     rsi_free(s->reach);
     rsi_free(s->reached);
-    rsi_free(s->stages);
     rsi_free(s->begun);
     rsi_free(s->staging);
     rsi_free(s->way[0].mate);
@@ -375,22 +372,21 @@ static rsd_err check_budget(const rsd_stash *s, const rsi_piece *what, rsd_error
     return RSD_OK;
 }
 
-/* Moves things together, and waits for ranks that still read what is under way: without that, all
- * that the budget allows fits. */
+/* Moves things together. Places depend only on the calls that were made, not on how fast others
+ * read, so that all ranks find room or none does. */
 static rsd_err make_room(rsd_stash *s, size_t slot, rsd_error *err)
 {
-    rsd_err rc = RSD_OK;
+    rsd_err rc = s->comm ? rsi_way_settle(s, 0, s->arena_bytes, err) : RSD_OK;
 
+    if (rc)
+        return rc;
     rsi_room_compact(s);
-    while (!rc && !rsi_room_take(s, slot)) {
-        rc = rsi_way_is_read(s, err);
-        if (!rc)
-            rc = rsi_way_wait(s, err);
-        if (!rc)
-            rc = rsi_way_drive(s, err);
-        rsi_room_compact(s);
-    }
-    return rc;
+    if (!rsi_room_take(s, slot))
+        return rsi_fail(err, RSD_E_NOMEM,
+                        "%zu of the budget of %zu bytes are left, but not in one part while "
+                        "tensors are under way",
+                        s->budget - (size_t)s->reserved, s->budget);
+    return RSD_OK;
 }
 
 /* A slot with a place in the arena. There are slots enough for all handles and ways. */
@@ -404,6 +400,8 @@ static rsd_err find_place(rsd_stash *s, const rsi_piece *what, size_t *out, rsd_
     s->piece[slot] = *what;
     if (!rsi_room_take(s, slot))
         rc = make_room(s, slot, err);
+    else if (s->comm)
+        rc = rsi_way_settle(s, s->piece[slot].offset, what->room, err);
     if (!rc)
         *out = slot;
     return rc;

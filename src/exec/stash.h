@@ -26,7 +26,6 @@ typedef struct rsi_piece {
     size_t          held;         /* bytes of this rank's */
     unsigned char  *data;         /* where prefetch was told to bring it; may be NULL */
     struct rsi_way *way;          /* under way */
-    bool            placed;       /* it has a place in the arena */
     bool            taken;        /* others may still read it */
 } rsi_piece;
 
@@ -99,19 +98,19 @@ struct rsd_stash {
     unsigned char **reach;   /* [size] the arenas of others; NULL: chunks come in messages */
     bool           *reached; /* [size] by whom ours is */
     unsigned char  *staging; /* [size * RSI_STASH_STAGE]; NULL: all can be reached */
-    const rsi_way **stages;  /* [size] who uses that of rank r */
 
-    rsi_way   way[RSI_STASH_WAYS];
-    uint64_t  seq;
-    int32_t   ahead;   /* ways that are not taken */
-    void    **request; /* of all ways */
-    int32_t  *peer;    /* of each request */
-    size_t    nrequests;
-    rsd_error failed;      /* of all that follows; code 0: not */
-    rsd_error verdict;     /* what becomes that when it is told: the ranks differ */
-    uint64_t  verdict_seq; /* in this way; 0: they don't */
-    bool      broken;      /* the comm is */
-    uint64_t *begun;       /* [size] ways, for the end */
+    rsi_way        way[RSI_STASH_WAYS];
+    const rsi_way *taking; /* the one that is waited for; it has the staging */
+    uint64_t       seq;
+    int32_t        ahead;   /* ways that are not taken */
+    void         **request; /* of all ways */
+    int32_t       *peer;    /* of each request */
+    size_t         nrequests;
+    rsd_error      failed;      /* of all that follows; code 0: not */
+    rsd_error      verdict;     /* what becomes that when it is told: the ranks differ */
+    uint64_t       verdict_seq; /* in this way; 0: they don't */
+    bool           broken;      /* the comm is */
+    uint64_t      *begun;       /* [size] ways, for the end */
 
     rsd_stash_stats stats;
 };
@@ -150,8 +149,10 @@ void rsi_room_compact(rsd_stash *stash);
 /* Tells all others what this rank brings; `piece` NULL: only why it can't. */
 rsd_err rsi_way_begin(rsd_stash *stash, rsi_piece *piece, const rsi_stash_head *head,
                       unsigned char *data, rsi_way **out, rsd_error *err);
-/* Gives back the room when all others have the chunk, and the slot when the tensor was taken. */
+/* Gives back way and slot when the tensor was taken and all others have the chunk. */
 void rsi_way_close(rsd_stash *stash, rsi_way *way);
+/* The tensor is there, and the others need no more steps of this rank. */
+bool rsi_way_is_done(const rsd_stash *stash, const rsi_way *way);
 /* Ranks that mean different things learn it in the same call: the first take of that way or of one
  * that began later. */
 rsd_err rsi_way_verdict(rsd_stash *stash, const rsi_way *way, rsd_error *err);
@@ -163,9 +164,8 @@ rsd_err rsi_stash_fail(int32_t r, const rsi_stash_head *head, rsd_error *err);
 rsd_err rsi_way_drive(rsd_stash *stash, rsd_error *err);
 /* Waits until something may have changed. */
 rsd_err rsi_way_wait(rsd_stash *stash, rsd_error *err);
-/* RSD_OK if others may still read a chunk that is under way; else an error, since then there is
- * nothing to wait for. */
-rsd_err rsi_way_is_read(rsd_stash *stash, rsd_error *err);
+/* Waits until nobody reads that part of the arena any more for what was taken. */
+rsd_err rsi_way_settle(rsd_stash *stash, size_t offset, size_t bytes, rsd_error *err);
 /* Ends all that is under way, for rsi_stash_free. */
 void rsi_way_end(rsd_stash *stash);
 

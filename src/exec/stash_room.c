@@ -32,7 +32,6 @@ bool rsi_room_take(rsd_stash *stash, size_t slot)
     stash->order[i] = slot;
     stash->used++;
     stash->piece[slot].offset = at;
-    stash->piece[slot].placed = true;
     return true;
 }
 
@@ -40,9 +39,6 @@ void rsi_room_give(rsd_stash *stash, size_t slot)
 {
     size_t i = 0;
 
-    if (!stash->piece[slot].placed)
-        return;
-    stash->piece[slot].placed = false;
     while (stash->order[i] != slot)
         i++;
     stash->used--;

@@ -76,6 +76,7 @@ static void count_out(rsd_stash *s, rsi_piece *p)
     s->reserved -= (int64_t)p->room;
     s->stats.tensors--;
     s->stats.bytes_held -= (int64_t)p->held;
+    rsi_room_give(s, (size_t)(p - s->piece));
 }
 
 static rsd_err take_local(rsd_stash *s, rsi_piece *p, const rsi_stash_head *head, void *data,
@@ -86,9 +87,27 @@ static rsd_err take_local(rsd_stash *s, rsi_piece *p, const rsi_stash_head *head
     if (p->bytes > 0)
         memcpy(data, s->arena + p->offset, (size_t)p->bytes);
     count_out(s, p);
-    rsi_room_give(s, (size_t)(p - s->piece));
     p->number = 0;
     return RSD_OK;
+}
+
+static rsd_err wait_for(rsd_stash *s, rsi_way *way, rsd_error *err)
+{
+    rsd_err rc;
+
+    s->taking = way;
+    for (;;) {
+        rc = rsi_way_drive(s, err);
+        if (!rc)
+            rc = rsi_way_verdict(s, way, err);
+        if (rc || rsi_way_is_done(s, way))
+            break;
+        rc = rsi_way_wait(s, err);
+        if (rc)
+            break;
+    }
+    s->taking = NULL;
+    return rc;
 }
 
 rsd_err rsi_stash_take(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err)
@@ -115,16 +134,7 @@ rsd_err rsi_stash_take(const rsd_stashed *saved, void *data, size_t bytes, rsd_e
     if (!way)
         rc = rsi_way_begin(s, p, &head, data, &way, err);
     if (!rc)
-        rc = rsi_way_drive(s, err);
-    if (!rc)
-        rc = rsi_way_verdict(s, way, err);
-    while (!rc && (!way->judged || way->in < s->size - 1)) {
-        rc = rsi_way_wait(s, err);
-        if (!rc)
-            rc = rsi_way_drive(s, err);
-        if (!rc)
-            rc = rsi_way_verdict(s, way, err);
-    }
+        rc = wait_for(s, way, err);
     if (rc)
         return rc;
     way->taken = true;

@@ -3,8 +3,9 @@
  * who mean different things fail together. A chunk in memory that can be reached is copied by who
  * needs it, as soon as its owner's head has come, and a word goes back when that is done; other
  * chunks come in messages, to their place where that is contiguous. Nobody waits but rsi_stash_take
- * and who needs room: all else happens in passing. The ways are independent of each other, except
- * that all ranks begin them in the same order. */
+ * and who needs room: all else happens in passing. A rank that has left rsi_stash_take owes nobody
+ * a step for that tensor, so that it may wait for the others elsewhere. The ways are independent of
+ * each other, except that all ranks begin them in the same order. */
 #include "exec/stash.h"
 #include "comm/clock.h"
 
@@ -165,7 +166,8 @@ static void unpack(const rsi_way *way, int64_t start, int64_t run, int64_t at, i
     }
 }
 
-/* A chunk in messages, one at a time. */
+/* A chunk in messages, one at a time. One that has to be unpacked comes only while it is taken:
+ * then its sender is sure to be in a call with the stash, too, and goes on. */
 static rsd_err receive(rsd_stash *s, rsi_way *way, int32_t r, int64_t start, int64_t run,
                        rsd_error *err)
 {
@@ -176,20 +178,16 @@ static rsd_err receive(rsd_stash *s, rsi_way *way, int32_t r, int64_t start, int
     rsd_err         rc = RSD_OK;
 
     while (!rc && !m->in && !*request_of(way, r, RSI_STASH_IN)) {
-        if (m->asked > 0 && staged) {
+        if (m->asked > 0 && staged && way->data)
             unpack(way, start, run, m->got, m->asked, stage);
-            s->stages[r] = NULL;
-        }
         m->got += m->asked;
         m->asked = 0;
         if (m->got == total) {
             set_in(way, m);
             break;
         }
-        if (staged && s->stages[r])
+        if (staged && way != s->taking)
             break;
-        if (staged)
-            s->stages[r] = way;
         m->asked = part_bytes(way->piece, total, m->got);
         rc = rsi_recv(s->comm, r, data_tag(way), staged ? stage : way->data + start,
                       (size_t)m->asked, request_of(way, r, RSI_STASH_IN), err);
@@ -272,11 +270,6 @@ static rsd_err step_mate(rsd_stash *s, rsi_way *way, int32_t r, rsd_error *err)
 
 /* ---- one way ---- */
 
-static size_t slot_of(const rsd_stash *s, const rsi_piece *piece)
-{
-    return (size_t)(piece - s->piece);
-}
-
 static bool is_quiet(const rsd_stash *s, const rsi_way *way)
 {
     for (size_t i = 0; i < (size_t)s->size * RSI_STASH_KINDS; i++)
@@ -287,13 +280,23 @@ static bool is_quiet(const rsd_stash *s, const rsi_way *way)
 
 void rsi_way_close(rsd_stash *s, rsi_way *way)
 {
-    if (way->out < s->size - 1)
-        return;
-    rsi_room_give(s, slot_of(s, way->piece));
-    if (!way->taken || way->in < s->size - 1 || !is_quiet(s, way))
+    if (!way->taken || way->in < s->size - 1 || way->out < s->size - 1 || !is_quiet(s, way))
         return;
     way->piece->number = 0;
     way->seq = 0;
+}
+
+bool rsi_way_is_done(const rsd_stash *s, const rsi_way *way)
+{
+    if (!way->judged || way->in < s->size - 1)
+        return false;
+    for (int32_t r = 0; r < s->size; r++) {
+        const rsi_stash_mate *m = &way->mate[r];
+
+        if (r != s->rank && !m->out && !s->reached[r] && m->sent < (int64_t)way->piece->held)
+            return false;
+    }
+    return true;
 }
 
 static rsd_err step_way(rsd_stash *s, rsi_way *way, rsd_error *err)
@@ -368,26 +371,29 @@ rsd_err rsi_way_wait(rsd_stash *s, rsd_error *err)
     return rc ? fail_for_good(s, rc, err) : RSD_OK;
 }
 
-static bool is_over(const rsd_stash *s, const rsi_way *way)
+/* A chunk comes in messages straight to its place. */
+static bool is_written(const rsd_stash *s, const rsi_way *way)
 {
-    return way->in == s->size - 1 && way->out == s->size - 1 && is_quiet(s, way);
+    for (int32_t r = 0; r < s->size; r++)
+        if (r != s->rank && !way->mate[r].in && !s->reach[r] && way->piece->outer == 1)
+            return true;
+    return false;
 }
 
-/* Lets all up to way `last` end, of those that all ranks agree on: others may need our part. */
-static rsd_err run_out(rsd_stash *s, uint64_t last, rsd_error *err)
+/* Waits until no memory of callers is written to any more, of those ways that all ranks agree on.
+ */
+static rsd_err run_out(rsd_stash *s, rsd_error *err)
 {
     for (;;) {
         rsd_err rc = rsi_way_drive(s, err);
-        bool    over = true;
+        bool    busy = false;
 
-        if (s->verdict_seq && s->verdict_seq <= last)
-            last = s->verdict_seq - 1;
         for (int i = 0; i < RSI_STASH_WAYS; i++)
-            if (s->way[i].seq && s->way[i].seq <= last)
-                over = over && is_over(s, &s->way[i]);
-        if (!rc && !over)
+            if (s->way[i].seq && s->way[i].seq < s->verdict_seq)
+                busy = busy || is_written(s, &s->way[i]);
+        if (!rc && busy)
             rc = rsi_way_wait(s, err);
-        if (rc || over)
+        if (rc || !busy)
             return rc;
     }
 }
@@ -395,7 +401,7 @@ static rsd_err run_out(rsd_stash *s, uint64_t last, rsd_error *err)
 /* The ranks differ. From now on the memory of callers is theirs again. */
 static rsd_err give_up(rsd_stash *s, rsd_error *err)
 {
-    rsd_err rc = run_out(s, s->verdict_seq - 1, err);
+    rsd_err rc = run_out(s, err);
 
     if (rc)
         return rc;
@@ -410,14 +416,30 @@ rsd_err rsi_way_verdict(rsd_stash *s, const rsi_way *way, rsd_error *err)
     return s->verdict_seq && s->verdict_seq <= way->seq ? give_up(s, err) : RSD_OK;
 }
 
-rsd_err rsi_way_is_read(rsd_stash *s, rsd_error *err)
+/* Others may still read a chunk that lay there and was taken. */
+static bool is_read(const rsd_stash *s, size_t offset, size_t bytes)
 {
-    if (s->verdict_seq)
-        return give_up(s, err);
-    for (int i = 0; i < RSI_STASH_WAYS; i++)
-        if (s->way[i].seq && s->way[i].piece && s->way[i].piece->placed)
-            return RSD_OK;
-    return rsi_fail(err, RSD_E_BUG, "the arena of a stash has lost some room");
+    for (int i = 0; i < RSI_STASH_WAYS; i++) {
+        const rsi_way   *way = &s->way[i];
+        const rsi_piece *p = way->piece;
+
+        if (way->seq && way->taken && way->out < s->size - 1 && p->offset < offset + bytes &&
+            offset < p->offset + p->room)
+            return true;
+    }
+    return false;
+}
+
+rsd_err rsi_way_settle(rsd_stash *s, size_t offset, size_t bytes, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    while (!rc && is_read(s, offset, bytes)) {
+        rc = rsi_way_wait(s, err);
+        if (!rc)
+            rc = rsi_way_drive(s, err);
+    }
+    return rc;
 }
 
 /* ---- the end ---- */
@@ -454,7 +476,10 @@ static bool all_through(rsd_stash *s)
 {
     bool all = true;
 
+    s->taking = NULL;
     for (rsi_way *way = next_way(s, 0); way; way = next_way(s, way->seq)) {
+        if (!s->taking && way->judged && way->in < s->size - 1)
+            s->taking = way;
         for (int32_t r = 0; r < s->size; r++)
             all = (r == s->rank || is_through(s, way, r)) && all;
         all = is_quiet(s, way) && all;
@@ -472,12 +497,10 @@ void rsi_way_end(rsd_stash *s)
     if (!s->request || s->broken)
         return;
     rc = rsi_allgather(s->comm, &s->seq, sizeof(s->seq), s->begun, &err);
-    if (!rc)
-        rc = drive(s, &err);
     while (!rc && !all_through(s)) {
-        rc = rsi_way_wait(s, &err);
-        if (!rc)
-            rc = drive(s, &err);
+        rc = drive(s, &err);
+        if (!rc && !all_through(s))
+            rc = rsi_way_wait(s, &err);
     }
     if (!rc)
         rc = hear_more(s, &err);

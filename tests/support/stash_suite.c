@@ -273,7 +273,8 @@ static rsd_err any_order_that_all_follow_works(rsd_comm *comm, rsd_error *err)
     return rc;
 }
 
-/* In rows and in columns; where they go in messages, in several of them. */
+/* In rows and in columns; where they go in messages, in several of them. A rank that has its tensor
+ * waits for the others outside of the stash, where it can't help them. */
 static rsd_err large_tensors_come_back_as_they_were(rsd_comm *comm, rsd_error *err)
 {
     const stash_tensor t = { RSD_F32, 3, { 7, 150, 701 } };
@@ -294,7 +295,9 @@ static rsd_err large_tensors_come_back_as_they_were(rsd_comm *comm, rsd_error *e
         if (!rc)
             rc = stash_take(&saved[2], &t, 2, err);
         for (size_t i = 2; i-- > 0 && !rc;) {
-            rc = rsd_stash_take(&saved[i], NULL, 0, err);
+            rc = rsi_barrier(comm, err);
+            if (!rc)
+                rc = rsd_stash_take(&saved[i], NULL, 0, err);
             if (!rc)
                 rc = stash_check(&t, i, data[i], err);
         }
