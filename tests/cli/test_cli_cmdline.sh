@@ -198,6 +198,7 @@ out <<'END'
   verify      check a checkpoint for damage
   diff        compare two checkpoints, whatever their formats and layouts
   plan        show what resharding would read, move and need, for each rank
+  convert     write a checkpoint in another format, layout, with other names or dtypes
   manifest    add checksums to a checkpoint that was made elsewhere
   demo        draw two layouts of a tensor, the plan between them, and do it
   bench       measure this machine: memory, saving, reading, resharding
@@ -242,6 +243,7 @@ cat
 verify
 diff
 plan
+convert
 manifest
 demo
 bench
