@@ -41,7 +41,9 @@ static const struct {
     { "safetensors", "ck", RSD_FORMAT_SAFETENSORS, true, 4, true },
     { "safetensors", "ck", RSD_FORMAT_SAFETENSORS, true, 1, false },
     { "one file", "ck.safetensors", RSD_FORMAT_AUTO, false, 1, true },
+    { "one file", "ck.safetensors", RSD_FORMAT_AUTO, false, 4, false },
     { "torch.save", "ck.pt", RSD_FORMAT_AUTO, false, 1, false },
+    { "torch.save", "ck.pt", RSD_FORMAT_AUTO, false, 4, false },
 };
 
 enum {
