@@ -1000,6 +1000,54 @@ RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndi
 RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
                          const rsd_save_opts *opts, rsd_error *err);
 
+/* ---- operations under way: async saves ---- */
+
+/* Something under way. It goes on inside test and wait, on the thread that calls them; what a save
+ * writes, it writes between these calls too. */
+typedef struct rsd_op rsd_op;
+typedef enum rsd_phase {
+    RSD_STAGED = 1, /* the caller may change the memory again */
+    RSD_DURABLE = 2 /* all is done: of a save, published; of a reshard the same moment */
+} rsd_phase;
+
+/* *done tells whether it has come so far; the result is that of the operation if it has. Does not
+ * wait for other ranks. A save is published inside test on rank 0, once all ranks have written
+ * theirs and said so inside their own test or wait. */
+RSD_API rsd_err rsd_op_test(rsd_op *op, rsd_phase phase, bool *done, rsd_error *err);
+/* Returns when it has come so far. All ranks finish several operations in one order. [collective]
+ */
+RSD_API rsd_err rsd_op_wait(rsd_op *op, rsd_phase phase, rsd_error *err);
+/* Asks it to end early: with RSD_E_CANCELED on every rank, or as if nothing had been asked if it
+ * was too late. It is still waited for. [local] */
+RSD_API void rsd_op_cancel(rsd_op *op);
+/* One that has not finished is broken off, and with it the comm if it has more than one rank. */
+RSD_API void rsd_op_free(rsd_op *op);
+
+/* How the bytes of the moment are kept while they are written. */
+typedef enum rsd_stage_way {
+    RSD_STAGE_COPY = 1, /* copied, by several threads, into memory that the state keeps for the next
+                           time */
+    RSD_STAGE_FORK = 2  /* a forked process writes, and the system copies only the pages that change
+                           meanwhile. For one rank a process (not the threads comm) and a store
+                           that other processes see; tensors lie in private memory, and each rank
+                           has files of its own (not those that ranks write together) */
+} rsd_stage_way;
+
+/* rsd_save in two steps: when begin returns the caller may change its tensors and values,
+ * RSD_STAGED has been reached; RSD_DURABLE is reached inside rsd_op_test and rsd_op_wait. What is
+ * saved is what was there at the call. In between a thread or child of the library writes and syncs
+ * this rank's files, and never uses the comm. What goes wrong after begin is told by test and wait,
+ * on every rank. There is one save under way for a comm and for a state: begin waits for the one
+ * before, which still tells its own result. Comm, state and opts->store stay until it has finished.
+ * With RSD_STAGE_FORK opts->on_progress is not called. A process that ends before leaves what a
+ * killed one does: nothing under the name, and a temporary tree that the next save removes.
+ * [collective] */
+RSD_API rsd_err rsd_save_begin(const char *path, rsd_comm *comm, const rsd_state *state,
+                               rsd_stage_way how, const rsd_save_opts *opts, rsd_op **out,
+                               rsd_error *err);
+/* Frees the memory that RSD_STAGE_COPY left with the state; freeing the state does too. [local] */
+RSD_API void rsd_state_unstage(const rsd_state *state);
+
 /* ---- load ---- */
 
 typedef struct rsd_load_opts {
@@ -1100,25 +1148,6 @@ RSD_API rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                             const rsd_convert_opts *opts, rsd_error *err);
 
 /* ---- live: tensors between ranks ---- */
-
-/* Something under way. It goes on inside test and wait, on the thread that calls them. */
-typedef struct rsd_op rsd_op;
-typedef enum rsd_phase {
-    RSD_STAGED = 1, /* the caller may change the memory again */
-    RSD_DURABLE = 2 /* all is done; of a reshard the same moment */
-} rsd_phase;
-
-/* *done tells whether it has come so far; the result is that of the operation if it has. Does not
- * wait for other ranks. */
-RSD_API rsd_err rsd_op_test(rsd_op *op, rsd_phase phase, bool *done, rsd_error *err);
-/* Returns when it has come so far. All ranks finish several operations in one order. [collective]
- */
-RSD_API rsd_err rsd_op_wait(rsd_op *op, rsd_phase phase, rsd_error *err);
-/* Asks it to end early: with RSD_E_CANCELED on every rank, or as if nothing had been asked if it
- * was too late. It is still waited for. [local] */
-RSD_API void rsd_op_cancel(rsd_op *op);
-/* One that has not finished is broken off, and with it the comm. */
-RSD_API void rsd_op_free(rsd_op *op);
 
 /* The memory of one tensor on this rank. */
 typedef struct rsd_views {

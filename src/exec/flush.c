@@ -288,9 +288,13 @@ static rsd_err run_worker(void *arg, size_t i, rsd_error *err)
 {
     flushing *f = arg;
     worker    w = { .f = f };
-    rsd_err   rc = rsi_spool_open(&w.spool, f->store, f->pool, f->opts->sync, err), drained;
+    rsd_err   rc = RSD_OK, drained;
 
     (void)i;
+    if (f->opts->plain)
+        rsi_spool_open_plain(&w.spool, f->store, f->pool, f->opts->sync);
+    else
+        rc = rsi_spool_open(&w.spool, f->store, f->pool, f->opts->sync, err);
     if (!rc) {
         rc = write_some(&w, err);
         drained = rsi_spool_drain(&w.spool, rc ? NULL : err);
@@ -349,7 +353,7 @@ static rsd_err start(flushing *f, rsi_workers **workers, size_t *n, rsd_error *e
     staging = staging < (size_t)2 * RSI_BLOCK_BYTES ? (size_t)2 * RSI_BLOCK_BYTES : staging;
     for (size_t i = 0; i < f->n; i++)
         blocks += f->out[i].nblocks;
-    rc = rsi_workers_create(f->n ? f->opts->threads : 1, workers, err);
+    rc = rsi_workers_create(f->n && !f->opts->plain ? f->opts->threads : 1, workers, err);
     if (rc)
         return rc;
     *n = (size_t)rsi_workers_count(*workers);

@@ -9,7 +9,8 @@
 #include "store/store.h"
 
 typedef struct rsi_flush_opts {
-    bool        sync; /* each file, once (C3) */
+    bool        sync;  /* each file, once (C3) */
+    bool        plain; /* on the caller's thread alone, one write after the other */
     int32_t     threads;
     size_t      staging; /* bytes of buffers; 0: 64 MiB; two blocks are the least */
     const char *top;     /* folder, or file, in the store to write to */

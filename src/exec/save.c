@@ -106,6 +106,7 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
         rc = compare_states(s, err);
     if (rc)
         return rc;
+    s->version = s->state->version;
     if (!rsi_plan_take(s->state, &s->spec, ranks(s), &s->image))
         rc = rsi_image_make(&s->image, s->state, &s->spec, err);
     if (!rc && !s->store) {
@@ -185,7 +186,7 @@ static rsd_err share_rows(rsi_save_job *s, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_save_write(rsi_save_job *s, rsd_error *err)
+void rsi_save_how(rsi_save_job *s)
 {
     s->flush.sync = s->opts.sync != RSD_NEVER;
     s->flush.threads = s->opts.threads;
@@ -193,6 +194,11 @@ rsd_err rsi_save_write(rsi_save_job *s, rsd_error *err)
     s->flush.top = s->tree->temp;
     s->flush.on_progress = s->opts.on_progress;
     s->flush.arg = s->opts.arg;
+}
+
+rsd_err rsi_save_write(rsi_save_job *s, rsd_error *err)
+{
+    rsi_save_how(s);
     if (s->shared)
         return rsi_shared_flush(&s->image, s->state, s->comm, s->store, &s->flush, err);
     return rsi_flush_files(&s->image, s->state, s->rank, s->store, &s->flush, err);
@@ -354,8 +360,7 @@ static rsd_err publish_file(rsi_save_job *s, rsd_error *err)
     return rc;
 }
 
-/* What rank 0 writes when all data are there (C4). */
-static rsd_err write_rest(rsi_save_job *s, rsd_error *err)
+rsd_err rsi_save_rest(rsi_save_job *s, rsd_error *err)
 {
     rsd_err rc = rsi_flush_metadata(&s->image, s->store, &s->flush, &s->metadata, err);
 
@@ -364,19 +369,24 @@ static rsd_err write_rest(rsi_save_job *s, rsd_error *err)
     return rc;
 }
 
+rsd_err rsi_save_name(rsi_save_job *s, rsd_error *err)
+{
+    rsd_err rc;
+
+    if (s->spec.one_file)
+        return publish_file(s, err);
+    rc = rsi_tree_commit(s->tree, err); /* C5: every rank has said yes to all that came before */
+    s->tree = rc ? s->tree : NULL;
+    return rc;
+}
+
 rsd_err rsi_save_publish(rsi_save_job *s, rsd_error *err)
 {
-    rsd_err rc = agree(s, leads(s) ? write_rest(s, err) : RSD_OK, err);
+    rsd_err rc = agree(s, leads(s) ? rsi_save_rest(s, err) : RSD_OK, err);
 
     if (rc)
         return rc;
-    if (leads(s) && s->spec.one_file) {
-        rc = publish_file(s, err);
-    } else if (leads(s)) { /* C5: every rank has said yes to all that came before */
-        rc = rsi_tree_commit(s->tree, err);
-        s->tree = rc ? s->tree : NULL;
-    }
-    return agree(s, rc, err);
+    return agree(s, leads(s) ? rsi_save_name(s, err) : RSD_OK, err);
 }
 
 rsd_err rsi_save_end(rsi_save_job *s, rsd_err rc, rsd_error *err)
@@ -388,7 +398,7 @@ rsd_err rsi_save_end(rsi_save_job *s, rsd_err rc, rsd_error *err)
     if (s->own_store)
         rsd_store_free(s->store);
     rsi_sums_release(&s->sums);
-    if (!rc && !s->merged)
+    if (!rc && !s->merged && s->version == s->state->version)
         rsi_plan_keep(s->state, &s->spec, ranks(s), &s->image);
     else
         rsi_image_release(&s->image);

@@ -25,6 +25,7 @@ typedef struct rsi_save_job {
     rsi_flush_opts   flush;
     rsi_sums         sums;     /* rows of what this rank wrote; on rank 0 in the end of all */
     uint64_t         metadata; /* bytes of it */
+    uint64_t         version;  /* of the state when it was planned */
 } rsi_save_job;
 
 /* The steps, in this order. After a failure only rsi_save_end is called. */
@@ -34,12 +35,18 @@ rsd_err rsi_save_plan(rsi_save_job *job, const char *path, rsd_comm *comm, const
                       const rsd_save_opts *opts, rsd_error *err);
 /* The temporary tree (C2). [collective] */
 rsd_err rsi_save_open(rsi_save_job *job, rsd_error *err);
+/* How files are written: sets job->flush. [local] */
+void rsi_save_how(rsi_save_job *job);
 /* This rank's files, synced (C3). [local], unless job->shared: then [collective]. */
 rsd_err rsi_save_write(rsi_save_job *job, rsd_error *err);
 /* `mine` is how writing went here. Brings what only the writers know to rank 0. [collective] */
 rsd_err rsi_save_share(rsi_save_job *job, rsd_err mine, rsd_error *err);
 /* Metadata and side file (C4), then the name (C1, C5). [collective] */
 rsd_err rsi_save_publish(rsi_save_job *job, rsd_error *err);
+/* The two halves of it, for rank 0 alone: when all data are there, and when all ranks have said yes
+ * to that. [local] */
+rsd_err rsi_save_rest(rsi_save_job *job, rsd_error *err);
+rsd_err rsi_save_name(rsi_save_job *job, rsd_error *err);
 /* Lets go of everything; removes what was not published. Returns `rc`, and says which checkpoint.
  * [local] */
 rsd_err rsi_save_end(rsi_save_job *job, rsd_err rc, rsd_error *err);

@@ -37,6 +37,11 @@ rsd_err rsi_spool_open(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool 
     return RSD_OK;
 }
 
+void rsi_spool_open_plain(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool sync)
+{
+    *spool = (rsi_spool){ .store = store, .pool = pool, .sync = sync, .plain = true };
+}
+
 rsd_err rsi_spool_done(const rsi_spool *spool, rsi_spooled *file, rsd_error *err)
 {
     rsd_err rc, closed;
@@ -90,7 +95,16 @@ rsd_err rsi_spool_write(rsi_spool *spool, rsi_spooled *to, uint64_t off, void *b
                         rsd_error *err)
 {
     rsi_spool_io *io = spool->idle;
+    rsd_err       rc = RSD_OK;
 
+    if (spool->plain && len > 0) {
+        rc = rsi_file_write(to->file, off, buf, len, err);
+        len = 0;
+    }
+    if (rc) {
+        rsi_pool_put(spool->pool, buf);
+        return rc;
+    }
     if (len == 0) {
         rsi_pool_put(spool->pool, buf);
         return rsi_spool_done(spool, to, err);

@@ -25,11 +25,14 @@ typedef struct rsi_spool {
     size_t               nio, under_way;
     bool                 sync;  /* each file, once (C3) */
     bool                 order; /* the store takes bytes only one behind the other */
+    bool                 plain; /* no queue: who writes a block waits for it */
 } rsi_spool;
 
 /* The pool's buffers have the size of the largest block. */
 rsd_err rsi_spool_open(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool sync,
                        rsd_error *err);
+/* The same without a queue, and so without threads or rings; one write at a time. */
+void rsi_spool_open_plain(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool sync);
 /* Waits for what is under way; results are dropped. */
 void rsi_spool_close(rsi_spool *spool);
 /* A buffer of the pool; waits until writes give one back. */

@@ -34,6 +34,8 @@ void rsd_state_free(rsd_state *state)
         return;
     if (state->cache->drop)
         state->cache->drop(atomic_load(&state->cache->kept));
+    if (state->cache->drop_stage)
+        state->cache->drop_stage(atomic_load(&state->cache->stage));
     rsi_free(state->cache);
     for (size_t i = 0; i < state->ntensors; i++)
         rsd_layout_free(state->tensor[i].layout);

@@ -41,10 +41,13 @@ typedef struct rsi_state_value {
     int32_t          writer; /* rank that writes it; -1: by its number */
 } rsi_state_value;
 
-/* What saves keep for the next one of the same state: rsi_kept of plan_cache.c. */
+/* What saves keep for the next one of the same state: rsi_kept of plan_cache.c, memory of
+ * stage.c. */
 typedef struct rsi_state_cache {
     _Atomic(void *) kept;
     void (*drop)(void *kept);
+    _Atomic(void *) stage;
+    void (*drop_stage)(void *stage);
 } rsi_state_cache;
 
 /* A value that a load is to make. */

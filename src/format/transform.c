@@ -59,6 +59,14 @@ rsd_err rsd_transform_register(const rsd_transform *t, rsd_error *err)
     return rc;
 }
 
+void rsi_transform_lock(bool on)
+{
+    if (on)
+        pthread_mutex_lock(&lock);
+    else
+        pthread_mutex_unlock(&lock);
+}
+
 /* The same number before the first dot. A descriptor without a version takes what there is. */
 static bool version_fits(const char *have, const char *wanted)
 {

@@ -16,6 +16,8 @@ size_t rsi_transform_descriptor(const rsd_transform *transform, char *buf, size_
 /* Level 1 to 19, 0: torch's, which is 3. NULL in a build without zstd, and for other levels. All
  * decode what any of them encoded. */
 const rsd_transform *rsi_transform_zstd(int level);
+/* Around a fork, so that no other thread holds the registry in the child. */
+void rsi_transform_lock(bool on);
 
 enum { RSI_UNDO_MAX = 8 }; /* transforms in a stack */
 

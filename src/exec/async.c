@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A save spread over calls. begin does all that needs other ranks before the first byte (plan,
+ * tree) and stages; a thread or a child process (snapshot.c) writes and syncs this rank's files and
+ * talks to nobody; when it has ended, test and wait vote and publish on the caller's thread
+ * (ballot.c). So the transport is only ever used by the thread that calls, and no other call is
+ * disturbed. */
+#include "exec/async.h"
+#include "base/mem.h"
+#include "exec/ballot.h"
+#include "exec/capture.h"
+#include "exec/snapshot.h"
+#include "exec/stage.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+typedef struct async {
+    rsi_save_job     job;
+    char            *path, *transform; /* the caller's may be gone when they are needed */
+    const rsd_state *home;             /* the state that the caller gave */
+    rsd_stage_way    how;
+    rsi_stage        stage;
+    rsi_capture      capture; /* of files that ranks write together */
+    rsi_snapshot     child;
+    pthread_t        thread;
+    bool             started; /* thread or child is to be waited for */
+    pthread_mutex_t  lock;    /* of the four below, which the thread sets */
+    pthread_cond_t   change;
+    bool             written;
+    rsd_err          write_rc;
+    rsd_error        write_err;
+    atomic_bool      cancel;
+    bool             voted, done;
+    rsi_ballot       ballot;
+    rsd_err          rc; /* once it is done */
+    rsd_error        err;
+    struct async    *next; /* under way */
+} async;
+
+/* Those under way in this process, so that the next one of a comm or state waits. */
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static async          *under_way;
+
+static void enlist(async *a)
+{
+    pthread_mutex_lock(&list_lock);
+    a->next = under_way;
+    under_way = a;
+    pthread_mutex_unlock(&list_lock);
+}
+
+static void delist(async *a)
+{
+    pthread_mutex_lock(&list_lock);
+    for (async **p = &under_way; *p; p = &(*p)->next)
+        if (*p == a) {
+            *p = a->next;
+            break;
+        }
+    pthread_mutex_unlock(&list_lock);
+}
+
+static async *find(const rsd_comm *comm, const rsd_state *state)
+{
+    async *a;
+
+    pthread_mutex_lock(&list_lock);
+    for (a = under_way; a; a = a->next)
+        if ((comm && a->job.comm == comm) || a->home == state)
+            break;
+    pthread_mutex_unlock(&list_lock);
+    return a;
+}
+
+/* ---- the background ---- */
+
+static rsd_err canceled(const async *a, rsd_error *err)
+{
+    return atomic_load(&a->cancel) ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller")
+                                   : RSD_OK;
+}
+
+/* Stands before the caller's own on_progress. */
+static int on_progress(void *arg, int64_t done, int64_t total)
+{
+    async               *a = arg;
+    const rsd_save_opts *opts = &a->job.opts;
+
+    if (atomic_load(&a->cancel))
+        return 1;
+    return opts->on_progress ? opts->on_progress(opts->arg, done, total) : 0;
+}
+
+static rsd_err write_files(async *a, rsd_error *err)
+{
+    rsi_save_job *job = &a->job;
+
+    if (job->shared)
+        return rsi_capture_write(&a->capture, on_progress, a, err);
+    return rsi_flush_files(&job->image, job->state, job->rank, job->store, &job->flush, err);
+}
+
+static void *thread_main(void *arg)
+{
+    async    *a = arg;
+    rsd_error err = { .rank = -1 };
+    rsd_err   rc = write_files(a, &err);
+
+    pthread_mutex_lock(&a->lock);
+    a->written = true;
+    a->write_rc = rc;
+    a->write_err = err;
+    pthread_cond_broadcast(&a->change);
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+/* Signals are for the caller's threads. */
+static rsd_err start_thread(async *a, rsd_error *err)
+{
+    sigset_t all, was;
+    int      sys;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &was);
+    sys = pthread_create(&a->thread, NULL, thread_main, a);
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    if (sys)
+        return rsi_fail_errno(err, RSD_E_NOMEM, sys, "could not start a thread that writes");
+    a->started = true;
+    return RSD_OK;
+}
+
+/* True: it has ended, and write_rc says how. */
+static bool look_thread(async *a, bool wait)
+{
+    bool ended;
+
+    pthread_mutex_lock(&a->lock);
+    while (wait && !a->written)
+        pthread_cond_wait(&a->change, &a->lock);
+    ended = a->written;
+    pthread_mutex_unlock(&a->lock);
+    if (ended) {
+        pthread_join(a->thread, NULL);
+        a->started = false;
+    }
+    return ended;
+}
+
+static bool look(async *a, bool wait)
+{
+    bool ended = false;
+
+    if (!a->started)
+        return true;
+    if (a->how == RSD_STAGE_COPY)
+        return look_thread(a, wait);
+    a->write_rc = rsi_snapshot_look(&a->child, &a->job, wait, &ended, &a->write_err);
+    a->started = !ended;
+    return ended;
+}
+
+/* ---- going on ---- */
+
+static rsd_err before_name(void *arg, rsd_error *err)
+{
+    return canceled(arg, err);
+}
+
+/* Lets go of all but the op itself, which keeps the result. */
+static void finish(async *a, rsd_err rc, rsd_error *err)
+{
+    rsi_capture_end(&a->capture, a->home);
+    rsi_stage_end(&a->stage, &a->job, a->home);
+    if (!rsi_ballot_end(&a->ballot))
+        a->job.sums = (rsi_sums){ 0 }; /* the transport still uses it: it stays for good */
+    a->job.path = a->path;
+    a->rc = rsi_save_end(&a->job, rc, err);
+    if (rc)
+        a->err = *err;
+    a->done = true;
+    delist(a);
+}
+
+/* As far as it goes; `wait`: to the end. */
+static void go(async *a, bool wait)
+{
+    rsd_error err = { .rank = -1 };
+    bool      done = false;
+    rsd_err   rc;
+
+    if (a->done || !look(a, wait))
+        return;
+    if (!a->voted) {
+        rc = a->write_rc;
+        if (!rc || a->how == RSD_STAGE_FORK)
+            rc = canceled(a, &a->write_err) ? RSD_E_CANCELED : rc;
+        rsi_ballot_vote(&a->ballot, rc, &a->write_err);
+        a->voted = true;
+    }
+    rc = rsi_ballot_go(&a->ballot, wait, &done, &err);
+    if (done)
+        finish(a, rc, &err);
+}
+
+static rsd_err result(const async *a, rsd_error *err)
+{
+    if (a->rc && err)
+        *err = a->err;
+    return a->rc;
+}
+
+static rsd_err test_async(void *self, rsd_phase phase, bool *done, rsd_error *err)
+{
+    async *a = self;
+
+    go(a, false);
+    *done = a->done || phase == RSD_STAGED;
+    return a->done ? result(a, err) : RSD_OK;
+}
+
+static rsd_err wait_async(void *self, rsd_phase phase, rsd_error *err)
+{
+    async *a = self;
+
+    if (phase == RSD_DURABLE)
+        go(a, true);
+    return a->done ? result(a, err) : RSD_OK; /* staged it has been since it began */
+}
+
+static void cancel_async(void *self)
+{
+    async *a = self;
+
+    atomic_store(&a->cancel, true);
+    if (a->how == RSD_STAGE_FORK)
+        rsi_snapshot_cancel(&a->child);
+}
+
+static void release(async *a)
+{
+    pthread_cond_destroy(&a->change);
+    pthread_mutex_destroy(&a->lock);
+    rsi_snapshot_end(&a->child);
+    rsi_free(a->path);
+    rsi_free(a->transform);
+    rsi_free(a);
+}
+
+static void free_async(void *self)
+{
+    async    *a = self;
+    rsd_error err = { .rank = -1 };
+
+    if (!a->done) {
+        cancel_async(a);
+        look(a, true);
+        rsi_fail(&err, RSD_E_CANCELED, "a save was freed before it had finished");
+        if (a->ballot.peers)
+            rsi_break(a->job.comm, RSD_E_CANCELED, &err);
+        finish(a, RSD_E_CANCELED, &err);
+    }
+    release(a);
+}
+
+static const rsi_op_ops async_ops = { test_async, wait_async, cancel_async, free_async };
+
+/* ---- beginning ---- */
+
+static rsd_err create(async **out, rsd_op **op, rsd_stage_way how, const char *path,
+                      const char *transform, rsd_error *err)
+{
+    async  *a = rsi_calloc(1, sizeof(*a));
+    rsd_err rc;
+
+    if (!a)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a save");
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->change, NULL);
+    a->how = how;
+    a->child = (rsi_snapshot){ .line = -1 };
+    a->path = rsi_strdup(path);
+    a->transform = transform ? rsi_strdup(transform) : NULL;
+    rc = a->path && (a->transform || !transform)
+             ? rsi_op_create(&async_ops, NULL, op, err)
+             : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+    if (rc)
+        release(a);
+    else
+        *out = a;
+    return rc;
+}
+
+/* Copies, or forks. [local], or [collective] where ranks write files together. */
+static rsd_err stage(async *a, rsd_error *err)
+{
+    rsi_save_job *job = &a->job;
+
+    rsi_save_how(job);
+    job->flush.on_progress = on_progress;
+    job->flush.arg = a;
+    if (a->how == RSD_STAGE_FORK)
+        return rsi_snapshot_check(job, err);
+    if (job->shared)
+        return rsi_capture_make(&a->capture, job, a->home, err);
+    return rsi_stage_make(&a->stage, job, a->home, err);
+}
+
+static rsd_err start(async *a, rsd_error *err)
+{
+    rsd_err rc;
+
+    if (a->how == RSD_STAGE_COPY)
+        return start_thread(a, err);
+    rc = rsi_snapshot_start(&a->child, &a->job, err);
+    a->started = !rc;
+    return rc;
+}
+
+static rsd_err agree(const async *a, rsd_err rc, rsd_error *err)
+{
+    return a->job.comm ? rsi_agree(a->job.comm, rc, err) : rc;
+}
+
+static rsd_err prepare(async *a, rsd_comm *comm, const rsd_save_opts *opts, rsd_error *err)
+{
+    rsd_save_opts known = *opts;
+    rsd_err       rc;
+
+    known.transform = a->transform;
+    rc = rsi_save_plan(&a->job, a->path, comm, a->home, &known, err);
+    if (!rc)
+        rc = agree(a, rsi_ballot_begin(&a->ballot, &a->job, err), err);
+    if (!rc)
+        rc = rsi_save_open(&a->job, err);
+    if (!rc)
+        rc = stage(a, err);
+    if (!rc || !a->job.shared) /* those have agreed already */
+        rc = agree(a, rc, err);
+    if (!rc)
+        rc = agree(a, start(a, err), err);
+    return rc;
+}
+
+rsd_err rsi_async_begin(const char *path, rsd_comm *comm, const rsd_state *state, rsd_stage_way how,
+                        const rsd_save_opts *opts, rsd_op **out, rsd_error *err)
+{
+    rsd_error spare = { .rank = -1 };
+    async    *a = NULL, *before;
+    rsd_op   *op = NULL;
+    rsd_err   rc;
+
+    err = err ? err : &spare;
+    while ((before = find(comm, state)))
+        go(before, true); /* what became of it is told when it is waited for */
+    rc = create(&a, &op, how, path, opts->transform, err);
+    rc = comm ? rsi_agree(comm, rc, err) : rc;
+    if (rc) {
+        if (a)
+            release(a);
+        rsd_op_free(op);
+        return rc;
+    }
+    a->home = state;
+    rc = prepare(a, comm, opts, err);
+    if (rc) {
+        atomic_store(&a->cancel, true);
+        if (a->started && how == RSD_STAGE_FORK)
+            rsi_snapshot_cancel(&a->child);
+        look(a, true);
+        finish(a, rc, err);
+        rc = a->rc;
+        release(a);
+        rsd_op_free(op);
+        return rc;
+    }
+    a->ballot.last = before_name;
+    a->ballot.arg = a;
+    enlist(a);
+    rsi_op_set(op, a);
+    *out = op;
+    return RSD_OK;
+}
+
+void rsi_async_forget(const rsd_state *state)
+{
+    rsi_stage_forget(state);
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports go to rank 0; if all are good it asks for the rows that only the writers know, closes and
+ * publishes the checkpoint (save.c), and tells everybody. A rank that reports has nothing under way
+ * any more, so when rank 0 has all reports it may remove the tree. Next: async.c. */
+#include "exec/ballot.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { TAG_REPORT = 0x110, TAG_ROWS, TAG_PLACES, TAG_ANSWER };
+enum { IN, PLACES, OUT, SLOTS }; /* requests for each peer; on other ranks than 0 OUT comes in */
+
+static bool leads(const rsi_ballot *b)
+{
+    return b->job->rank <= 0;
+}
+
+static void **slot(const rsi_ballot *b, int32_t peer, int what)
+{
+    return &b->request[(size_t)peer * SLOTS + (size_t)what];
+}
+
+rsd_err rsi_ballot_begin(rsi_ballot *b, rsi_save_job *job, rsd_error *err)
+{
+    const rsd_comm *comm = job->comm;
+    size_t          n;
+
+    *b = (rsi_ballot){ .job = job };
+    if (comm && comm->size > 1 && !comm->alone)
+        b->peers = job->rank == 0 ? comm->size : 1;
+    n = (size_t)b->peers * SLOTS;
+    b->request = rsi_calloc(n, sizeof(b->request[0]));
+    b->peer = rsi_calloc(n, sizeof(b->peer[0]));
+    b->report = rsi_calloc((size_t)b->peers + 1, sizeof(b->report[0]));
+    if (!b->request || !b->peer || !b->report)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the reports of %" PRId32 " ranks",
+                        b->peers);
+    for (size_t i = 0; i < n; i++)
+        b->peer[i] = job->rank == 0 ? (int32_t)(i / SLOTS) : 0;
+    return RSD_OK;
+}
+
+bool rsi_ballot_end(rsi_ballot *b)
+{
+    bool mine = true;
+
+    if (b->peers && b->request)
+        mine = rsi_drop(b->job->comm, (size_t)b->peers * SLOTS, b->request);
+    if (!mine)
+        return false;
+    rsi_free(b->request);
+    rsi_free(b->peer);
+    rsi_free(b->report);
+    rsi_free(b->place);
+    *b = (rsi_ballot){ 0 };
+    return true;
+}
+
+/* ---- what is told ---- */
+
+static rsi_dcp_row *row_of(rsi_dcp_meta *meta, size_t i)
+{
+    return i < meta->nchunks ? &meta->row[i] : &meta->item[i - meta->nchunks].row;
+}
+
+/* Are there items whose place is known only to who wrote them? */
+static bool has_places(const rsi_save_job *job)
+{
+    return job->image.meta && (job->image.transform || job->merged);
+}
+
+/* Those of this rank; `out` NULL: only counts them. */
+static size_t list_places(const rsi_save_job *job, rsi_item_place *out)
+{
+    rsi_dcp_meta *meta = job->image.meta;
+    size_t        n = 0;
+
+    for (size_t i = 0; has_places(job) && i < meta->nchunks + meta->nitems; i++) {
+        const rsi_dcp_row *row = row_of(meta, i);
+
+        if (job->image.file[row->file].owner != job->rank)
+            continue;
+        if (out)
+            out[n] = (rsi_item_place){ .row = i, .offset = row->offset, .length = row->length };
+        n++;
+    }
+    return n;
+}
+
+static rsd_err set_places(rsi_ballot *b, rsd_error *err)
+{
+    rsi_dcp_meta *meta = b->job->image.meta;
+
+    for (size_t i = 0; i < b->nplaces; i++) {
+        const rsi_item_place *p = &b->place[i];
+
+        if (!meta || p->row >= meta->nchunks + meta->nitems)
+            return rsi_fail(err, RSD_E_BUG, "an item with the number %" PRIu64 " was reported",
+                            p->row);
+        row_of(meta, (size_t)p->row)->offset = p->offset;
+        row_of(meta, (size_t)p->row)->length = p->length;
+    }
+    return RSD_OK;
+}
+
+static void note(rsd_error *out, rsd_err rc, const rsd_error *err, int32_t rank)
+{
+    if (err && err->code == (int32_t)rc)
+        *out = *err;
+    else
+        rsi_fail(out, rc, "%s", rsd_err_name(rc));
+    out->rank = rank;
+    out->nfailed = 1;
+}
+
+/* ---- messages ---- */
+
+static rsd_err hear(rsi_ballot *b, int32_t peer, int what, int32_t tag, void *to, size_t bytes,
+                    rsd_error *err)
+{
+    int32_t from = b->peer[(size_t)peer * SLOTS];
+
+    return rsi_recv(b->job->comm, from, tag, to, bytes, slot(b, peer, what), err);
+}
+
+static rsd_err tell(rsi_ballot *b, int32_t peer, int what, int32_t tag, const void *data,
+                    size_t bytes, rsd_error *err)
+{
+    int32_t to = b->peer[(size_t)peer * SLOTS];
+
+    return rsi_send(b->job->comm, to, tag, data, bytes, slot(b, peer, what), err);
+}
+
+static bool all_ended(const rsi_ballot *b)
+{
+    for (size_t i = 0; i < (size_t)b->peers * SLOTS; i++)
+        if (b->request[i])
+            return false;
+    return true;
+}
+
+/* ---- rank 0 ---- */
+
+/* The first that failed speaks for all; false: none did. */
+static bool take_failure(rsi_ballot *b)
+{
+    int32_t   n = b->peers ? b->peers : 1, count = 0;
+    rsd_error first = { 0 };
+
+    for (int32_t r = 0; r < n; r++) {
+        if (b->report[r].err.code == 0)
+            continue;
+        if (count++ == 0)
+            first = b->report[r].err;
+    }
+    if (count == 0)
+        return false;
+    b->answer.err = first;
+    if (b->job->comm) {
+        b->answer.err.nfailed = count;
+        rsi_while(&b->answer.err, (rsd_err)first.code, "rank %" PRId32, first.rank);
+    }
+    return true;
+}
+
+static void fail_here(rsi_ballot *b, rsd_err rc, const rsd_error *err)
+{
+    note(&b->report[0].err, rc, err, b->job->comm ? b->job->rank : -1);
+    take_failure(b);
+}
+
+static rsd_err make_room(rsi_ballot *b, rsd_error *err)
+{
+    rsi_sums    *sums = &b->job->sums;
+    uint64_t     rows = sums->n, places = 0;
+    rsi_sum_row *grown;
+
+    for (int32_t r = 1; r < b->peers; r++) {
+        rows += b->report[r].nsums;
+        places += b->report[r].nplaces;
+    }
+    grown = rsi_realloc(sums->row, (size_t)rows + 1, sizeof(sums->row[0]));
+    if (grown) {
+        sums->row = grown;
+        sums->cap = (size_t)rows + 1;
+        rsi_free(b->place);
+        b->place = rsi_calloc((size_t)places, sizeof(b->place[0]));
+    }
+    if (!grown || !b->place)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the %zu rows of all ranks", (size_t)rows);
+    b->nplaces = (size_t)places;
+    return RSD_OK;
+}
+
+/* Asks every rank that has some for its rows, which go straight to their place. */
+static rsd_err ask_rows(rsi_ballot *b, rsd_error *err)
+{
+    rsi_sums *sums = &b->job->sums;
+    size_t    place = 0;
+    rsd_err   rc = RSD_OK;
+
+    b->ask = (rsi_report){ .nsums = 1 };
+    for (int32_t r = 1; r < b->peers && !rc; r++) {
+        const rsi_report *from = &b->report[r];
+
+        if (from->nsums == 0 && from->nplaces == 0)
+            continue;
+        if (from->nsums)
+            rc = hear(b, r, IN, TAG_ROWS, sums->row + sums->n,
+                      (size_t)from->nsums * sizeof(sums->row[0]), err);
+        if (!rc && from->nplaces)
+            rc = hear(b, r, PLACES, TAG_PLACES, b->place + place,
+                      (size_t)from->nplaces * sizeof(b->place[0]), err);
+        if (!rc)
+            rc = tell(b, r, OUT, TAG_ANSWER, &b->ask, sizeof(b->ask), err);
+        sums->n += (size_t)from->nsums;
+        place += (size_t)from->nplaces;
+    }
+    b->step = RSI_BALLOT_ROWS;
+    return rc;
+}
+
+static rsd_err tell_all(rsi_ballot *b, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (int32_t r = 1; r < b->peers && !rc; r++)
+        rc = tell(b, r, OUT, TAG_ANSWER, &b->answer, sizeof(b->answer), err);
+    b->step = RSI_BALLOT_VERDICT;
+    return rc;
+}
+
+/* Every rank has said yes, and all rows are here. */
+static rsd_err publish(rsi_ballot *b, rsd_error *err)
+{
+    rsd_error why = { .rank = -1 };
+    rsd_err   rc = set_places(b, &why);
+
+    if (!rc)
+        rc = rsi_save_rest(b->job, &why); /* C4 */
+    if (!rc)
+        rc = b->last(b->arg, &why);
+    if (!rc)
+        rc = rsi_save_name(b->job, &why); /* C5 */
+    if (rc)
+        fail_here(b, rc, &why);
+    return tell_all(b, err);
+}
+
+/* All reports are here. */
+static rsd_err count(rsi_ballot *b, rsd_error *err)
+{
+    rsd_error why = { .rank = -1 };
+    rsd_err   rc;
+
+    if (take_failure(b))
+        return tell_all(b, err);
+    rc = make_room(b, &why);
+    if (rc) {
+        fail_here(b, rc, &why);
+        return tell_all(b, err);
+    }
+    return ask_rows(b, err);
+}
+
+/* ---- another rank ---- */
+
+static rsd_err give_rows(rsi_ballot *b, rsd_error *err)
+{
+    const rsi_sums *sums = &b->job->sums;
+    rsd_err         rc = RSD_OK;
+
+    if (sums->n)
+        rc = tell(b, 0, IN, TAG_ROWS, sums->row, sums->n * sizeof(sums->row[0]), err);
+    if (!rc && b->nplaces)
+        rc = tell(b, 0, PLACES, TAG_PLACES, b->place, b->nplaces * sizeof(b->place[0]), err);
+    if (!rc)
+        rc = hear(b, 0, OUT, TAG_ANSWER, &b->answer, sizeof(b->answer), err);
+    b->step = RSI_BALLOT_ROWS;
+    return rc;
+}
+
+/* ---- both ---- */
+
+/* Reports are on their way, or expected. */
+static rsd_err open_vote(rsi_ballot *b, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    b->step = RSI_BALLOT_REPORTS;
+    if (!b->peers)
+        return RSD_OK;
+    if (!leads(b)) {
+        rc = tell(b, 0, IN, TAG_REPORT, &b->report[0], sizeof(b->report[0]), err);
+        return rc ? rc : hear(b, 0, OUT, TAG_ANSWER, &b->answer, sizeof(b->answer), err);
+    }
+    for (int32_t r = 1; r < b->peers && !rc; r++)
+        rc = hear(b, r, IN, TAG_REPORT, &b->report[r], sizeof(b->report[r]), err);
+    return rc;
+}
+
+void rsi_ballot_vote(rsi_ballot *b, rsd_err mine, const rsd_error *err)
+{
+    rsi_report *own = &b->report[0];
+    rsd_error   why;
+    size_t      n = list_places(b->job, NULL);
+
+    if (!mine && b->peers && !leads(b)) {
+        b->place = rsi_calloc(n, sizeof(b->place[0]));
+        if (!b->place) {
+            mine = rsi_fail(&why, RSD_E_NOMEM, "no memory for the places of %zu items", n);
+            err = &why;
+        } else {
+            b->nplaces = list_places(b->job, b->place);
+        }
+    }
+    own->nsums = b->job->sums.n;
+    own->nplaces = b->nplaces;
+    if (mine)
+        note(&own->err, mine, err, b->job->comm ? b->job->rank : -1);
+    b->step = RSI_BALLOT_IDLE;
+}
+
+/* One step, when all that was under way has come. */
+static rsd_err advance(rsi_ballot *b, rsd_error *err)
+{
+    if (b->step == RSI_BALLOT_IDLE)
+        return open_vote(b, err);
+    if (b->step == RSI_BALLOT_VERDICT) {
+        b->step = RSI_BALLOT_DONE;
+        return RSD_OK;
+    }
+    if (leads(b))
+        return b->step == RSI_BALLOT_REPORTS ? count(b, err) : publish(b, err);
+    if (b->peers && b->answer.nsums && b->step == RSI_BALLOT_REPORTS)
+        return give_rows(b, err);
+    if (!b->peers)
+        take_failure(b);
+    b->step = RSI_BALLOT_DONE;
+    return RSD_OK;
+}
+
+static rsd_err look(rsi_ballot *b, bool wait, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    if (wait)
+        return rsi_wait_all(b->job->comm, (size_t)b->peers * SLOTS, b->request, b->peer, "save",
+                            err);
+    for (size_t i = 0; i < (size_t)b->peers * SLOTS && !rc; i++)
+        if (b->request[i])
+            rc = rsi_test(b->job->comm, &b->request[i], err);
+    return rc;
+}
+
+rsd_err rsi_ballot_go(rsi_ballot *b, bool wait, bool *done, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    while (b->step != RSI_BALLOT_DONE && !rc) {
+        if (b->peers)
+            rc = look(b, wait, err);
+        if (!rc && !all_ended(b))
+            break;
+        if (!rc)
+            rc = advance(b, err);
+    }
+    *done = rc || b->step == RSI_BALLOT_DONE;
+    if (rc)
+        return rsi_break(b->job->comm, rc, err);
+    if (*done && b->answer.err.code && err)
+        *err = b->answer.err;
+    return *done ? (rsd_err)b->answer.err.code : RSD_OK;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forks, and lets the child write with flush.c on its one thread with plain calls: no queues, whose
+ * threads and rings are the parent's, no comm, no exit handlers. It takes a little memory, which
+ * the C library's fork allows. The two are joined by a socket: the child sends what the parent must
+ * know and ends when the parent has; a child that dies is noticed by the socket's end. The parent's
+ * lock of the temporary tree is the child's too, so nobody removes the tree under it. */
+#include "exec/snapshot.h"
+#include "base/crc32.h"
+#include "base/mem.h"
+#include "exec/fill.h"
+#include "exec/stage.h"
+#include "format/transform.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 1000, READ = 64 << 10 }; /* between looks whether the child still lives; bytes */
+#define COMPLETE UINT64_C(0x72736420736e6170)
+
+/* What the child sends first; then rows of checksums, places of items, sizes of files. */
+typedef struct head {
+    uint64_t  complete; /* COMPLETE */
+    uint64_t  nsums, nplaces, nfiles;
+    rsd_error err; /* .code 0: all is written and synced */
+} head;
+
+typedef struct place {
+    int64_t offset, length;
+} place;
+
+/* ---- is it possible ---- */
+
+static rsd_err check_views(const rsd_state *state, rsd_error *err)
+{
+    for (size_t t = 0; t < state->ntensors; t++)
+        for (size_t i = 0; i < state->tensor[t].nviews; i++)
+            if (!state->tensor[t].view[i].data && state->tensor[t].view[i].get)
+                return rsi_fail(err, RSD_E_UNSUPPORTED,
+                                "tensor \"%s\" is read through a callback, which a forked process "
+                                "can't call: stage with RSD_STAGE_COPY",
+                                state->tensor[t].spot.name);
+    return RSD_OK;
+}
+
+/* Does the view have bytes in [lo, hi)? */
+static bool touches(const rsi_state_tensor *tensor, const rsd_view *view, uintptr_t lo,
+                    uintptr_t hi)
+{
+    uintptr_t at = (uintptr_t)view->data, end = at + (uintptr_t)tensor->elem_bytes;
+
+    if (!view->data || rsd_box_count(&view->box) == 0)
+        return false;
+    for (int d = 0; d < tensor->ndim; d++) {
+        int64_t span = (view->box.len[d] - 1) * view->stride[d];
+
+        if (span < 0)
+            at -= (uintptr_t)-span;
+        else
+            end += (uintptr_t)span;
+    }
+    return at < hi && end > lo;
+}
+
+static rsd_err check_range(const rsd_state *state, uintptr_t lo, uintptr_t hi, rsd_error *err)
+{
+    for (size_t t = 0; t < state->ntensors; t++)
+        for (size_t i = 0; i < state->tensor[t].nviews; i++)
+            if (touches(&state->tensor[t], &state->tensor[t].view[i], lo, hi))
+                return rsi_fail(err, RSD_E_UNSUPPORTED,
+                                "tensor \"%s\" lies in memory that is shared between processes, "
+                                "which fork does not copy: stage with RSD_STAGE_COPY",
+                                state->tensor[t].spot.name);
+    return RSD_OK;
+}
+
+/* What is mapped shared changes for the child too. Where there is no /proc, nobody knows. */
+static rsd_err check_maps(const rsd_state *state, rsd_error *err)
+{
+    FILE   *maps = fopen("/proc/self/maps", "re");
+    char    line[512];
+    bool    whole = true; /* the line before was read to its end */
+    rsd_err rc = RSD_OK;
+
+    while (maps && !rc && fgets(line, sizeof(line), maps)) {
+        char     *end = line;
+        uintptr_t lo = (uintptr_t)strtoull(line, &end, 16), hi = 0;
+
+        if (whole && *end == '-')
+            hi = (uintptr_t)strtoull(end + 1, &end, 16);
+        if (hi > lo && strlen(end) > 5 && end[4] == 's') /* " rw-s" */
+            rc = check_range(state, lo, hi, err);
+        whole = strchr(line, '\n') != NULL;
+    }
+    if (maps)
+        fclose(maps);
+    return rc;
+}
+
+rsd_err rsi_snapshot_check(const rsi_save_job *job, rsd_error *err)
+{
+    rsd_err rc;
+
+    if (job->comm && strcmp(job->comm->ops.name, "threads") == 0)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "the ranks are threads of one process, which can't each fork: stage with "
+                        "RSD_STAGE_COPY");
+    if (job->shared)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "a file that all ranks write together has to be gathered first: stage with "
+                        "RSD_STAGE_COPY");
+    if (!(rsi_store_flags(job->store) & RSD_STORE_SHARED))
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "what a forked process writes to a %s store stays its own: stage with "
+                        "RSD_STAGE_COPY",
+                        rsi_store_kind(job->store));
+    rc = check_views(job->state, err);
+    if (!rc)
+        rc = check_maps(job->state, err);
+    return rc ? rc : rsi_stage_check(job, err);
+}
+
+/* ---- the child ---- */
+
+static bool send_all(int fd, const void *data, size_t bytes)
+{
+    const char *at = data;
+
+    while (bytes > 0) {
+        ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL);
+
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+/* An on_progress: the parent is gone, or wants no more. */
+static int must_stop(void *arg, int64_t done, int64_t total)
+{
+    struct pollfd line = { .fd = *(const int *)arg, .events = POLLIN | POLLRDHUP };
+
+    (void)done;
+    (void)total;
+    return poll(&line, 1, 0) > 0;
+}
+
+static rsi_dcp_row *row_of(rsi_dcp_meta *meta, size_t i)
+{
+    return i < meta->nchunks ? &meta->row[i] : &meta->item[i - meta->nchunks].row;
+}
+
+/* Items whose place, and files whose size, only their writer knows. */
+static size_t count_rows(const rsi_image *image)
+{
+    return image->transform && image->meta ? image->meta->nchunks + image->meta->nitems : 0;
+}
+
+static void send_result(int fd, const rsi_save_job *job, const rsd_error *err)
+{
+    const rsi_image *image = &job->image;
+    head             h = { .complete = COMPLETE, .err = *err };
+    bool             ok;
+
+    if (!err->code) {
+        h.nsums = job->sums.n;
+        h.nplaces = count_rows(image);
+        h.nfiles = image->transform ? image->nfiles : 0;
+    }
+    ok = send_all(fd, &h, sizeof(h)) &&
+         send_all(fd, job->sums.row, (size_t)h.nsums * sizeof(job->sums.row[0]));
+    for (size_t i = 0; i < h.nplaces && ok; i++) {
+        const rsi_dcp_row *row = row_of(image->meta, i);
+        place              p = { row->offset, row->length };
+
+        ok = send_all(fd, &p, sizeof(p));
+    }
+    for (size_t i = 0; i < h.nfiles && ok; i++)
+        ok = send_all(fd, &image->file[i].bytes, sizeof(image->file[i].bytes));
+}
+
+static void child_main(int fd, rsi_save_job *job)
+{
+    rsi_flush_opts flush = job->flush;
+    rsd_error      err = { .rank = -1 };
+    rsd_err        rc;
+
+    flush.plain = true;
+    flush.staging = (size_t)2 * RSI_BLOCK_BYTES;
+    flush.on_progress = must_stop;
+    flush.arg = &fd;
+    rc = rsi_flush_files(&job->image, job->state, job->rank, job->store, &flush, &err);
+    if (rc && err.code != (int32_t)rc)
+        rsi_fail(&err, rc, "%s", rsd_err_name(rc));
+    send_result(fd, job, &err);
+    _exit(0);
+}
+
+rsd_err rsi_snapshot_start(rsi_snapshot *child, rsi_save_job *job, rsd_error *err)
+{
+    sigset_t all, was;
+    int      line[2], sys;
+    pid_t    pid;
+
+    *child = (rsi_snapshot){ .line = -1 };
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, line) < 0)
+        return rsi_fail_errno(err, RSD_E_IO, errno, "could not make a socket to a child");
+    rsi_crc32(0, "", 0); /* its table must not be half made in the child */
+    rsi_transform_lock(true);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &was); /* handlers of the caller are not for the child */
+    pid = fork();
+    sys = errno;
+    if (pid == 0) {
+        rsi_transform_lock(false);
+        close(line[0]);
+        child_main(line[1], job);
+    }
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    rsi_transform_lock(false);
+    close(line[1]);
+    if (pid < 0) {
+        close(line[0]);
+        return rsi_fail_errno(err, RSD_E_NOMEM, sys, "could not fork");
+    }
+    child->pid = pid;
+    child->line = line[0];
+    return RSD_OK;
+}
+
+/* ---- the parent ---- */
+
+/* True: nothing more will come from the socket; false: nothing now. */
+static bool hear(rsi_snapshot *child)
+{
+    for (;;) {
+        ssize_t n;
+        void   *grown;
+
+        if (child->cap - child->nheard < READ && !child->deaf) {
+            grown = rsi_realloc(child->heard, child->cap * 2 + READ, 1);
+            child->deaf = !grown;
+            child->heard = grown ? grown : child->heard;
+            child->cap = grown ? child->cap * 2 + READ : child->cap;
+        }
+        if (child->deaf)
+            return true;
+        n = recv(child->line, child->heard + child->nheard, READ, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+        child->nheard += (size_t)n;
+    }
+}
+
+/* Has it ended? Somebody else may have been told of it: then nobody knows how. */
+static bool reap(rsi_snapshot *child, bool wait)
+{
+    pid_t pid;
+
+    if (child->reaped)
+        return true;
+    do
+        pid = waitpid(child->pid, &child->status, wait ? 0 : WNOHANG);
+    while (pid < 0 && errno == EINTR);
+    child->reaped = pid != 0;
+    if (pid < 0)
+        child->status = 0;
+    return child->reaped;
+}
+
+static rsd_err cut_short(const rsi_snapshot *child, rsd_error *err)
+{
+    if (child->deaf)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the rows of a save");
+    if (WIFSIGNALED(child->status))
+        return rsi_fail(err, RSD_E_IO, "the process that writes was killed by signal %d",
+                        WTERMSIG(child->status));
+    return rsi_fail(err, RSD_E_IO, "the process that writes ended before it was done");
+}
+
+/* The next n things of what was heard; NULL: there are not so many. */
+static const unsigned char *next(const rsi_snapshot *child, size_t *at, uint64_t n, size_t size)
+{
+    const unsigned char *from = child->heard + *at;
+
+    if (n > (child->nheard - *at) / size)
+        return NULL;
+    *at += (size_t)n * size;
+    return from;
+}
+
+static rsd_err apply(rsi_snapshot *child, rsi_save_job *job, rsd_error *err)
+{
+    const unsigned char *rows, *places, *sizes;
+    rsi_image           *image = &job->image;
+    size_t               at = sizeof(head);
+    head                 h = { 0 };
+    rsd_err              rc = RSD_OK;
+
+    if (child->nheard >= sizeof(h))
+        memcpy(&h, child->heard, sizeof(h));
+    if (child->deaf || h.complete != COMPLETE)
+        return cut_short(child, err);
+    if (h.err.code) {
+        if (err)
+            *err = h.err;
+        return (rsd_err)h.err.code;
+    }
+    rows = next(child, &at, h.nsums, sizeof(rsi_sum_row));
+    places = rows ? next(child, &at, h.nplaces, sizeof(place)) : NULL;
+    sizes = places ? next(child, &at, h.nfiles, sizeof(uint64_t)) : NULL;
+    if (!sizes || at != child->nheard || (h.nplaces && h.nplaces != count_rows(image)) ||
+        (h.nfiles && h.nfiles != image->nfiles))
+        return cut_short(child, err);
+    for (size_t i = 0; i < h.nsums && !rc; i++) {
+        rsi_sum_row row;
+
+        memcpy(&row, rows + i * sizeof(row), sizeof(row));
+        rc = rsi_sums_join(&job->sums, &row, 1, err);
+    }
+    for (size_t i = 0; i < h.nplaces && !rc; i++) {
+        place p;
+
+        memcpy(&p, places + i * sizeof(p), sizeof(p));
+        row_of(image->meta, i)->offset = p.offset;
+        row_of(image->meta, i)->length = p.length;
+    }
+    for (size_t i = 0; i < h.nfiles && !rc; i++)
+        memcpy(&image->file[i].bytes, sizes + i * sizeof(uint64_t), sizeof(uint64_t));
+    return rc;
+}
+
+rsd_err rsi_snapshot_look(rsi_snapshot *child, rsi_save_job *job, bool wait, bool *ended,
+                          rsd_error *err)
+{
+    struct pollfd line = { .fd = child->line, .events = POLLIN };
+    bool          last;
+
+    do {
+        /* Another process may have got the other end too: then the socket does not end. */
+        last = reap(child, false);
+        *ended = hear(child) || last;
+        if (!*ended && wait)
+            poll(&line, 1, LOOK_MS);
+    } while (!*ended && wait);
+    if (!*ended)
+        return RSD_OK;
+    if (child->deaf && !child->reaped)
+        shutdown(child->line, SHUT_RDWR);
+    reap(child, true);
+    return apply(child, job, err);
+}
+
+void rsi_snapshot_cancel(rsi_snapshot *child)
+{
+    if (child->line >= 0)
+        shutdown(child->line, SHUT_WR);
+}
+
+void rsi_snapshot_end(rsi_snapshot *child)
+{
+    if (child->line >= 0)
+        close(child->line);
+    rsi_free(child->heard);
+    *child = (rsi_snapshot){ .line = -1 };
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lays the parts of this rank's files out one behind the other, copies them there, and makes views
+ * of the copies, which flush.c then writes as it writes any other. Next: async.c. */
+#include "exec/stage.h"
+#include "base/checked.h"
+#include "base/mem.h"
+#include "base/workers.h"
+#include "exec/collect.h"
+#include "exec/fill.h"
+#include "shape/box.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGN = 64, PIECE = 4 << 20 }; /* of parts; bytes that a thread copies at once */
+#define HUGE_BYTES ((size_t)2 << 20)
+
+/* A part and where it goes. */
+typedef struct place {
+    const rsi_out_part *part;
+    uint64_t            at;
+} place;
+
+typedef struct copying {
+    const rsd_state *state;
+    const place     *place; /* [n] by `at` */
+    size_t           n;
+    uint64_t         total;
+    unsigned char   *to;
+} copying;
+
+/* ---- memory ---- */
+
+static void drop(void *arg)
+{
+    rsi_stage_memory *mem = arg;
+
+    if (mem)
+        rsi_free(mem->at);
+    rsi_free(mem);
+}
+
+rsd_err rsi_stage_take(const rsd_state *home, size_t bytes, rsi_stage_memory **out, rsd_error *err)
+{
+    rsi_stage_memory *mem = atomic_exchange(&home->cache->stage, NULL);
+
+    if (mem && mem->bytes >= bytes) {
+        *out = mem;
+        return RSD_OK;
+    }
+    drop(mem);
+    mem = rsi_calloc(1, sizeof(*mem));
+    bytes = bytes > SIZE_MAX - HUGE_BYTES ? bytes : (bytes / HUGE_BYTES + 1) * HUGE_BYTES;
+    if (mem)
+        mem->at = rsi_alloc_aligned(HUGE_BYTES, bytes);
+    if (!mem || !mem->at) {
+        drop(mem);
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a copy of %zu bytes", bytes);
+    }
+    mem->bytes = bytes;
+    madvise(mem->at, bytes, MADV_HUGEPAGE); /* a wish: small pages do too */
+    *out = mem;
+    return RSD_OK;
+}
+
+void rsi_stage_give(const rsd_state *home, rsi_stage_memory *mem)
+{
+    if (!mem)
+        return;
+    home->cache->drop_stage = drop;
+    drop(atomic_exchange(&home->cache->stage, mem));
+}
+
+void rsi_stage_forget(const rsd_state *home)
+{
+    drop(atomic_exchange(&home->cache->stage, NULL));
+}
+
+/* ---- copying ---- */
+
+static rsd_err copy_part(const copying *c, const place *p, uint64_t lo, uint64_t hi, rsd_error *err)
+{
+    const rsi_out_part     *part = p->part;
+    const rsi_state_tensor *tensor = &c->state->tensor[part->tensor];
+    const unsigned char    *from = part->bytes;
+    rsd_err                 rc;
+
+    if (part->kind == RSI_PART_DATA)
+        from = rsi_collect_direct(tensor, part->box);
+    if (from) {
+        memcpy(c->to + lo, from + (lo - p->at), (size_t)(hi - lo));
+        return RSD_OK;
+    }
+    rc = rsi_collect_range(tensor, part->box, lo - p->at, (size_t)(hi - lo), c->to + lo, err);
+    return rc ? rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name) : RSD_OK;
+}
+
+/* Piece i of the memory. Its ends are multiples of every element's size, as are parts' places. */
+static rsd_err copy_piece(void *arg, size_t i, rsd_error *err)
+{
+    const copying *c = arg;
+    uint64_t       lo = (uint64_t)i * PIECE, hi = lo + PIECE;
+    size_t         first = 0, end = c->n;
+    rsd_err        rc = RSD_OK;
+
+    while (first < end) {
+        size_t mid = first + (end - first) / 2;
+
+        if (c->place[mid].at + c->place[mid].part->len > lo)
+            end = mid;
+        else
+            first = mid + 1;
+    }
+    for (; first < c->n && c->place[first].at < hi && !rc; first++) {
+        const place *p = &c->place[first];
+        uint64_t     from = p->at > lo ? p->at : lo, to = p->at + p->part->len;
+
+        to = to < hi ? to : hi;
+        if (to > from)
+            rc = copy_part(c, p, from, to, err);
+    }
+    return rc;
+}
+
+static rsd_err copy_all(copying *c, int32_t threads, rsd_error *err)
+{
+    size_t       n = (size_t)((c->total + PIECE - 1) / PIECE);
+    rsi_workers *workers = NULL;
+    rsd_err      rc = RSD_OK;
+
+    if (n > 1)
+        rc = rsi_workers_create(threads, &workers, err);
+    if (!rc)
+        rc = rsi_workers_run(workers, n, copy_piece, c, err);
+    rsi_workers_free(workers);
+    return rc;
+}
+
+/* ---- what is copied ---- */
+
+/* Elements of tensors, and those of tensors inside values: the rest is the image's own. */
+static bool is_callers(const rsi_out_part *part)
+{
+    return part->kind == RSI_PART_DATA || (part->kind == RSI_PART_BYTES && part->zip);
+}
+
+/* The parts of this rank's files that are the caller's memory; place NULL: only counts them. */
+static rsd_err list_parts(const rsi_save_job *job, place *p, size_t *n, uint64_t *total,
+                          rsd_error *err)
+{
+    const rsi_image *image = &job->image;
+    rsd_err          rc = RSD_OK;
+
+    *n = 0;
+    *total = 0;
+    for (size_t f = 0; f < image->nfiles; f++) {
+        size_t count, k = rsi_fill_parts(image, f, &count), end = k + count;
+
+        if (job->rank >= 0 && image->file[f].owner != job->rank)
+            continue;
+        for (; k < end && !rc; k++) {
+            const rsi_out_part *part = &image->part[k];
+
+            if (!is_callers(part))
+                continue;
+            if (p)
+                p[*n] = (place){ .part = part, .at = *total };
+            else if (part->kind == RSI_PART_DATA)
+                rc = rsi_collect_check(&job->state->tensor[part->tensor], part->box, err);
+            if (rc)
+                return rsi_while(err, rc, "tensor \"%s\"",
+                                 job->state->tensor[part->tensor].spot.name);
+            *n += 1;
+            *total += (part->len + ALIGN - 1) / ALIGN * ALIGN;
+        }
+    }
+    return RSD_OK;
+}
+
+rsd_err rsi_stage_check(const rsi_save_job *job, rsd_error *err)
+{
+    uint64_t total;
+    size_t   n;
+
+    return list_parts(job, NULL, &n, &total, err);
+}
+
+/* ---- views of the copies ---- */
+
+/* Tensor t's views: those between its first and the next one's; `first` has one entry more. */
+static void count_views(const copying *c, size_t *first)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (c->place[i].part->kind == RSI_PART_DATA)
+            first[c->place[i].part->tensor + 1]++;
+    for (size_t t = 0; t < c->state->ntensors; t++)
+        first[t + 1] += first[t];
+}
+
+static void add_view(rsi_stage *stage, const copying *c, const place *p)
+{
+    rsi_state_tensor *tensor = &stage->state.tensor[p->part->tensor];
+    rsd_view         *view = &tensor->view[tensor->nviews++];
+
+    *view = (rsd_view){ .box = *p->part->box, .data = c->to + p->at };
+    rsi_strides(view->box.ndim, view->box.len, tensor->elem_bytes, view->stride);
+}
+
+static void redirect(rsi_stage *stage, const copying *c, const place *p)
+{
+    rsi_out_part *part = (rsi_out_part *)(uintptr_t)p->part;
+
+    stage->bytes[stage->nbytes] = part;
+    stage->was[stage->nbytes++] = part->bytes;
+    part->bytes = c->to + p->at;
+}
+
+static rsd_err make_views(rsi_stage *stage, const copying *c, rsd_error *err)
+{
+    size_t  ntensors = c->state->ntensors;
+    size_t *first = rsi_calloc(ntensors + 1, sizeof(first[0]));
+
+    stage->state.tensor = rsi_calloc(ntensors, sizeof(stage->state.tensor[0]));
+    stage->view = rsi_calloc(c->n, sizeof(stage->view[0]));
+    stage->bytes = rsi_calloc(c->n, sizeof(stage->bytes[0]));
+    stage->was = rsi_calloc(c->n, sizeof(stage->was[0]));
+    if (!first || !stage->state.tensor || !stage->view || !stage->bytes || !stage->was) {
+        rsi_free(first);
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the views of %zu parts", c->n);
+    }
+    count_views(c, first);
+    stage->state.ntensors = ntensors;
+    for (size_t t = 0; t < ntensors; t++) {
+        stage->state.tensor[t] = c->state->tensor[t];
+        stage->state.tensor[t].view = stage->view + first[t];
+        stage->state.tensor[t].nviews = 0;
+    }
+    for (size_t i = 0; i < c->n; i++)
+        if (c->place[i].part->kind == RSI_PART_DATA)
+            add_view(stage, c, &c->place[i]);
+    for (size_t i = 0; i < c->n; i++)
+        if (c->place[i].part->kind == RSI_PART_BYTES)
+            redirect(stage, c, &c->place[i]);
+    rsi_free(first);
+    return RSD_OK;
+}
+
+rsd_err rsi_stage_make(rsi_stage *stage, rsi_save_job *job, const rsd_state *home, rsd_error *err)
+{
+    copying c = { .state = job->state };
+    place  *at = NULL;
+    rsd_err rc;
+
+    *stage = (rsi_stage){ .real = job->state };
+    rc = list_parts(job, NULL, &c.n, &c.total, err);
+    if (rc)
+        return rc;
+    at = rsi_calloc(c.n, sizeof(at[0]));
+    if (!at)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of %zu parts", c.n);
+    rc = list_parts(job, at, &c.n, &c.total, err);
+    if (!rc)
+        rc = rsi_stage_take(home, (size_t)c.total, &stage->mem, err);
+    if (!rc) {
+        c.place = at;
+        c.to = stage->mem->at;
+        rc = copy_all(&c, job->opts.threads, err);
+    }
+    if (!rc)
+        rc = make_views(stage, &c, err);
+    if (!rc)
+        job->state = &stage->state;
+    rsi_free(at);
+    return rc;
+}
+
+void rsi_stage_end(rsi_stage *stage, rsi_save_job *job, const rsd_state *home)
+{
+    if (!stage->real)
+        return;
+    job->state = stage->real;
+    for (size_t i = 0; i < stage->nbytes; i++)
+        stage->bytes[i]->bytes = stage->was[i];
+    rsi_stage_give(home, stage->mem);
+    rsi_free(stage->state.tensor);
+    rsi_free(stage->view);
+    rsi_free(stage->bytes);
+    rsi_free(stage->was);
+    *stage = (rsi_stage){ 0 };
+}
