@@ -301,9 +301,54 @@ void scratch_remove(char *folder);
  * layers.1 that hold the same are folded into one. Sorts `t`. False: no memory. */
 bool tree_print(FILE *out, rsd_tensor_info *t, size_t n);
 
-/* ---- draw.c ---- */
+/* ---- holders.c: who holds which part of a tensor ---- */
 
-/* Who holds which part of a tensor of one or two dimensions: a character for each rank. */
-void draw_layout(FILE *out, const rsd_layout *layout, bool colour);
+/* A box and the number of its rank or file. */
+typedef struct tile {
+    int32_t holder;
+    rsd_box box;
+} tile;
+
+/* The files of a checkpoint as they come up; zeroed is empty, `file` is the owner's to free. The
+ * names are the checkpoint's. */
+typedef struct holders {
+    const char **file; /* [n] */
+    size_t       n, cap, last;
+} holders;
+
+/* The number of a file, a new one if it has none yet. False: no memory. */
+bool holders_number(holders *h, const char *name, size_t *out);
+/* "__3_0.distcp" was written by rank 3; -1: the name does not tell. */
+int32_t file_writer(const char *name);
+/* The chunks of tensor t, held by files. *out is the caller's to free. */
+int tiles_stored(const args *a, rsd_ckpt *ckpt, size_t t, holders *h, tile **out, size_t *n);
+/* The boxes of all ranks. *out is the caller's to free. False: no memory. */
+bool tiles_of_layout(const rsd_layout *layout, tile **out, size_t *n);
+
+/* ---- draw.c, picture.c: pictures for the terminal ---- */
+
+/* What a picture could not show. */
+typedef struct drawn {
+    size_t  here, shown; /* tiles at index 0 of the axes that are not drawn; that have a cell */
+    int     most;        /* holders of one cell */
+    int64_t cell_rows, cell_cols; /* elements that one character stands for, at most */
+} drawn;
+
+#define DRAW_MOST_PARTS 40
+
+/* Into how many parts the tiles cut an axis; counts no further than one more than the most. */
+int draw_parts(size_t n, const tile *t, int axis);
+/* The two axes that are best drawn: cut before whole, then long before short. axes[0] goes down and
+ * is -1 if there is only one, axes[1] across. */
+void draw_axes(int ndim, const int64_t *shape, size_t n, const tile *t, int axes[2]);
+/* A letter for each holder, as wide as the terminal allows. False: no memory. */
+bool draw_tiles(FILE *out, const int64_t *shape, size_t n, const tile *t, const int axes[2],
+                bool colour, drawn *told);
+/* The letter of a holder, as in the pictures; '.' for -1. */
+void draw_letter(FILE *out, int32_t holder, bool colour);
+/* Which rank holds what. False: no memory. */
+bool draw_layout(FILE *out, const rsd_layout *layout, bool colour);
+/* Each tensor whose name is `pattern` or matches it, with --axes; EXIT_NO if there is none. */
+int picture_print(const args *a, rsd_ckpt *ckpt, const char *pattern);
 
 #endif

@@ -290,16 +290,39 @@ static int report_unmatched(const listing *l)
     return code;
 }
 
+static int check_options(const args *a)
+{
+    static const char *const way[] = { "json", "tree", "picture", NULL };
+    const char              *first = NULL;
+
+    for (int i = 0; way[i]; i++) {
+        if (!args_has(a, way[i]))
+            continue;
+        if (first)
+            return misuse(a, "--%s and --%s exclude each other", first, way[i]);
+        first = way[i];
+    }
+    if (args_has(a, "picture") && a->noperands > 1)
+        return misuse(a, "--picture takes the name; \"%s\" is one too many", a->operand[1]);
+    if (args_has(a, "axes") && !args_has(a, "picture"))
+        return misuse(a, "--axes needs --picture");
+    return EXIT_DONE;
+}
+
 static int run(const args *a)
 {
     listing l = { .a = a };
-    int     code;
+    int     code = check_options(a);
 
-    if (args_has(a, "json") && args_has(a, "tree"))
-        return misuse(a, "--json and --tree exclude each other");
-    code = source_open(a, a->operand[0], &l.ckpt);
+    if (!code)
+        code = source_open(a, a->operand[0], &l.ckpt);
     if (code)
         return code;
+    if (args_has(a, "picture")) {
+        code = picture_print(a, l.ckpt, args_text(a, "picture", ""));
+        rsd_ckpt_close(l.ckpt);
+        return code;
+    }
     l.used = calloc(a->noperands, sizeof(*l.used));
     if (!l.used)
         code = refuse(a, EXIT_COULD_NOT, "no memory for %zu patterns", a->noperands);
@@ -322,6 +345,8 @@ static int run(const args *a)
 static const option_spec options[] = {
     OPTION_JSON,
     { "tree", 0, OPT_FLAG, NULL, "group the tensors by the dots in their names, with sums" },
+    { "picture", 0, OPT_TEXT, "NAME", "draw which rank or file holds which part of a tensor" },
+    { "axes", 0, OPT_TEXT, "A,B", "the axes that --picture draws, down and across" },
     { 0 },
 };
 
@@ -337,10 +362,16 @@ const command cmd_inspect = {
             "\n"
             "NAME is a name or a pattern of the shell; `*` also matches dots. The layout is "
             "\"whole\" for one chunk, \"shard(0)/4\" for four along dimension 0, \"irregular\" if "
-            "the chunks make no grid.",
+            "the chunks make no grid.\n"
+            "\n"
+            "--picture draws a tensor, or each one that a pattern matches: a letter, and on a "
+            "terminal a colour, for each rank or file. Of more than two dimensions the two longest "
+            "that are cut are drawn unless --axes names others; the rest is at index 0.",
     .examples =
         "# the tensors of one layer\n"
         "reshard inspect step-1000 'model.layers.0.*'\n"
+        "# who holds what of one tensor\n"
+        "reshard inspect step-1000 --picture model.embed.weight\n"
         "# names and shapes for a script\n"
         "reshard inspect --json step-1000 | jq -r '.tensors[] | [.name, .shape[]] | @tsv'\n",
     .run = run,

@@ -18,8 +18,7 @@ typedef struct planning {
     rsd_layout **files; /* [n] owner: world + number of the file */
     rsd_layout **old;   /* [n] owner: the rank that wrote it; NULL: not known */
     rsd_layout **want;  /* [n] */
-    const char **file;  /* [nfiles] their names */
-    size_t       nfiles, cap;
+    holders      held;
     bool         json;
     json_out     out;
     columns      table;
@@ -38,41 +37,6 @@ static int no_memory(const planning *p)
 
 /* ---- the layouts ---- */
 
-/* Files come in few and mostly in order: the last one is looked at first. */
-static bool file_number(planning *p, const char *name, size_t *out)
-{
-    for (size_t i = p->nfiles; i-- > 0;)
-        if (p->file[i] == name || strcmp(p->file[i], name) == 0) {
-            *out = i;
-            return true;
-        }
-    if (p->nfiles == p->cap) {
-        size_t       cap = p->cap ? 2 * p->cap : 16;
-        const char **file = realloc(p->file, cap * sizeof(*file));
-
-        if (!file)
-            return false;
-        p->file = file;
-        p->cap = cap;
-    }
-    p->file[p->nfiles] = name;
-    *out = p->nfiles++;
-    return true;
-}
-
-/* "__3_0.distcp" was written by rank 3; -1: the name does not tell. */
-static int32_t writer_of(const char *name)
-{
-    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
-    char       *end;
-    long        rank;
-
-    if (strncmp(base, "__", 2) != 0 || base[2] < '0' || base[2] > '9')
-        return -1;
-    rank = strtol(base + 2, &end, 10);
-    return *end == '_' && rank < INT32_MAX / 2 ? (int32_t)rank : -1;
-}
-
 static int stored_layouts(planning *p, size_t t, const rsd_tensor_info *info)
 {
     rsd_box  *box = calloc(info->chunks + 1, sizeof(*box));
@@ -90,11 +54,11 @@ static int stored_layouts(planning *p, size_t t, const rsd_tensor_info *info)
         rc = rsd_ckpt_chunk(p->ckpt, t, i, &chunk, &err);
         if (rc)
             break;
-        if (!file_number(p, chunk.file, &number))
+        if (!holders_number(&p->held, chunk.file, &number))
             code = no_memory(p);
         box[i] = chunk.box;
         owner[i] = p->world + (int32_t)number;
-        writer[i] = writer_of(chunk.file);
+        writer[i] = file_writer(chunk.file);
         known = known && writer[i] >= 0;
     }
     if (!rc && !code)
@@ -134,8 +98,8 @@ static int count_ranks(planning *p, size_t t, const rsd_tensor_info *info)
 
         if (rsd_ckpt_chunk(p->ckpt, t, i, &chunk, &err))
             return fail(p->a, &err);
-        if (writer_of(chunk.file) >= p->world)
-            p->world = writer_of(chunk.file) + 1;
+        if (file_writer(chunk.file) >= p->world)
+            p->world = file_writer(chunk.file) + 1;
     }
     return EXIT_DONE;
 }
@@ -271,7 +235,7 @@ static int print_ranks(planning *p, bool moves, share *total)
         total->sends += s.sends;
         total->receives += s.receives;
     }
-    total->files = (int32_t)p->nfiles;
+    total->files = (int32_t)p->held.n;
     return EXIT_DONE;
 }
 
@@ -338,7 +302,7 @@ static int run(const args *a)
     free_layouts(p.files, p.n);
     free_layouts(p.old, p.n);
     free_layouts(p.want, p.n);
-    free(p.file);
+    free(p.held.file);
     rsd_ckpt_close(p.ckpt);
     rsd_rules_free(p.rules);
     return code;

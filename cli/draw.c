@@ -1,103 +1,200 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layouts as pictures for the terminal: colours, or letters where there are none. */
+/* Tiles as pictures for the terminal: colours and letters, or letters alone. Of a tensor with more
+ * than two dimensions two are drawn, at index 0 of the others. Who the letters are is left to the
+ * callers. */
 #include "cli.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_ROWS 16
-#define MOST_COLS 48
+#define FEW_ROWS   16 /* of a picture; more only if there are more parts to tell apart */
+#define MOST_ROWS  DRAW_MOST_PARTS
+#define MOST_COLS  100
+#define NO_SCREEN  80 /* columns where there is no terminal */
+#define INDENT     3
+#define CELL_WIDTH 2
 
 static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 static const int  palette[] = {
      31, 136, 64, 125, 37, 166, 61, 160, 28, 94, 24, 133
 }; /* 256 colours */
 
-/* The picture: each cell is one element of the tensor, or stands for several next to each other. */
-typedef struct picture {
+/* Each cell is one element of the tensor, or stands for several next to each other. */
+typedef struct canvas {
     int64_t rows, cols;    /* of the tensor */
     int     height, width; /* of the picture */
-    int32_t owner[MOST_ROWS][MOST_COLS];
+    int32_t holder[MOST_ROWS][MOST_COLS];
     int     holders[MOST_ROWS][MOST_COLS];
-} picture;
+} canvas;
 
-static int64_t row_of(const picture *p, int y)
+int draw_parts(size_t n, const tile *t, int axis)
 {
-    return p->rows * y / p->height;
-}
+    int64_t last = -1;
+    int     found = 0;
 
-static int64_t col_of(const picture *p, int x)
-{
-    return p->cols * x / p->width;
-}
+    while (axis >= 0) {
+        int64_t next = INT64_MAX;
 
-static void add_box(picture *p, int32_t rank, const rsd_box *box)
-{
-    int64_t row = box->ndim == 2 ? box->off[0] : 0, rows = box->ndim == 2 ? box->len[0] : 1;
-    int64_t col = box->ndim ? box->off[box->ndim - 1] : 0;
-    int64_t cols = box->ndim ? box->len[box->ndim - 1] : 1;
-
-    for (int y = 0; y < p->height; y++)
-        for (int x = 0; x < p->width; x++) {
-            if (row_of(p, y) < row || row_of(p, y) >= row + rows || col_of(p, x) < col ||
-                col_of(p, x) >= col + cols)
-                continue;
-            if (p->holders[y][x]++ == 0)
-                p->owner[y][x] = rank;
-        }
-}
-
-static bool fill(picture *p, const rsd_layout *layout)
-{
-    for (int32_t rank = 0; rank < rsd_layout_world(layout); rank++) {
-        size_t   n = rsd_layout_boxes(layout, rank, NULL, 0);
-        rsd_box *box = calloc(n ? n : 1, sizeof(*box));
-
-        if (!box)
-            return false;
-        rsd_layout_boxes(layout, rank, box, n);
         for (size_t i = 0; i < n; i++)
-            add_box(p, rank, &box[i]);
-        free(box);
+            if (t[i].box.off[axis] > last && t[i].box.off[axis] < next && rsd_box_count(&t[i].box))
+                next = t[i].box.off[axis];
+        if (next == INT64_MAX || ++found > DRAW_MOST_PARTS)
+            break;
+        last = next;
     }
+    return found;
+}
+
+void draw_axes(int ndim, const int64_t *shape, size_t n, const tile *t, int axes[2])
+{
+    int64_t best[2] = { -1, -1 };
+
+    axes[0] = axes[1] = -1;
+    for (int d = ndim - 1; d >= 0; d--) {
+        /* One that is cut comes before one that is not, a longer before a shorter. */
+        int64_t worth = (draw_parts(n, t, d) > 1 ? INT64_MAX / 2 : 0) + shape[d] / 2;
+
+        if (worth > best[0]) {
+            best[1] = best[0];
+            axes[1] = axes[0];
+            best[0] = worth;
+            axes[0] = d;
+        } else if (worth > best[1]) {
+            best[1] = worth;
+            axes[1] = d;
+        }
+    }
+    /* Rows go down, columns across; one axis alone goes across. */
+    if (axes[1] < 0 || axes[0] > axes[1]) {
+        int d = axes[0];
+
+        axes[0] = axes[1];
+        axes[1] = d;
+    }
+}
+
+/* First cell that starts at or behind element `at`. */
+static int cell_from(int64_t at, int64_t elements, int cells)
+{
+    int c = (int)((double)at / (double)elements * cells);
+
+    while (c > 0 && elements / cells * (c - 1) + elements % cells * (c - 1) / cells >= at)
+        c--;
+    while (c < cells && elements / cells * c + elements % cells * c / cells < at)
+        c++;
+    return c;
+}
+
+static bool at_origin(const rsd_box *box, const int axes[2])
+{
+    for (int d = 0; d < box->ndim; d++)
+        if (d != axes[0] && d != axes[1] && (box->off[d] > 0 || box->len[d] == 0))
+            return false;
     return true;
 }
 
-static void print_cell(FILE *out, int32_t rank, int holders, bool colour)
+static bool add_tile(canvas *p, const tile *t, const int axes[2])
 {
-    char letter = holders == 0 ? '.' : letters[(size_t)rank % (sizeof(letters) - 1)];
+    const rsd_box *b = &t->box;
+    int            y = 0, y_end = 1, x = 0, x_end = 1;
+    bool           any = false;
 
-    if (colour && holders > 0)
-        fprintf(out, "\033[48;5;%dm\033[38;5;231m%c \033[0m",
-                palette[(size_t)rank % (sizeof(palette) / sizeof(palette[0]))], letter);
-    else
-        fprintf(out, "%c ", letter);
+    if (axes[0] >= 0) {
+        y = cell_from(b->off[axes[0]], p->rows, p->height);
+        y_end = cell_from(b->off[axes[0]] + b->len[axes[0]], p->rows, p->height);
+    }
+    if (axes[1] >= 0) {
+        x = cell_from(b->off[axes[1]], p->cols, p->width);
+        x_end = cell_from(b->off[axes[1]] + b->len[axes[1]], p->cols, p->width);
+    }
+    for (; y < y_end; y++)
+        for (int i = x; i < x_end; i++, any = true)
+            if (p->holders[y][i]++ == 0)
+                p->holder[y][i] = t->holder;
+    return any;
 }
 
-void draw_layout(FILE *out, const rsd_layout *layout, bool colour)
+void draw_letter(FILE *out, int32_t holder, bool colour)
 {
-    static picture empty;
-    picture        p = empty;
-    int64_t        shape[RSD_MAX_NDIM] = { 1, 1 };
-    int            ndim = rsd_layout_shape(layout, shape), most = 0;
+    char letter = holder < 0 ? '.' : letters[(size_t)holder % (sizeof(letters) - 1)];
 
-    p.rows = ndim == 2 ? shape[0] : 1;
-    p.cols = ndim ? shape[ndim - 1] : 1;
-    p.height = p.rows < MOST_ROWS ? (int)p.rows : MOST_ROWS;
-    p.width = p.cols < MOST_COLS ? (int)p.cols : MOST_COLS;
-    if (ndim > 2 || !fill(&p, layout)) {
-        fprintf(out, "    (no picture)\n");
-        return;
-    }
-    for (int y = 0; y < p.height; y++) {
-        fprintf(out, "    ");
-        for (int x = 0; x < p.width; x++) {
-            print_cell(out, p.owner[y][x], p.holders[y][x], colour);
-            most = p.holders[y][x] > most ? p.holders[y][x] : most;
-        }
+    if (colour && holder >= 0)
+        fprintf(out, "\033[48;5;%dm\033[38;5;231m %c\033[0m",
+                palette[(size_t)holder % (sizeof(palette) / sizeof(palette[0]))], letter);
+    else
+        fprintf(out, " %c", letter);
+}
+
+static void print_canvas(FILE *out, const canvas *p, bool colour)
+{
+    for (int y = 0; y < p->height; y++) {
+        fprintf(out, "%*s", INDENT, "");
+        for (int x = 0; x < p->width; x++)
+            draw_letter(out, p->holders[y][x] ? p->holder[y][x] : -1, colour);
         fprintf(out, "\n");
     }
-    if (most > 1)
-        fprintf(out, "    (the first of up to %d ranks that hold the same)\n", most);
+}
+
+static int least(int64_t a, int64_t b)
+{
+    return (int)(a < b ? a : b);
+}
+
+static void size_canvas(canvas *p, const int64_t *shape, size_t n, const tile *t, const int axes[2],
+                        int screen)
+{
+    int64_t parts = draw_parts(n, t, axes[0]), most = FEW_ROWS;
+
+    p->rows = axes[0] >= 0 ? shape[axes[0]] : 1;
+    p->cols = axes[1] >= 0 ? shape[axes[1]] : 1;
+    most = parts > most ? least(parts, MOST_ROWS) : most;
+    p->height = least(p->rows, most);
+    p->width =
+        least(p->cols, least(((screen ? screen : NO_SCREEN) - INDENT) / CELL_WIDTH, MOST_COLS));
+}
+
+bool draw_tiles(FILE *out, const int64_t *shape, size_t n, const tile *t, const int axes[2],
+                bool colour, drawn *told)
+{
+    canvas *p = calloc(1, sizeof(*p));
+
+    *told = (drawn){ 0 };
+    if (!p)
+        return false;
+    size_canvas(p, shape, n, t, axes, screen_width(out));
+    for (size_t i = 0; i < n && p->rows && p->cols; i++) {
+        bool here = rsd_box_count(&t[i].box) > 0 && at_origin(&t[i].box, axes);
+
+        told->here += here;
+        told->shown += here && add_tile(p, &t[i], axes);
+    }
+    print_canvas(out, p, colour);
+    for (int y = 0; y < p->height; y++)
+        for (int x = 0; x < p->width; x++)
+            told->most = p->holders[y][x] > told->most ? p->holders[y][x] : told->most;
+    told->cell_rows = p->height ? (p->rows + p->height - 1) / p->height : 0;
+    told->cell_cols = p->width ? (p->cols + p->width - 1) / p->width : 0;
+    free(p);
+    return true;
+}
+
+bool draw_layout(FILE *out, const rsd_layout *layout, bool colour)
+{
+    int64_t shape[RSD_MAX_NDIM] = { 0 };
+    int     ndim = rsd_layout_shape(layout, shape), axes[2];
+    tile   *t;
+    size_t  n;
+    drawn   told;
+    bool    done;
+
+    if (!tiles_of_layout(layout, &t, &n))
+        return false;
+    draw_axes(ndim, shape, n, t, axes);
+    done = draw_tiles(out, shape, n, t, axes, colour, &told);
+    if (done && told.most > 1)
+        fprintf(out, "%*s(the first of up to %d ranks that hold the same)\n", INDENT, "",
+                told.most);
+    free(t);
+    return done;
 }
