@@ -267,6 +267,46 @@ static void sealing_leaves_the_checkpoint_whole_after_a_power_cut(void **state)
     assert_int_equal(row.lost, 0);
 }
 
+/* Version 2 comes from another checkpoint. */
+static void convert(cuts *t, const fault_case *c)
+{
+    const rsd_convert_opts opts = { .size = sizeof(opts),
+                                    .store = t->bed.on[0],
+                                    .format = c->format,
+                                    .threads = 1,
+                                    .overwrite = c->overwrite };
+    fault_bed              from;
+    rsd_ckpt              *source;
+
+    fault_bed_open(&from, c, NULL);
+    assert_true(fault_save_version(&from, 2, c->overwrite));
+    source = fix_open(from.quiet, c->path);
+    crash_start(t->bed.top);
+    assert_int_equal(rsd_convert(source, c->path, NULL, &opts, NULL), RSD_OK);
+    rsd_ckpt_close(source);
+    fault_bed_close(&from);
+}
+
+static void converting_leaves_the_old_or_the_new_checkpoint_after_a_power_cut(void **state)
+{
+    fault_row row = { .fault = "power cut while a checkpoint is converted" };
+
+    (void)state;
+    for (const fault_case *c = fault_next(NULL); c; c = fault_next(c)) {
+        cuts t;
+
+        open_cuts(&t, c, &row, "converting");
+        convert(&t, c);
+        cut_from(&t, 0, crash_changes());
+        t.what = "converted";
+        t.may_old = t.may_none = false;
+        cut_from(&t, crash_changes(), crash_changes());
+        close_cuts(&t);
+    }
+    fault_row_print(&row);
+    assert_int_equal(row.lost, 0);
+}
+
 /* ---- folders ---- */
 
 static void must_be_there(void *arg)
@@ -305,6 +345,7 @@ int main(void)
         cmocka_unit_test(a_kill_a_next_save_and_a_power_cut_leave_the_old_or_the_new_checkpoint),
         cmocka_unit_test(removing_leaves_all_or_nothing_after_a_power_cut),
         cmocka_unit_test(sealing_leaves_the_checkpoint_whole_after_a_power_cut),
+        cmocka_unit_test(converting_leaves_the_old_or_the_new_checkpoint_after_a_power_cut),
         cmocka_unit_test(a_folder_that_was_made_survives_a_power_cut),
     };
 
