@@ -322,14 +322,22 @@ static void must_save(fault_bed *bed, int version)
         fail_msg("%s: a save without faults: %s", bed->c->name, bed->err[0].msg);
 }
 
+/* Where folders are made: a test that fails leaves its own. */
+static const char *scratch(void)
+{
+    const char *given = getenv("RESHARD_FAULTS_FOLDER");
+
+    return given ? given : access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+}
+
 void fault_bed_attach(fault_bed *bed, const fault_case *c, const char *top)
 {
     memset(bed, 0, sizeof(*bed));
     bed->c = c;
-    snprintf(bed->top, sizeof(bed->top), "%s",
-             top                             ? top
-             : access("/dev/shm", W_OK) == 0 ? "/dev/shm/reshard-faults.XXXXXX"
-                                             : "/tmp/reshard-faults.XXXXXX");
+    if (top)
+        snprintf(bed->top, sizeof(bed->top), "%s", top);
+    else
+        snprintf(bed->top, sizeof(bed->top), "%s/reshard-faults.XXXXXX", scratch());
     if (!top)
         assert_non_null(mkdtemp(bed->top));
     fill();
