@@ -24,10 +24,41 @@ enum { ROWS = 8, COLS = 6, BIAS = 5 };
 
 /* ---- the cases ---- */
 
+static rsd_err begin_and_wait(const char *path, rsd_comm *comm, const rsd_state *state,
+                              rsd_stage_way how, const rsd_save_opts *opts, rsd_error *err)
+{
+    rsd_op *op = NULL;
+    rsd_err rc = rsd_save_begin(path, comm, state, how, opts, &op, err);
+
+    if (!rc)
+        rc = rsd_op_wait(op, RSD_DURABLE, err);
+    rsd_op_free(op);
+    return rc;
+}
+
+static rsd_err save_copied(const char *path, rsd_comm *comm, const rsd_state *state,
+                           const rsd_save_opts *opts, rsd_error *err)
+{
+    return begin_and_wait(path, comm, state, RSD_STAGE_COPY, opts, err);
+}
+
+/* The ranks here are threads, so this one stands for all. */
+static rsd_err save_forked(const char *path, rsd_comm *comm, const rsd_state *state,
+                           const rsd_save_opts *opts, rsd_error *err)
+{
+    rsd_err rc = begin_and_wait(path, NULL, state, RSD_STAGE_FORK, opts, err);
+
+    err->rank = rsd_comm_rank(comm);
+    return rc;
+}
+
 static const struct {
     const char *name;
     fault_save  save;
-} fault_ways[] = { { "", rsd_save } };
+    bool        forked;
+} fault_ways[] = { { "", rsd_save, false },
+                   { " async", save_copied, false },
+                   { " forked", save_forked, true } };
 
 static const struct {
     const char *name, *path;
@@ -79,19 +110,30 @@ static const fault_case *all_cases(void)
                           .path = kinds[kind].path,
                           .format = kinds[kind].format,
                           .distributed = kinds[kind].distributed,
-                          .brief = kinds[kind].brief && (overwrite || kinds[kind].ranks == 1) };
+                          .forked = fault_ways[way].forked,
+                          .brief = kinds[kind].brief && (overwrite || kinds[kind].ranks == 1) &&
+                                   (way == 0 || (kind < 2 && overwrite)) };
     }
     return all;
 }
 
-const fault_case *fault_next(const fault_case *after)
+const fault_case *fault_next_forked(const fault_case *after)
 {
     const fault_case *all = all_cases();
 
     for (const fault_case *c = after ? after + 1 : all; c < all + CASES; c++)
-        if (c->brief || fault_long())
+        if ((c->brief || fault_long()) && !(c->forked && c->ranks > 1))
             return c;
     return NULL;
+}
+
+const fault_case *fault_next(const fault_case *after)
+{
+    const fault_case *c = fault_next_forked(after);
+
+    while (c && c->forked)
+        c = fault_next_forked(c);
+    return c;
 }
 
 /* ---- states ---- */

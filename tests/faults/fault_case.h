@@ -23,13 +23,16 @@ typedef struct fault_case {
     const char *path;      /* below the folder of the bed */
     rsd_format  format;
     bool        distributed;
-    bool        brief; /* part of the short form */
+    bool        brief;  /* part of the short form */
+    bool        forked; /* a child of the rank's process writes the files */
 } fault_case;
 
 /* True: every case, every error, every n; else the short form. */
 bool fault_long(void);
 /* The cases to run, one after the other; NULL after the last. */
 const fault_case *fault_next(const fault_case *after);
+/* The same with those in which a child writes, whose calls this process can't watch. */
+const fault_case *fault_next_forked(const fault_case *after);
 
 typedef enum fault_found {
     FAULT_NONE, /* nothing has the name */

@@ -93,7 +93,7 @@ static void the_nth_allocation_fails(void **state)
     fault_row row = { .fault = "allocation n fails" };
 
     (void)state;
-    for (const fault_case *c = fault_next(NULL); c; c = fault_next(c)) {
+    for (const fault_case *c = fault_next_forked(NULL); c; c = fault_next_forked(c)) {
         trial t = { .row = &row, .bytes = rsi_mem_stats_get().bytes };
 
         fault_bed_open(&t.bed, c, NULL);
@@ -169,7 +169,7 @@ static void the_nth_system_call_fails(void **state)
     fault_row row = { .fault = "system call n fails, once or from then on" };
 
     (void)state;
-    for (const fault_case *c = fault_next(NULL); c; c = fault_next(c)) {
+    for (const fault_case *c = fault_next_forked(NULL); c; c = fault_next_forked(c)) {
         for (int ring = 0; ring <= fault_long(); ring++) {
             trial t = { .row = &row, .bytes = rsi_mem_stats_get().bytes };
 
@@ -187,7 +187,7 @@ static void transfers_of_one_byte_are_continued(void **state)
     fault_row row = { .fault = "read or write n moves one byte" };
 
     (void)state;
-    for (const fault_case *c = fault_next(NULL); c; c = fault_next(c)) {
+    for (const fault_case *c = fault_next_forked(NULL); c; c = fault_next_forked(c)) {
         trial t = { .row = &row, .bytes = rsi_mem_stats_get().bytes };
 
         open_faulty(&t, c, RSI_FILE_IO_BEST);
@@ -206,7 +206,7 @@ static void the_nth_system_call_of_one_rank_fails(void **state)
     fault_row row = { .fault = "system call n of one rank fails" };
 
     (void)state;
-    for (const fault_case *c = fault_next(NULL); c; c = fault_next(c)) {
+    for (const fault_case *c = fault_next_forked(NULL); c; c = fault_next_forked(c)) {
         for (int32_t rank = 0; rank < c->ranks && c->ranks > 1; rank += fault_long() ? 1 : 3) {
             trial t = { .row = &row, .bytes = rsi_mem_stats_get().bytes };
             int   nth = 1;
