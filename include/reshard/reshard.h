@@ -953,6 +953,25 @@ RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rs
 RSD_API rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *owner,
                                const rsd_value **value, rsd_error *err);
 
+/* An object that brings its own group of tensors and values: a model, an optimizer, a loader that
+ * knows where it is. It is asked anew each time the state is saved or loaded. */
+typedef struct rsd_stateful {
+    size_t size; /* sizeof(rsd_stateful) */
+    /* Adds what the object consists of to `state`, with the functions above; names are below its
+     * prefix. To save (`loading` false): tensors and values, which stay until rsd_save or
+     * rsd_save_begin returns. To load: tensors to be filled and values that it wants. It may add
+     * further objects. What it returns is what the caller of the library gets; *err may be filled
+     * with one line. */
+    rsd_err (*produce)(void *arg, rsd_state *state, bool loading, rsd_error *err);
+    /* All that it asked for is filled; objects that it added have been told. NULL: not needed. */
+    rsd_err (*restored)(void *arg, rsd_error *err);
+    void *arg;
+} rsd_stateful;
+/* Adds an object, under `prefix` within what was pushed; NULL: no further one. The table is copied.
+ */
+RSD_API rsd_err rsd_state_stateful(rsd_state *state, const char *prefix, const rsd_stateful *object,
+                                   rsd_error *err);
+
 /* ---- save ---- */
 
 typedef struct rsd_save_opts {

@@ -9,6 +9,7 @@
 #include "exec/load.h"
 #include "base/mem.h"
 #include "exec/pass.h"
+#include "exec/stateful.h"
 #include "exec/together.h"
 #include "plan/cast.h"
 #include "shape/box.h"
@@ -19,7 +20,8 @@
 
 typedef struct loading {
     rsd_ckpt            *ckpt;
-    rsd_state           *state; /* NULL: `below` says what is wanted */
+    rsd_state           *state;    /* NULL: `below` says what is wanted */
+    rsd_state           *expanded; /* with stateful objects: what `state` is then; else NULL */
     const rsi_below     *below;
     const rsd_load_opts *opts;
     rsi_want            *want; /* [n] */
@@ -299,6 +301,8 @@ static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
     rc = rsi_fetch_all(l->ckpt, l->want, l->n, &read, err);
     if (!rc)
         rc = read_objects(l, err);
+    if (!rc)
+        rc = rsi_stateful_restored(l->expanded, err);
     return comm ? rsi_agree(comm, rc, err) : rc;
 }
 
@@ -310,7 +314,10 @@ static rsd_err run(loading *l, const char *path, rsd_comm *comm, rsd_error *err)
     if (rc)
         return rc;
     l->ckpt = together.ckpt;
-    rc = l->state ? find_state(l, err) : find_below(l, err);
+    rc = l->state ? rsi_stateful_expand(l->state, true, &l->expanded, err) : RSD_OK;
+    l->state = l->expanded ? l->expanded : l->state;
+    if (!rc)
+        rc = l->state ? find_state(l, err) : find_below(l, err);
     if (comm)
         rc = rsi_agree(comm, rc, err); /* nobody's memory is touched unless all will be filled */
     if (!rc)
@@ -318,6 +325,7 @@ static rsd_err run(loading *l, const char *path, rsd_comm *comm, rsd_error *err)
     rsi_free(l->want);
     rsi_arena_release(&l->mem);
     rsi_together_close(&together);
+    rsd_state_free(l->expanded);
     return rc;
 }
 

@@ -15,6 +15,7 @@
 #include "exec/replicas.h"
 #include "exec/same.h"
 #include "exec/shared.h"
+#include "exec/stateful.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -101,6 +102,9 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
     s->shared = shares_files(s);
     s->spec.own_only = comm && !s->shared;
     rc = want_sums(s, err);
+    if (!rc)
+        rc = rsi_stateful_expand(state, false, &s->expanded, err);
+    s->state = s->expanded ? s->expanded : state;
     rc = agree(s, rc, err);
     if (!rc)
         rc = compare_states(s, err);
@@ -403,6 +407,7 @@ rsd_err rsi_save_end(rsi_save_job *s, rsd_err rc, rsd_error *err)
     else
         rsi_image_release(&s->image);
     rsd_state_free(s->merged);
+    rsd_state_free(s->expanded);
     return rc;
 }
 

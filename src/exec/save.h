@@ -13,7 +13,8 @@ typedef struct rsi_save_job {
     rsd_comm        *comm; /* NULL: alone */
     int32_t          rank; /* -1: all of them */
     const rsd_state *state;
-    rsd_state       *merged; /* with uneven keys: what `state` is then; else NULL */
+    rsd_state       *expanded; /* with stateful objects: what `state` is then; else NULL */
+    rsd_state       *merged;   /* with uneven keys: what `state` is then; else NULL */
     rsd_save_opts    opts;
     rsi_image_spec   spec;
     bool             shared; /* all ranks write the same files together */

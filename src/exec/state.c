@@ -42,6 +42,7 @@ void rsd_state_free(rsd_state *state)
     rsi_free(state->tensor);
     rsi_free(state->value);
     rsi_free(state->want);
+    rsi_free(state->object);
     rsi_free(state->stack);
     rsi_map_release(&state->names);
     rsi_arena_release(&state->mem);

@@ -57,6 +57,13 @@ typedef struct rsi_state_want {
     const rsd_value **value;
 } rsi_state_want;
 
+/* Something that adds to the state when it is saved or loaded (stateful.c). */
+typedef struct rsi_state_object {
+    rsd_stateful         object;
+    const rsd_path_part *part; /* [nparts] in front of what it adds */
+    size_t               nparts;
+} rsi_state_object;
+
 struct rsd_state {
     rsi_state_tensor *tensor;
     size_t            ntensors, tensor_cap;
@@ -64,6 +71,8 @@ struct rsd_state {
     size_t            nvalues, value_cap;
     rsi_state_want   *want;
     size_t            nwants, want_cap;
+    rsi_state_object *object;
+    size_t            nobjects, object_cap;
     rsd_path_part    *stack; /* what was pushed */
     size_t            depth, stack_cap;
     rsi_map           names;

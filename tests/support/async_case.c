@@ -20,19 +20,21 @@ enum { PASSES = 4096 }; /* more writes than any of these tests makes */
 
 static void wait_at_gate(const char *call, void *arg)
 {
-    const int *gate = arg;
-    char       pass;
+    const async_bed *bed = arg;
+    char             pass;
 
     if (strcmp(call, "pwrite") == 0)
-        while (read(gate[0], &pass, 1) < 0)
+        while (read(bed->gate[0], &pass, 1) < 0)
             ;
+    if (bed->also)
+        bed->also();
 }
 
 void async_gate_shut(async_bed *bed)
 {
     assert_int_equal(pipe(bed->gate), 0);
     faults.watch = wait_at_gate;
-    faults.arg = bed->gate;
+    faults.arg = bed;
 }
 
 void async_gate_open(async_bed *bed)

@@ -13,6 +13,7 @@ typedef struct async_bed {
     char       top[64];
     rsd_store *store; /* files below `top`, through the calls of sys_faults.h */
     int        gate[2];
+    void (*also)(void); /* called before each system call, behind the gate */
 } async_bed;
 
 /* Calls work in a child process too. All assert, except where ranks are named. */

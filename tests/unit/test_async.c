@@ -14,9 +14,8 @@
 #include "exec/plan_cache.h"
 #include "sys_faults.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,11 +149,290 @@ static void a_canceled_save_leaves_nothing_and_says_so_on_all_ranks(void **state
     }
 }
 
+/* ---- one process ---- */
+
+typedef struct alone {
+    async_bed     bed;
+    async_state   s;
+    rsd_save_opts opts;
+} alone;
+
+static void alone_open(alone *a)
+{
+    async_bed_open(&a->bed);
+    assert_true(async_state_make(&a->s, 0, 1));
+    a->opts = (rsd_save_opts){
+        .size = sizeof(a->opts), .store = a->bed.store, .threads = 1, .overwrite = true
+    };
+}
+
+static void alone_close(alone *a)
+{
+    async_state_free(&a->s);
+    async_bed_close(&a->bed);
+}
+
+static void refused(alone *a, rsd_comm *comm, const char *text)
+{
+    rsd_error err = { .rank = -1 };
+    rsd_op   *op = NULL;
+
+    assert_int_equal(rsd_save_begin("ck", comm, a->s.state, RSD_STAGE_FORK, &a->opts, &op, &err),
+                     RSD_E_UNSUPPORTED);
+    assert_null(op);
+    assert_non_null(strstr(err.msg, text));
+    assert_string_equal(async_list(&a->bed), "");
+}
+
+static rsd_err never_called(void *arg, uint64_t off, void *host, size_t len)
+{
+    (void)arg, (void)off, (void)host, (void)len;
+    return RSD_E_BUG;
+}
+
+static void what_a_forked_process_could_not_save_is_refused(void **state)
+{
+    const int64_t shape[] = { 1024 };
+    size_t        bytes = 4096;
+    void    *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    rsd_view view = fix_whole(1, shape, shared);
+    rsd_store *memory = fix_store();
+    rsd_comm  *comm;
+    alone     *a = calloc(1, sizeof(*a));
+
+    (void)state;
+    alone_open(a);
+    assert_int_equal(rsd_comm_create_threads(1, &comm, NULL), RSD_OK);
+    refused(a, comm, "the ranks are threads of one process");
+    rsd_comm_free(comm);
+    a->opts.store = memory;
+    refused(a, NULL, "stays its own");
+    a->opts.store = a->bed.store;
+    assert_int_equal(rsd_state_tensor(a->s.state, "m", NULL, RSD_I32, 1, shape, 1, &view, NULL), 0);
+    refused(a, NULL, "tensor \"m\" lies in memory that is shared");
+    view.data = NULL;
+    view.get = never_called;
+    assert_int_equal(rsd_state_tensor(a->s.state, "c", NULL, RSD_I32, 1, shape, 1, &view, NULL), 0);
+    refused(a, NULL, "tensor \"c\" is read through a callback");
+    munmap(shared, bytes);
+    rsd_store_free(memory);
+    alone_close(a);
+    free(a);
+}
+
+static void the_next_save_waits_for_the_one_before(void **state)
+{
+    static const rsd_stage_way how[] = { RSD_STAGE_COPY, RSD_STAGE_FORK };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        alone  *a = calloc(1, sizeof(*a));
+        rsd_op *op[2] = { NULL, NULL };
+        bool    done = false;
+
+        alone_open(a);
+        assert_int_equal(rsd_save_begin("one", NULL, a->s.state, how[i], &a->opts, &op[0], NULL),
+                         0);
+        async_fill(&a->s, 2);
+        assert_int_equal(rsd_save_begin("two", NULL, a->s.state, how[i], &a->opts, &op[1], NULL),
+                         0);
+        assert_int_equal(rsd_op_test(op[0], RSD_DURABLE, &done, NULL), RSD_OK);
+        assert_true(done);
+        assert_true(async_saved(&a->bed, "one", 1));
+        async_fill(&a->s, 3);
+        assert_int_equal(rsd_op_wait(op[1], RSD_DURABLE, NULL), RSD_OK);
+        assert_true(async_saved(&a->bed, "two", 2));
+        rsd_op_free(op[0]);
+        rsd_op_free(op[1]);
+        alone_close(a);
+        free(a);
+    }
+}
+
+static void a_save_that_is_freed_before_its_end_leaves_nothing(void **state)
+{
+    static const rsd_stage_way how[] = { RSD_STAGE_COPY, RSD_STAGE_FORK };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        alone  *a = calloc(1, sizeof(*a));
+        rsd_op *op = NULL;
+
+        alone_open(a);
+        assert_int_equal(rsd_save_begin("ck", NULL, a->s.state, how[i], &a->opts, &op, NULL), 0);
+        rsd_op_free(op);
+        assert_string_equal(async_list(&a->bed), "");
+        alone_close(a);
+        free(a);
+    }
+}
+
+static void a_value_that_is_replaced_meanwhile_is_saved_next_time(void **state)
+{
+    alone           *a = calloc(1, sizeof(*a));
+    const rsd_value *v[2], *got = NULL;
+    rsd_values      *owner;
+    const char      *name;
+    rsd_ckpt        *ckpt;
+
+    (void)state;
+    alone_open(a);
+    assert_int_equal(rsd_values_create(&owner, NULL), RSD_OK);
+    assert_int_equal(rsd_value_create_int(owner, 1, &v[0], NULL), RSD_OK);
+    assert_int_equal(rsd_value_create_int(owner, 2, &v[1], NULL), RSD_OK);
+    assert_int_equal(rsd_state_value(a->s.state, "step", v[0], NULL), RSD_OK);
+    for (int64_t i = 0; i < 2; i++) {
+        rsd_op *op = NULL;
+
+        assert_int_equal(
+            rsd_save_begin("ck", NULL, a->s.state, RSD_STAGE_COPY, &a->opts, &op, NULL), RSD_OK);
+        assert_int_equal(rsd_state_set_value(a->s.state, "step", v[1], NULL), RSD_OK);
+        assert_int_equal(rsd_op_wait(op, RSD_DURABLE, NULL), RSD_OK);
+        rsd_op_free(op);
+        ckpt = fix_open(a->bed.store, "ck");
+        assert_int_equal(rsd_ckpt_object(ckpt, 0, &name, owner, &got, NULL), RSD_OK);
+        assert_int_equal(rsd_value_int(got), 1 + i);
+        rsd_ckpt_close(ckpt);
+    }
+    alone_close(a);
+    rsd_values_free(owner);
+    free(a);
+}
+
+static void a_tensor_inside_a_value_is_staged_too(void **state)
+{
+    alone           *a = calloc(1, sizeof(*a));
+    int32_t          data[4] = { 1, 1, 1, 1 };
+    rsd_value_tensor t = { .dtype = RSD_I32,
+                           .ndim = 1,
+                           .shape = { 4 },
+                           .stride = { 1 },
+                           .storage_bytes = sizeof(data),
+                           .bytes = (unsigned char *)data };
+    const rsd_value *v, *got = NULL;
+    rsd_values      *owner;
+    const char      *name;
+    rsd_ckpt        *ckpt;
+    rsd_op          *op = NULL;
+
+    (void)state;
+    alone_open(a);
+    assert_int_equal(rsd_values_create(&owner, NULL), RSD_OK);
+    assert_int_equal(rsd_value_create_tensor(owner, &t, &v, NULL), RSD_OK);
+    assert_int_equal(rsd_state_value(a->s.state, "rng", v, NULL), RSD_OK);
+    async_gate_shut(&a->bed);
+    assert_int_equal(rsd_save_begin("ck", NULL, a->s.state, RSD_STAGE_COPY, &a->opts, &op, NULL),
+                     RSD_OK);
+    data[0] = 2;
+    async_gate_open(&a->bed);
+    assert_int_equal(rsd_op_wait(op, RSD_DURABLE, NULL), RSD_OK);
+    rsd_op_free(op);
+    ckpt = fix_open(a->bed.store, "ck");
+    assert_int_equal(rsd_ckpt_object(ckpt, 0, &name, owner, &got, NULL), RSD_OK);
+    assert_non_null(rsd_value_tensor_of(got));
+    assert_int_equal(*(const int32_t *)(const void *)rsd_value_tensor_of(got)->bytes, 1);
+    rsd_ckpt_close(ckpt);
+    alone_close(a);
+    rsd_values_free(owner);
+    free(a);
+}
+
+static void the_memory_of_a_copy_is_kept_for_the_next_one(void **state)
+{
+    alone  *a = calloc(1, sizeof(*a));
+    int64_t before = rsi_mem_stats_get().bytes, kept;
+    rsd_op *op = NULL;
+
+    (void)state;
+    alone_open(a);
+    before = rsi_mem_stats_get().bytes;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            rsd_save_begin("ck", NULL, a->s.state, RSD_STAGE_COPY, &a->opts, &op, NULL), RSD_OK);
+        assert_int_equal(rsd_op_wait(op, RSD_DURABLE, NULL), RSD_OK);
+        rsd_op_free(op);
+        rsi_plan_forget(a->s.state);
+        kept = rsi_mem_stats_get().bytes - before;
+        assert_true(kept >= (int64_t)sizeof(a->s.w) && kept < 5 << 20);
+    }
+    rsd_state_unstage(a->s.state);
+    assert_true(rsi_mem_stats_get().bytes - before < (int64_t)sizeof(a->s.w));
+    alone_close(a);
+    free(a);
+}
+
+/* ---- canceled before each call ---- */
+
+static struct {
+    _Atomic(rsd_op *) op;
+    atomic_int        left;
+} canceling;
+
+static void cancel_at(void)
+{
+    rsd_op *op = atomic_load(&canceling.op);
+
+    if (op && atomic_fetch_sub(&canceling.left, 1) == 1)
+        rsd_op_cancel(op);
+}
+
+static void a_save_can_be_canceled_before_every_system_call(void **state)
+{
+    alone *a = calloc(1, sizeof(*a));
+    int    n = 0, canceled = 0;
+    bool   more = true;
+
+    (void)state;
+    alone_open(a);
+    a->opts.store = a->bed.store;
+    assert_int_equal(rsd_save("ck", NULL, a->s.state, &a->opts, NULL), RSD_OK);
+    async_fill(&a->s, 2);
+    while (more) {
+        rsd_op *op = NULL;
+        rsd_err rc;
+
+        a->bed.also = cancel_at;
+        async_gate_shut(&a->bed); /* so that the op is known before the first write */
+        assert_int_equal(
+            rsd_save_begin("ck", NULL, a->s.state, RSD_STAGE_COPY, &a->opts, &op, NULL), RSD_OK);
+        atomic_store(&canceling.left, ++n);
+        atomic_store(&canceling.op, op);
+        async_gate_open(&a->bed);
+        rc = rsd_op_wait(op, RSD_DURABLE, NULL);
+        atomic_store(&canceling.op, NULL);
+        faults.watch = NULL;
+        more = atomic_load(&canceling.left) <= 0;
+        assert_true(rc == RSD_OK || rc == RSD_E_CANCELED);
+        canceled += rc == RSD_E_CANCELED;
+        assert_true(async_saved(&a->bed, "ck", rc ? 1 : 2));
+        assert_string_equal(async_list(&a->bed), "ck");
+        rsd_op_free(op);
+        close(a->bed.gate[0]);
+        close(a->bed.gate[1]);
+        a->bed.gate[0] = -1;
+        if (!rc && more) { /* it was too late for that one */
+            async_fill(&a->s, 1);
+            assert_int_equal(rsd_save("ck", NULL, a->s.state, &a->opts, NULL), RSD_OK);
+            async_fill(&a->s, 2);
+        }
+    }
+    assert_true(canceled > 5);
+    alone_close(a);
+    free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_saved_is_what_was_there_at_the_call),
         cmocka_unit_test(a_canceled_save_leaves_nothing_and_says_so_on_all_ranks),
+        cmocka_unit_test(what_a_forked_process_could_not_save_is_refused),
+        cmocka_unit_test(the_next_save_waits_for_the_one_before),
+        cmocka_unit_test(a_save_that_is_freed_before_its_end_leaves_nothing),
+        cmocka_unit_test(a_value_that_is_replaced_meanwhile_is_saved_next_time),
+        cmocka_unit_test(a_tensor_inside_a_value_is_staged_too),
+        cmocka_unit_test(the_memory_of_a_copy_is_kept_for_the_next_one),
+        cmocka_unit_test(a_save_can_be_canceled_before_every_system_call),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
