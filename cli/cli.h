@@ -207,6 +207,7 @@ typedef struct json_out {
     int   depth;
     bool  array[JSON_MOST_DEPTH];
     bool  any[JSON_MOST_DEPTH]; /* something stands in it already */
+    bool  html;                 /* no text has a '<', '>' or '&', so that none ends a script */
 } json_out;
 
 void json_open_object(json_out *j, const char *key);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reshard inspect: what is in a checkpoint, from its metadata alone. */
-#include "cli.h"
+#include "page.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -277,7 +277,27 @@ static int print_json(listing *l)
     return code;
 }
 
+/* ---- as a page ---- */
+
+static int write_page(listing *l)
+{
+    const page_about about = { .path = l->a->operand[0], .format = rsd_ckpt_format(l->ckpt) };
+    page            *p = NULL;
+    int              code = page_begin(l->a, args_text(l->a, "html", "-"), &about, &p);
+
+    for (size_t i = 0; !code && i < l->ntensors; i++)
+        code = page_tensor(p, l->ckpt, l->index[i], NULL);
+    return page_end(p, code);
+}
+
 /* ---- the command ---- */
+
+static int print_listing(listing *l)
+{
+    if (args_has(l->a, "html"))
+        return write_page(l);
+    return args_has(l->a, "json") ? print_json(l) : print_text(l);
+}
 
 static int report_unmatched(const listing *l)
 {
@@ -292,7 +312,7 @@ static int report_unmatched(const listing *l)
 
 static int check_options(const args *a)
 {
-    static const char *const way[] = { "json", "tree", "picture", NULL };
+    static const char *const way[] = { "json", "tree", "picture", "html", NULL };
     const char              *first = NULL;
 
     for (int i = 0; way[i]; i++) {
@@ -330,9 +350,11 @@ static int run(const args *a)
         code = collect_tensors(&l);
     if (!code)
         code = collect_objects(&l);
+    if (!code && args_has(a, "html"))
+        code = report_unmatched(&l);
     if (!code)
-        code = args_has(a, "json") ? print_json(&l) : print_text(&l);
-    if (!code)
+        code = print_listing(&l);
+    if (!code && !args_has(a, "html"))
         code = report_unmatched(&l);
     free(l.used);
     free(l.tensor);
@@ -347,6 +369,7 @@ static const option_spec options[] = {
     { "tree", 0, OPT_FLAG, NULL, "group the tensors by the dots in their names, with sums" },
     { "picture", 0, OPT_TEXT, "NAME", "draw which rank or file holds which part of a tensor" },
     { "axes", 0, OPT_TEXT, "A,B", "the axes that --picture draws, down and across" },
+    { "html", 0, OPT_PATH, "FILE", "write a page for browsers, with a picture of each tensor" },
     { 0 },
 };
 
@@ -366,7 +389,10 @@ const command cmd_inspect = {
             "\n"
             "--picture draws a tensor, or each one that a pattern matches: a letter, and on a "
             "terminal a colour, for each rank or file. Of more than two dimensions the two longest "
-            "that are cut are drawn unless --axes names others; the rest is at index 0.",
+            "that are cut are drawn unless --axes names others; the rest is at index 0.\n"
+            "\n"
+            "--html writes one page that needs no network: a table to search, and for each tensor "
+            "who holds what of it. FILE `-` is stdout.",
     .examples =
         "# the tensors of one layer\n"
         "reshard inspect step-1000 'model.layers.0.*'\n"

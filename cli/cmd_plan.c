@@ -3,7 +3,7 @@
  * rank; writes nothing and reads only metadata. Two plans are made. One goes from the files to the
  * new ranks, with a number beyond all ranks for each file, so that nothing is at home already. The
  * other, for DCP, goes from the ranks that wrote the files to the new ones. */
-#include "cli.h"
+#include "page.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -275,6 +275,44 @@ static int print_plan(planning *p)
     return code;
 }
 
+/* ---- as a page ---- */
+
+static int page_ranks(planning *p, page *to)
+{
+    const bool moves = writers_known(p);
+
+    for (int32_t rank = 0; rank < p->world; rank++) {
+        share s;
+        int   code = share_of(p, rank, moves, &s);
+
+        if (code)
+            return code;
+        page_rank(to, (const int64_t[]){ s.needs, s.reads, moves ? s.keeps : -1,
+                                         moves ? s.sends : -1, moves ? s.receives : -1 });
+    }
+    return EXIT_DONE;
+}
+
+static int write_page(planning *p)
+{
+    size_t     cap = rsd_rules_text(p->rules, NULL, 0) + 1;
+    char      *rules = malloc(cap);
+    page_about about = { p->a->operand[0], rules, rsd_ckpt_format(p->ckpt) };
+    page      *to = NULL;
+    int        code;
+
+    if (!rules)
+        return no_memory(p);
+    rsd_rules_text(p->rules, rules, cap);
+    code = page_begin(p->a, args_text(p->a, "html", "-"), &about, &to);
+    for (size_t t = 0; !code && t < p->n; t++)
+        code = page_tensor(to, p->ckpt, t, p->want[t]);
+    if (!code)
+        code = page_ranks(p, to);
+    free(rules);
+    return page_end(to, code);
+}
+
 /* ---- the command ---- */
 
 static void free_layouts(rsd_layout **layout, size_t n)
@@ -292,13 +330,15 @@ static int run(const args *a)
 
     if (!spec)
         return misuse(a, "plan needs --layout SPEC");
+    if (p.json && args_has(a, "html"))
+        return misuse(a, "--json and --html exclude each other");
     code = source_rules(a, spec, &p.rules);
     if (!code)
         code = source_open(a, a->operand[0], &p.ckpt);
     if (!code)
         code = make_layouts(&p);
     if (!code)
-        code = print_plan(&p);
+        code = args_has(a, "html") ? write_page(&p) : print_plan(&p);
     free_layouts(p.files, p.n);
     free_layouts(p.old, p.n);
     free_layouts(p.want, p.n);
@@ -311,6 +351,7 @@ static int run(const args *a)
 static const option_spec options[] = {
     { "layout", 'l', OPT_PATH, "SPEC", "the layout to plan for: rules, or a file with rules" },
     OPTION_JSON,
+    { "html", 0, OPT_PATH, "FILE", "write a page for browsers: tiles before and after, and moves" },
     { 0 },
 };
 
@@ -329,8 +370,13 @@ const command cmd_plan = {
             "SPEC is a mesh and rules, the first that matches a name wins; `;` or a new line ends "
             "each:\n"
             "\n"
-            "  mesh dp=2 tp=4; *.wq.weight shard(0)@tp; *norm* replicate; * shard(0)@dp",
+            "  mesh dp=2 tp=4; *.wq.weight shard(0)@tp; *norm* replicate; * shard(0)@dp\n"
+            "\n"
+            "--html writes one page that needs no network: each tensor's tiles before and after "
+            "with the moves between them, and the bytes of each rank. FILE `-` is stdout.",
     .examples = "# from however it was saved to 8 ranks\n"
-                "reshard plan step-1000 --layout 'mesh tp=8; *norm* replicate; * shard(0)@tp'\n",
+                "reshard plan step-1000 --layout 'mesh tp=8; *norm* replicate; * shard(0)@tp'\n"
+                "# the same to look at\n"
+                "reshard plan step-1000 --layout 'mesh tp=8; * shard(0)@tp' --html plan.html\n",
     .run = run,
 };

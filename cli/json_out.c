@@ -31,7 +31,7 @@ static size_t character(const unsigned char *p)
     return code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : n;
 }
 
-static void quoted(FILE *out, const char *text)
+static void quoted(FILE *out, const char *text, bool html)
 {
     const unsigned char *p = (const unsigned char *)text;
 
@@ -41,7 +41,7 @@ static void quoted(FILE *out, const char *text)
 
         if (n == 0)
             fputs("\\ufffd", out);
-        else if (*p < 0x20 || *p == 0x7f)
+        else if (*p < 0x20 || *p == 0x7f || (html && strchr("<>&", *p)))
             fprintf(out, "\\u%04x", *p);
         else if (*p == '"' || *p == '\\')
             fprintf(out, "\\%c", *p);
@@ -71,7 +71,7 @@ static void begin(json_out *j, const char *key)
         *any = true;
     }
     if (key) {
-        quoted(j->out, key);
+        quoted(j->out, key, j->html);
         fputs(": ", j->out);
     }
 }
@@ -109,7 +109,7 @@ void json_close(json_out *j)
 void json_text(json_out *j, const char *key, const char *text)
 {
     begin(j, key);
-    quoted(j->out, text);
+    quoted(j->out, text, j->html);
 }
 
 void json_int(json_out *j, const char *key, int64_t value)

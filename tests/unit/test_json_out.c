@@ -59,6 +59,16 @@ static void text_is_escaped_and_what_is_no_utf8_replaced(void **state)
               "\"\xc3\xa4|\\ufffd|\\ufffd|\\ufffd\\ufffd\\ufffd|\xf0\x9f\x98\x80|\\ufffd\\ufffd\"");
 }
 
+static void text_for_a_page_has_no_markup(void **state)
+{
+    json_out j = begin();
+
+    (void)state;
+    j.html = true;
+    json_text(&j, NULL, "</script>&");
+    check(&j, "\"\\u003c/script\\u003e\\u0026\"");
+}
+
 static void numbers_are_exact_or_null(void **state)
 {
     json_out j = begin();
@@ -80,6 +90,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_levels_stand_on_lines_and_the_rest_does_not),
         cmocka_unit_test(text_is_escaped_and_what_is_no_utf8_replaced),
+        cmocka_unit_test(text_for_a_page_has_no_markup),
         cmocka_unit_test(numbers_are_exact_or_null),
     };
 
