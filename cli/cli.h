@@ -331,7 +331,6 @@ bool tiles_of_layout(const rsd_layout *layout, tile **out, size_t *n);
 /* What a picture could not show. */
 typedef struct drawn {
     size_t  here, shown; /* tiles at index 0 of the axes that are not drawn; that have a cell */
-    int     most;        /* holders of one cell */
     int64_t cell_rows, cell_cols; /* elements that one character stands for, at most */
 } drawn;
 
@@ -347,8 +346,6 @@ bool draw_tiles(FILE *out, const int64_t *shape, size_t n, const tile *t, const 
                 bool colour, drawn *told);
 /* The letter of a holder, as in the pictures; '.' for -1. */
 void draw_letter(FILE *out, int32_t holder, bool colour);
-/* Which rank holds what. False: no memory. */
-bool draw_layout(FILE *out, const rsd_layout *layout, bool colour);
 /* Each tensor whose name is `pattern` or matches it, with --axes; EXIT_NO if there is none. */
 int picture_print(const args *a, rsd_ckpt *ckpt, const char *pattern);
 

@@ -1,227 +1,268 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard demo: makes a small sharded checkpoint, draws it, shows the plan to another mesh, writes
- * the checkpoint for that mesh, verifies it and compares the two. Works in a folder of its own,
- * which it removes again. */
+/* reshard demo: the two-minute tour. Eight ranks, which are threads here, save a small model; the
+ * rest of the tour is the tool's own commands, printed before they are run. They work in a folder
+ * that stays, so that they can be tried again. */
 #include "cli.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-enum { ROWS = 10, COLS = 24 };
+enum { RANKS = 8, TENSORS = 3, MOST_WORDS = 8, LARGEST = 4096 };
 
-static const int64_t demo_shape[] = { ROWS, COLS };
-static const char    before[] = "mesh dp=2 tp=4; * shard(0)@dp shard(1)@tp";
-static const char    after[] = "mesh tp=3; * shard(1)@tp";
+static const char rules_text[] = "mesh dp=2 tp=4\n"
+                                 "*norm* replicate\n"
+                                 "*mlp* shard(0)@tp\n"
+                                 "* shard(0)@dp shard(1)@tp\n";
+static const char damaged_file[] = "three/__1_0.distcp";
+static const char eight[] = "eight", three[] = "three", one[] = "model.safetensors";
+static const char to_three[] = "mesh tp=3; *norm* replicate; * shard(1)@tp";
 
-static rsd_err layout_of(const char *text, rsd_layout **out, rsd_error *err)
+static const struct model_tensor {
+    const char *name;
+    int         ndim;
+    int64_t     shape[2];
+} model[TENSORS] = {
+    { "model.embed.weight", 2, { 12, 32 } },
+    { "model.mlp.weight", 2, { 24, 16 } },
+    { "model.norm.weight", 1, { 16 } },
+};
+
+/* ---- eight ranks save ---- */
+
+/* What one rank holds of the model. */
+typedef struct part {
+    rsd_layout *layout[TENSORS];
+    float       data[TENSORS][LARGEST / sizeof(float)];
+} part;
+
+/* Each element is its number in the whole tensor. */
+static void fill(const struct model_tensor *m, const rsd_layout *layout, int32_t rank, float *data)
 {
-    rsd_rules *rules;
-    rsd_err    rc = rsd_rules_parse(text, &rules, err);
+    rsd_local at;
+
+    for (size_t i = 0; rsd_layout_local(layout, rank, i, &at, NULL) == RSD_OK; i++)
+        for (int64_t k = 0, cols = at.box.len[at.box.ndim - 1]; k < rsd_box_count(&at.box); k++) {
+            const int64_t row = m->ndim == 2 ? k / cols : 0, col = k % cols;
+            const int64_t to =
+                at.offset + (m->ndim == 2 ? row * at.stride[0] : 0) + col * at.stride[m->ndim - 1];
+            const int64_t down = m->ndim == 2 ? at.box.off[0] + row : 0;
+
+            data[(size_t)to / sizeof(float)] =
+                (float)(down * m->shape[m->ndim - 1] + at.box.off[m->ndim - 1] + col);
+        }
+}
+
+static rsd_err add_tensor(rsd_state *state, const rsd_rules *rules, int t, int32_t rank, part *mine,
+                          rsd_error *err)
+{
+    const struct model_tensor *m = &model[t];
+    rsd_view                   view[4];
+    size_t                     n;
+    rsd_err                    rc =
+        rsd_rules_layout(rules, m->name, RSD_F32, m->ndim, m->shape, &mine->layout[t], err);
 
     if (rc)
         return rc;
-    rc = rsd_rules_layout(rules, "layer.weight", RSD_F32, 2, demo_shape, out, err);
-    rsd_rules_free(rules);
-    return rc;
+    fill(m, mine->layout[t], rank, mine->data[t]);
+    n = rsd_layout_views(mine->layout[t], rank, mine->data[t], view, 4);
+    return rsd_state_tensor(state, m->name, mine->layout[t], RSD_F32, m->ndim, m->shape, n, view,
+                            err);
 }
 
-static void show(const char *title, const char *rules, const rsd_layout *layout)
+static rsd_err save_rank(void *arg, rsd_comm *comm, rsd_error *err)
 {
-    printf("%s\n    layout \"%s\"\n\n", title, rules);
-    draw_layout(stdout, layout, in_colour(stdout));
-    printf("\n");
-}
+    part            *mine = calloc(1, sizeof(*mine));
+    rsd_state       *state = NULL;
+    rsd_values      *values = NULL;
+    const rsd_value *step;
+    rsd_err          rc = RSD_E_NOMEM;
 
-/* ---- the plan ---- */
-
-static rsd_err print_move(void *arg, const rsd_move *move)
-{
-    char box[256];
-
-    (void)arg;
-    rsd_box_text(&move->box, box, sizeof(box));
-    if (move->from == move->to)
-        printf("    keeps    %s\n", box);
-    else if (move->from_box >= 0)
-        printf("    sends    %-16s to rank %" PRId32 "\n", box, move->to);
-    else
-        printf("    receives %-16s from rank %" PRId32 "\n", box, move->from);
-    return RSD_OK;
-}
-
-/* The whole exchange in one table, and that nothing is lost on the way. */
-static rsd_err print_totals(const rsd_plan *plan, int32_t world, int64_t tensor_bytes,
-                            rsd_error *err)
-{
-    int64_t arrived = 0;
-
-    printf("    rank     keeps     sends  receives  peers\n");
-    for (int32_t rank = 0; rank < world; rank++) {
-        rsd_plan      *view;
-        rsd_plan_stats s;
-        rsd_err        rc = rsd_plan_view(plan, rank, &view, err);
-
-        if (rc)
-            return rc;
-        rsd_plan_stats_get(view, &s);
-        printf("    %4" PRId32 " %7" PRId64 " B %7" PRId64 " B %7" PRId64 " B  %5" PRId32 "\n",
-               rank, s.bytes_local, s.bytes_sent, s.bytes_recv, s.peers);
-        arrived += s.bytes_local + s.bytes_recv;
-        rsd_plan_free(view);
-    }
-    printf("\n    the tensor has %" PRId64 " B, %" PRId64 " B arrive: %s\n\n", tensor_bytes,
-           arrived, arrived == tensor_bytes ? "every byte once" : "THAT IS WRONG");
-    if (arrived != tensor_bytes)
-        *err = (rsd_error){ .code = RSD_E_BUG, .msg = "the plan does not move every byte once" };
-    return (rsd_err)err->code;
-}
-
-static rsd_err show_plan(const rsd_layout *src, const rsd_layout *dst, rsd_error *err)
-{
-    rsd_plan *plan = NULL;
-    rsd_err   rc = rsd_plan_create(1, &src, &dst, 0, &plan, err);
-
-    if (rc)
-        return rc;
-    printf("The plan between them, which every rank makes alone:\n\n");
-    rc = print_totals(plan, rsd_layout_world(src),
-                      (int64_t)ROWS * COLS * (int64_t)rsd_dtype_size(RSD_F32), err);
-    if (!rc) {
-        printf("Rank 0 in full:\n\n");
-        rc = rsd_plan_each(plan, print_move, NULL, err);
-        printf("\n");
-    }
-    rsd_plan_free(plan);
-    return rc;
-}
-
-/* ---- the checkpoints ---- */
-
-static rsd_err save(const char *path, const rsd_layout *layout, float *weight, rsd_error *err)
-{
-    rsd_view   view = { .box = { 2, { 0 }, { ROWS, COLS } }, .data = weight };
-    rsd_state *state;
-    rsd_err    rc = rsd_state_create(&state, err);
-
-    if (rc)
-        return rc;
-    rc = rsd_state_push(state, "model", err);
+    *err = (rsd_error){ .code = RSD_E_NOMEM, .rank = -1, .msg = "no memory for a rank" };
+    if (mine)
+        rc = rsd_state_create(&state, err);
     if (!rc)
-        rc = rsd_state_tensor(state, "layer.weight", layout, RSD_F32, 2, demo_shape, 1, &view, err);
+        rc = rsd_values_create(&values, err);
+    for (int t = 0; !rc && t < TENSORS; t++)
+        rc = add_tensor(state, arg, t, rsd_comm_rank(comm), mine, err);
     if (!rc)
-        rc = rsd_save(path, NULL, state, NULL, err);
+        rc = rsd_value_create_int(values, 1000, &step, err);
+    if (!rc)
+        rc = rsd_state_value(state, "step", step, err);
+    if (!rc)
+        rc = rsd_save(eight, comm, state, NULL, err);
     rsd_state_free(state);
+    rsd_values_free(values);
+    for (int t = 0; mine && t < TENSORS; t++)
+        rsd_layout_free(mine->layout[t]);
+    free(mine);
     return rc;
 }
 
-static void print_damage(void *arg, const rsd_error *what)
+static int save_model(const args *a)
 {
-    (void)arg;
-    printf("    damage: %s\n", what->msg);
+    rsd_error  err = { .msg = "" };
+    rsd_rules *rules;
+
+    printf("\n# Eight ranks, a mesh of 2 x 4, save a model of three tensors: each its own part.\n"
+           "# In C this is rsd_save(); here the ranks are threads. The layout, as rules:\n\n");
+    for (const char *line = rules_text; *line; line = strchr(line, '\n') + 1)
+        printf("    %.*s\n", (int)strcspn(line, "\n"), line);
+    if (rsd_rules_parse(rules_text, &rules, &err))
+        return fail(a, &err);
+    if (rsd_comm_run_threads(RANKS, save_rank, rules, &err)) {
+        rsd_rules_free(rules);
+        return fail(a, &err);
+    }
+    rsd_rules_free(rules);
+    return EXIT_DONE;
 }
 
-/* Lists what the files of a checkpoint hold, verifies it and reads the tensor back. */
-static rsd_err show_checkpoint(const char *path, float *weight, rsd_error *err)
+/* ---- the commands ---- */
+
+static void print_word(const char *word)
 {
-    rsd_view        view = { .box = { 2, { 0 }, { ROWS, COLS } }, .data = weight };
-    rsd_tensor_info info;
-    rsd_ckpt       *ckpt;
-    size_t          damages = 0;
-    rsd_err         rc = rsd_ckpt_open(NULL, path, &ckpt, err);
-
-    if (rc)
-        return rc;
-    rc = rsd_ckpt_tensor(ckpt, 0, &info, err);
-    for (size_t i = 0; !rc && i < info.chunks; i++) {
-        rsd_chunk chunk;
-        char      box[256];
-
-        rc = rsd_ckpt_chunk(ckpt, 0, i, &chunk, err);
-        if (rc)
-            break;
-        rsd_box_text(&chunk.box, box, sizeof(box));
-        printf("    %-14s %-16s bytes %" PRIu64 " to %" PRIu64 "\n", chunk.file, box, chunk.offset,
-               chunk.offset + chunk.length - 1);
-    }
-    if (!rc)
-        rc = rsd_ckpt_verify(ckpt, NULL, print_damage, NULL, &damages, err);
-    if (!rc)
-        rc = rsd_ckpt_read(ckpt, 0, &view, NULL, err);
-    if (!rc)
-        printf("    verified: %zu damages\n\n", damages);
-    rsd_ckpt_close(ckpt);
-    return rc;
+    printf(strpbrk(word, " ;*") ? " '%s'" : " %s", word);
 }
 
-/* Saves with the first layout, reads that, saves with the second, reads that: the same numbers? */
-static rsd_err go_there(const char *folder, const rsd_layout *src, const rsd_layout *dst,
-                        rsd_error *err)
+/* Says why, prints the command and runs it; it has to end with `wanted`. */
+static int show(const args *a, const char *why, int wanted, const char *const *word)
 {
-    static float original[ROWS * COLS], once[ROWS * COLS], twice[ROWS * COLS];
-    char         first[64], second[64];
-    rsd_err      rc;
+    const command *cmd = command_find(word[0]);
+    args           its = { 0 };
+    int            n = 0, code;
 
-    for (int i = 0; i < ROWS * COLS; i++)
-        original[i] = (float)i;
-    snprintf(first, sizeof(first), "%s/eight", folder);
-    snprintf(second, sizeof(second), "%s/three", folder);
-    rc = save(first, src, original, err);
-    if (!rc) {
-        printf("A checkpoint for the first layout, as PyTorch would read it:\n\n");
-        rc = show_checkpoint(first, once, err);
-    }
-    if (!rc)
-        rc = save(second, dst, once, err);
-    if (!rc) {
-        printf("Read back and saved for the second:\n\n");
-        rc = show_checkpoint(second, twice, err);
-    }
-    if (rc)
-        return rc;
-    if (memcmp(original, twice, sizeof(original)) != 0) {
-        *err = (rsd_error){ .code = RSD_E_BUG, .msg = "the tensor changed on the way" };
-        return RSD_E_BUG;
-    }
-    printf("The tensor is the same, bit for bit.\n");
-    return RSD_OK;
+    printf("\n# %s\n%s$ reshard", why, in_colour(stdout) ? "\033[1m" : "");
+    for (; word[n]; n++)
+        print_word(word[n]);
+    printf(in_colour(stdout) ? "\033[0m\n\n" : "\n\n");
+    fflush(stdout);
+    code = args_parse(&its, cmd, n - 1, word + 1);
+    if (code)
+        return code;
+    its.comm = a->comm;
+    code = cmd->run(&its);
+    args_free(&its);
+    fflush(stdout);
+    if (code == wanted)
+        return EXIT_DONE;
+    return code ? code : refuse(a, EXIT_COULD_NOT, "that should have ended in %d", wanted);
+}
+
+/* Flips one bit in the middle of the data of a file, and on the second call back. */
+static int flip_bit(const args *a)
+{
+    FILE *f = fopen(damaged_file, "r+b");
+    long  size = 0;
+    int   byte = EOF;
+
+    if (f && fseek(f, 0, SEEK_END) == 0)
+        size = ftell(f);
+    if (f && fseek(f, size / 2, SEEK_SET) == 0)
+        byte = fgetc(f);
+    if (byte != EOF && fseek(f, size / 2, SEEK_SET) == 0)
+        byte = fputc(byte ^ 16, f);
+    if ((f && fclose(f) != 0) || !f || byte == EOF)
+        return refuse(a, EXIT_COULD_NOT, "could not change \"%s\": %s", damaged_file,
+                      strerror(errno));
+    return EXIT_DONE;
+}
+
+static int tour(const args *a)
+{
+    static const struct step {
+        const char *why;
+        int         wanted;
+        const char *word[MOST_WORDS];
+    } steps[] = {
+        { "What is in it?", 0, { "inspect", eight } },
+        { "Who holds which part of one tensor?",
+          0,
+          { "inspect", eight, "--picture", "model.embed.weight" } },
+        { "What would three ranks have to read and move? (to look at: --html FILE)",
+          0,
+          { "plan", eight, "--layout", to_three } },
+        { "Write it for three ranks.", 0, { "convert", eight, three, "--layout", to_three } },
+        { "The same tensor now:", 0, { "inspect", three, "--picture", "model.embed.weight" } },
+        { "And as one file for Hugging Face's loaders.", 0, { "convert", eight, one } },
+        { "Nothing changed on the way: every element is compared.", 0, { "diff", eight, three } },
+        { "Objects such as `step` don't fit into safetensors; tensors do.",
+          0,
+          { "diff", three, one } },
+        { "Is it whole? Checksums are compared.", 0, { "verify", three } },
+    };
+    static const char *const again[] = { "verify", three, NULL };
+    static const char *const page[] = { "plan",   eight,       "--layout", to_three,
+                                        "--html", "page.html", NULL };
+    int                      code = EXIT_DONE;
+
+    for (size_t i = 0; !code && i < sizeof(steps) / sizeof(steps[0]); i++)
+        code = show(a, steps[i].why, steps[i].wanted, steps[i].word);
+    if (!code)
+        code = flip_bit(a);
+    if (!code)
+        code =
+            show(a, "Now one bit in the middle of three/__1_0.distcp is flipped. Found:", EXIT_NO,
+                 again);
+    if (!code)
+        code = flip_bit(a);
+    if (!code)
+        code = show(a, "The bit is put back. Last, a page for the browser:", 0, page);
+    return code;
+}
+
+/* ---- the command ---- */
+
+static int make_folder(const args *a, const char *dir)
+{
+    if (mkdir(dir, 0777) == 0)
+        return EXIT_DONE;
+    return refuse(a, EXIT_COULD_NOT, "could not make \"%s\": %s", dir, strerror(errno));
 }
 
 static int run(const args *a)
 {
-    char       *folder = NULL;
-    rsd_layout *src = NULL, *dst = NULL;
-    rsd_error   err = { .msg = "" };
-    rsd_err     rc;
-    int         code = scratch_make(a, "/tmp", &folder);
+    const char *dir = args_text(a, "dir", NULL);
+    char       *made = NULL, *place = NULL;
+    int         code = dir ? make_folder(a, dir) : scratch_make(a, "/tmp", &made);
 
     if (code)
         return code;
-    rc = layout_of(before, &src, &err);
-    if (!rc)
-        rc = layout_of(after, &dst, &err);
-    if (!rc) {
-        printf("A tensor \"layer.weight\", float32 [%d, %d], one character for each element:\n",
-               ROWS, COLS);
-        printf("the digit is the rank that holds it.\n\n");
-        show("Before: eight ranks, rows over dp, columns over tp", before, src);
-        show("After: three ranks, columns over tp", after, dst);
-        rc = show_plan(src, dst, &err);
+    if (chdir(dir ? dir : made) != 0 || !(place = realpath(".", NULL)))
+        code = refuse(a, EXIT_COULD_NOT, "could not go to \"%s\": %s", dir ? dir : made,
+                      strerror(errno));
+    if (!code) {
+        printf("# A tour of reshard. Everything happens in a folder of its own, which stays:\n");
+        printf("$ cd %s\n", place);
+        code = save_model(a);
     }
-    if (!rc)
-        rc = go_there(folder, src, dst, &err);
-    scratch_remove(folder);
-    rsd_layout_free(src);
-    rsd_layout_free(dst);
-    return rc ? fail(a, &err) : EXIT_DONE;
+    if (!code)
+        code = tour(a);
+    if (!code)
+        printf("# Open it in a browser: %s/page.html\n"
+               "# Try the commands yourself; `rm -r %s` ends the tour.\n",
+               place, place);
+    free(place);
+    free(made);
+    return code;
 }
+
+static const option_spec options[] = {
+    { "dir", 0, OPT_PATH, "DIR", "the folder to make and work in; usually a new one below /tmp" },
+    { 0 },
+};
 
 const command cmd_demo = {
     .name = "demo",
-    .line = "draw two layouts of a tensor, the plan between them, and do it",
+    .line = "a two-minute tour: save, draw, reshard, compare, damage, find it",
     .operands = "",
-    .text = "Makes a small sharded checkpoint, draws who holds what of it, shows the plan to "
-            "another mesh, writes the checkpoint for that mesh, verifies it and compares the two. "
-            "Works in a folder of its own below /tmp, which it removes again.",
+    .options = options,
+    .text = "Saves a small model from eight ranks, draws it, writes it for three ranks and as one "
+            "file, compares them, flips a bit and finds it, and writes a page for the browser. "
+            "Each command is printed before it is run. The folder stays, so that they can be tried "
+            "again.",
     .run = run,
 };

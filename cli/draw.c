@@ -170,31 +170,8 @@ bool draw_tiles(FILE *out, const int64_t *shape, size_t n, const tile *t, const 
         told->shown += here && add_tile(p, &t[i], axes);
     }
     print_canvas(out, p, colour);
-    for (int y = 0; y < p->height; y++)
-        for (int x = 0; x < p->width; x++)
-            told->most = p->holders[y][x] > told->most ? p->holders[y][x] : told->most;
     told->cell_rows = p->height ? (p->rows + p->height - 1) / p->height : 0;
     told->cell_cols = p->width ? (p->cols + p->width - 1) / p->width : 0;
     free(p);
     return true;
-}
-
-bool draw_layout(FILE *out, const rsd_layout *layout, bool colour)
-{
-    int64_t shape[RSD_MAX_NDIM] = { 0 };
-    int     ndim = rsd_layout_shape(layout, shape), axes[2];
-    tile   *t;
-    size_t  n;
-    drawn   told;
-    bool    done;
-
-    if (!tiles_of_layout(layout, &t, &n))
-        return false;
-    draw_axes(ndim, shape, n, t, axes);
-    done = draw_tiles(out, shape, n, t, axes, colour, &told);
-    if (done && told.most > 1)
-        fprintf(out, "%*s(the first of up to %d ranks that hold the same)\n", INDENT, "",
-                told.most);
-    free(t);
-    return done;
 }

@@ -200,7 +200,7 @@ out <<'END'
   plan        show what resharding would read, move and need, for each rank
   convert     write a checkpoint in another format, layout, with other names or dtypes
   manifest    add checksums to a checkpoint that was made elsewhere
-  demo        draw two layouts of a tensor, the plan between them, and do it
+  demo        a two-minute tour: save, draw, reshard, compare, damage, find it
   bench       measure this machine: memory, saving, reading, resharding
   completion  print what makes a shell complete the commands and options
   help        print what a command does and which options it has
