@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store of one's own, here one that can only be read and counts what it is asked for, as one over
+ * an object service would: a tensor is found in it and one row of it read. A store that can be
+ * written to fills begin, attach, commit and abort as well; the header tells what they must do. */
+#include <reshard/reshard.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* The one object: a safetensors file whose header of 61 bytes names a matrix of 4 x 4 bytes. */
+static const char text[] = "\x3d\0\0\0\0\0\0\0"
+                           "{\"weight\":{\"dtype\":\"U8\",\"shape\":[4,4],"
+                           "\"data_offsets\":[0,16]}}"
+                           "ABCDEFGHIJKLMNOP";
+enum { SIZE = sizeof(text) - 1 };
+static size_t requests, bytes_read;
+
+static rsd_err refuse(rsd_error *err, rsd_err code, const char *why)
+{
+    *err = (rsd_error){ .code = (int32_t)code, .rank = -1 };
+    snprintf(err->msg, sizeof(err->msg), "%s", why);
+    return code;
+}
+
+static rsd_err own_open(void *self, const char *name, uint32_t flags, uint64_t bytes,
+                        rsd_opened *out, rsd_error *err)
+{
+    (void)self, (void)bytes;
+    if (!(flags & RSD_OPEN_READ) || strcmp(name, "model.safetensors") != 0)
+        return refuse(err, RSD_E_NOTFOUND, "there is only model.safetensors, to be read");
+    *out = (rsd_opened){ .file = (void *)text, .size = SIZE, .align = 1 };
+    return RSD_OK;
+}
+
+static void own_transfer(void *self, rsd_io *io)
+{
+    (void)self; /* all is static here */
+    io->rc = io->op == RSD_IO_READ ? RSD_OK : RSD_E_UNSUPPORTED;
+    io->done = io->off >= SIZE ? 0 : io->len;
+    if (io->done > SIZE - io->off)
+        io->done = (size_t)(SIZE - io->off);
+    memcpy(io->buf, text + io->off, io->done);
+    requests++;
+    bytes_read += io->done;
+}
+
+static rsd_err own_stat(void *self, const char *name, rsd_entry *out, rsd_error *err)
+{
+    if (strcmp(name, "model.safetensors") != 0)
+        return (void)self, refuse(err, RSD_E_NOTFOUND, "there is only model.safetensors");
+    *out = (rsd_entry){ .name = name, .kind = RSD_ENTRY_FILE, .size = SIZE };
+    return RSD_OK;
+}
+
+static rsd_err own_list(void *self, const char *name,
+                        rsd_err (*visit)(void *arg, const rsd_entry *entry, rsd_error *err),
+                        void *arg, rsd_error *err)
+{
+    (void)self, (void)name;
+    return visit(arg, &(rsd_entry){ "model.safetensors", RSD_ENTRY_FILE, SIZE }, err);
+}
+
+static rsd_err own_close(void *self, void *file, rsd_error *err)
+{
+    return (void)self, (void)file, (void)err, RSD_OK;
+}
+
+/* What a store that is only read never does. */
+static rsd_err own_change(void *self, const char *name, rsd_error *err)
+{
+    return (void)self, (void)name, refuse(err, RSD_E_UNSUPPORTED, "it can only be read");
+}
+
+static rsd_err own_begin(void *self, const char *name, uint32_t flags, void **tree,
+                         const char **temp, rsd_error *err)
+{
+    return (void)flags, (void)tree, (void)temp, own_change(self, name, err);
+}
+
+static rsd_err own_attach(void *self, const char *temp, void **tree, rsd_error *err)
+{
+    return (void)tree, own_change(self, temp, err);
+}
+
+int main(void)
+{
+    const rsd_store_ops ops = { .size = sizeof(ops),
+                                .threads = 1,
+                                .open = own_open,
+                                .transfer = own_transfer,
+                                .sync = own_close,
+                                .close = own_close,
+                                .list = own_list,
+                                .stat = own_stat,
+                                .make_folder = own_change,
+                                .remove = own_change,
+                                .begin = own_begin,
+                                .attach = own_attach,
+                                .commit = own_close,
+                                .abort = own_close };
+    char                row[4] = "";
+    rsd_view            view = { .box = { 2, { 2, 0 }, { 1, 4 } }, .data = row };
+    rsd_store          *store = NULL;
+    rsd_ckpt           *ckpt = NULL;
+    rsd_error           err = { .msg = "" };
+    rsd_err             rc = rsd_store_create(&ops, NULL, &store, &err);
+
+    if (!rc)
+        rc = rsd_ckpt_open(store, "model.safetensors", &ckpt, &err);
+    if (!rc)
+        rc = rsd_ckpt_read(ckpt, 0, &view, NULL, &err);
+    if (rc)
+        fprintf(stderr, "07_own_store: %s\n", err.msg);
+    else
+        printf("row 2 is %.4s: %zu requests, %zu of %d bytes\n", row, requests, bytes_read, SIZE);
+    rsd_ckpt_close(ckpt);
+    rsd_store_free(store);
+    return rc || memcmp(row, "IJKL", 4) != 0 ? 1 : 0;
+}
