@@ -114,7 +114,8 @@ static void note(rsd_error *out, rsd_err rc, const rsd_error *err, int32_t rank)
     out->nfailed = 1;
 }
 
-/* ---- messages ---- */
+/* ---- messages: who expects an answer asks for it before it says what is answered. So rank 0,
+ * which has published by then, needs no memory to tell everybody ---- */
 
 static rsd_err hear(rsi_ballot *b, int32_t peer, int what, int32_t tag, void *to, size_t bytes,
                     rsd_error *err)
@@ -269,14 +270,13 @@ static rsd_err count(rsi_ballot *b, rsd_error *err)
 static rsd_err give_rows(rsi_ballot *b, rsd_error *err)
 {
     const rsi_sums *sums = &b->job->sums;
-    rsd_err         rc = RSD_OK;
+    rsd_err         rc;
 
-    if (sums->n)
+    rc = hear(b, 0, OUT, TAG_ANSWER, &b->answer, sizeof(b->answer), err);
+    if (!rc && sums->n)
         rc = tell(b, 0, IN, TAG_ROWS, sums->row, sums->n * sizeof(sums->row[0]), err);
     if (!rc && b->nplaces)
         rc = tell(b, 0, PLACES, TAG_PLACES, b->place, b->nplaces * sizeof(b->place[0]), err);
-    if (!rc)
-        rc = hear(b, 0, OUT, TAG_ANSWER, &b->answer, sizeof(b->answer), err);
     b->step = RSI_BALLOT_ROWS;
     return rc;
 }
@@ -292,8 +292,8 @@ static rsd_err open_vote(rsi_ballot *b, rsd_error *err)
     if (!b->peers)
         return RSD_OK;
     if (!leads(b)) {
-        rc = tell(b, 0, IN, TAG_REPORT, &b->report[0], sizeof(b->report[0]), err);
-        return rc ? rc : hear(b, 0, OUT, TAG_ANSWER, &b->answer, sizeof(b->answer), err);
+        rc = hear(b, 0, OUT, TAG_ANSWER, &b->answer, sizeof(b->answer), err);
+        return rc ? rc : tell(b, 0, IN, TAG_REPORT, &b->report[0], sizeof(b->report[0]), err);
     }
     for (int32_t r = 1; r < b->peers && !rc; r++)
         rc = hear(b, r, IN, TAG_REPORT, &b->report[r], sizeof(b->report[r]), err);
