@@ -26,9 +26,10 @@ typedef struct cuts {
     fault_bed   again; /* where the next save after a cut is tried */
     fault_row  *row;
     bool        may_none, may_old, may_new;
-    int         after;   /* changes before the cut */
-    int         resaves; /* states in which the next save is still to be tried */
-    int         nseen;   /* different contents so far, and what they are */
+    int         few, more; /* of crash_cut */
+    int         after;     /* changes before the cut */
+    int         resaves;   /* states in which the next save is still to be tried */
+    int         nseen;     /* different contents so far, and what they are */
     uint64_t    sum[VERDICTS];
     fault_found found[VERDICTS];
     const char *what;
@@ -86,11 +87,9 @@ static void look_at(void *arg)
 
 static void cut_from(cuts *t, int first, int last)
 {
-    int few = fault_long() ? FEW_LONG : FEW, more = fault_long() ? MORE_LONG : MORE;
-
     for (t->after = first; t->after <= last; t->after++) {
         t->resaves = t->after % (fault_long() ? 1 : 8) == 0 ? 1 : 0;
-        crash_cut(t->after, few, more, (uint64_t)t->after, look_at, t);
+        crash_cut(t->after, t->few, t->more, (uint64_t)t->after, look_at, t);
     }
 }
 
@@ -106,6 +105,8 @@ static void open_cuts(cuts *t, const fault_case *c, fault_row *row, const char *
     t->may_old = c->overwrite;
     t->may_none = !c->overwrite;
     t->may_new = true;
+    t->few = fault_long() ? FEW_LONG : FEW;
+    t->more = fault_long() ? MORE_LONG : MORE;
 }
 
 static void close_cuts(cuts *t)
@@ -158,6 +159,8 @@ static bool cut_at_failed_sync(const fault_case *c, fault_row *row, int nth, boo
     hit = crash_syncs() >= nth;
     row->refused += t.bed.rc[0] != RSD_OK;
     assert_int_equal(t.bed.rc[0], hit ? RSD_E_IO : RSD_OK); /* C3 */
+    t.few = FEW;                                            /* there are many of these */
+    t.more = MORE;
     cut_from(&t, fault_long() ? 0 : crash_changes() * 3 / 4, crash_changes());
     crash_end();
     fault_reset(&t.bed);
