@@ -6,6 +6,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -41,33 +42,23 @@ static bool has_torch(const char *python)
            WEXITSTATUS(status) == 0;
 }
 
-bool bench_peer_start(bench_peer *peer, const char *script, const char *arg1, const char *arg2,
-                      char *why, size_t cap)
+bool bench_peer_launch(bench_peer *peer, const char *program, char *const argv[])
 {
-    char        buf[PATH_MAX];
-    const char *python = interpreter(buf, sizeof(buf));
-    int         to[2], from[2];
+    int to[2], from[2];
 
     *peer = (bench_peer){ 0 };
-    if (!has_torch(python)) {
-        snprintf(why, cap, "no peer: %.60s has no torch", python);
-        return false;
-    }
     if (pipe(to) != 0 || pipe(from) != 0)
         return false;
     signal(SIGPIPE, SIG_IGN);
     peer->pid = fork();
     if (peer->pid == 0) {
-        char path[PATH_MAX];
-
-        snprintf(path, sizeof(path), "%s/%s", BENCH_PEERS, script);
         dup2(to[0], 0);
         dup2(from[1], 1);
         if (!getenv("BENCH_VERBOSE") && !freopen("/dev/null", "w", stderr))
             _exit(1);
         for (int fd = 3; fd < 64; fd++)
             close(fd);
-        execlp(python, python, path, arg1, arg2, (char *)NULL);
+        execvp(program, argv);
         _exit(1);
     }
     close(to[0]);
@@ -75,6 +66,27 @@ bool bench_peer_start(bench_peer *peer, const char *script, const char *arg1, co
     peer->to = fdopen(to[1], "w");
     peer->from = fdopen(from[0], "r");
     return peer->pid > 0 && peer->to && peer->from;
+}
+
+static char *word(const char *text)
+{
+    return (char *)(uintptr_t)text; /* execvp's arguments are not const, and not changed */
+}
+
+bool bench_peer_start(bench_peer *peer, const char *script, const char *arg1, const char *arg2,
+                      char *why, size_t cap)
+{
+    char        buf[PATH_MAX], path[PATH_MAX];
+    const char *python = interpreter(buf, sizeof(buf));
+    char *const argv[] = { word(python), path, word(arg1), word(arg2), NULL };
+
+    *peer = (bench_peer){ 0 };
+    if (!has_torch(python)) {
+        snprintf(why, cap, "no peer: %.60s has no torch", python);
+        return false;
+    }
+    snprintf(path, sizeof(path), "%s/%s", BENCH_PEERS, script);
+    return bench_peer_launch(peer, python, argv);
 }
 
 double bench_peer_ask(bench_peer *peer, const char *command, const char *path)

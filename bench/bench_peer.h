@@ -18,6 +18,8 @@ typedef struct bench_peer {
  * `why`: there is none that has torch. */
 bool bench_peer_start(bench_peer *peer, const char *script, const char *arg1, const char *arg2,
                       char *why, size_t cap);
+/* Starts any program that answers in this way. False: it could not be. */
+bool bench_peer_launch(bench_peer *peer, const char *program, char *const argv[]);
 /* Sends one command; the seconds that the peer says, < 0 after an error, which is printed. */
 double bench_peer_ask(bench_peer *peer, const char *command, const char *path);
 void   bench_peer_end(bench_peer *peer);

@@ -44,29 +44,42 @@ void async_gate_open(async_bed *bed)
     assert_int_equal(write(bed->gate[1], passes, sizeof(passes)), (int)sizeof(passes));
 }
 
-void async_bed_open(async_bed *bed)
+void async_bed_attach(async_bed *bed, const char *top)
 {
     const rsi_file_opts opts = { .sys = &rsi_sys_faulty, .io = RSI_FILE_IO_THREADS, .threads = 1 };
 
     memset(bed, 0, sizeof(*bed));
     memset(&faults, 0, sizeof(faults));
     bed->gate[0] = bed->gate[1] = -1;
-    snprintf(bed->top, sizeof(bed->top), "%s/reshard-async.XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    assert_non_null(mkdtemp(bed->top));
+    snprintf(bed->top, sizeof(bed->top), "%s", top);
     assert_int_equal(rsi_file_store_open(bed->top, &opts, &bed->store, NULL), RSD_OK);
 }
 
-void async_bed_close(async_bed *bed)
+void async_bed_open(async_bed *bed)
 {
-    char command[96];
+    char top[64];
 
+    snprintf(top, sizeof(top), "%s/reshard-async.XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    assert_non_null(mkdtemp(top));
+    async_bed_attach(bed, top);
+}
+
+void async_bed_detach(async_bed *bed)
+{
     memset(&faults, 0, sizeof(faults));
     rsd_store_free(bed->store);
     if (bed->gate[0] >= 0) {
         close(bed->gate[0]);
         close(bed->gate[1]);
     }
+}
+
+void async_bed_close(async_bed *bed)
+{
+    char command[96];
+
+    async_bed_detach(bed);
     snprintf(command, sizeof(command), "rm -rf '%s'", bed->top);
     assert_int_equal(system(command), 0);
 }

@@ -19,6 +19,9 @@ typedef struct async_bed {
 /* Calls work in a child process too. All assert, except where ranks are named. */
 void async_bed_open(async_bed *bed);
 void async_bed_close(async_bed *bed);
+/* The same in a folder that another rank has made, and will remove. */
+void async_bed_attach(async_bed *bed, const char *top);
+void async_bed_detach(async_bed *bed);
 /* From now on the first write of all files waits until the gate is opened. */
 void async_gate_shut(async_bed *bed);
 void async_gate_open(async_bed *bed);
