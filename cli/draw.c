@@ -170,8 +170,8 @@ bool draw_tiles(FILE *out, const int64_t *shape, size_t n, const tile *t, const 
         told->shown += here && add_tile(p, &t[i], axes);
     }
     print_canvas(out, p, colour);
-    told->cell_rows = p->height ? (p->rows + p->height - 1) / p->height : 0;
-    told->cell_cols = p->width ? (p->cols + p->width - 1) / p->width : 0;
+    told->cell_rows = p->height ? p->rows / p->height + (p->rows % p->height > 0) : 0;
+    told->cell_cols = p->width ? p->cols / p->width + (p->cols % p->width > 0) : 0;
     free(p);
     return true;
 }

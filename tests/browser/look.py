@@ -6,6 +6,7 @@ opens their pages in headless chromium and clicks through them; pictures of them
 
 import json
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -64,7 +65,7 @@ class Browser:
         for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1360,900"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
+        self.driver = webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
         self.folder, self.pictures = folder, pictures
 
     def open(self, name, fragment=""):
