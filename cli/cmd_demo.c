@@ -225,10 +225,11 @@ static int make_folder(const args *a, const char *dir)
 
 static int run(const args *a)
 {
-    const char *dir = args_text(a, "dir", NULL);
+    const char *dir = args_text(a, "dir", NULL), *tmp = getenv("TMPDIR");
     char       *made = NULL, *place = NULL;
-    int         code = dir ? make_folder(a, dir) : scratch_make(a, "/tmp", &made);
+    int         code;
 
+    code = dir ? make_folder(a, dir) : scratch_make(a, tmp && *tmp ? tmp : "/tmp", &made);
     if (code)
         return code;
     if (chdir(dir ? dir : made) != 0 || !(place = realpath(".", NULL)))
@@ -251,7 +252,8 @@ static int run(const args *a)
 }
 
 static const option_spec options[] = {
-    { "dir", 0, OPT_PATH, "DIR", "the folder to make and work in; usually a new one below /tmp" },
+    { "dir", 0, OPT_PATH, "DIR",
+      "the folder to make and work in; usually a new one below $TMPDIR" },
     { 0 },
 };
 
