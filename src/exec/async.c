@@ -129,7 +129,6 @@ static rsd_err start_thread(async *a, rsd_error *err)
     pthread_sigmask(SIG_SETMASK, &was, NULL);
     if (sys)
         return rsi_fail_errno(err, RSD_E_NOMEM, sys, "could not start a thread that writes");
-    a->started = true;
     return RSD_OK;
 }
 
@@ -309,15 +308,18 @@ static rsd_err stage(async *a, rsd_error *err)
     return rsi_stage_make(&a->stage, job, a->home, err);
 }
 
-static rsd_err start(async *a, rsd_error *err)
+/* Nobody waits here for ranks that are slower: if it can't be started, that is how writing went. */
+static void start(async *a)
 {
-    rsd_err rc;
+    rsd_error err = { .rank = -1 };
+    rsd_err   rc = a->how == RSD_STAGE_COPY ? start_thread(a, &err)
+                                            : rsi_snapshot_start(&a->child, &a->job, &err);
 
-    if (a->how == RSD_STAGE_COPY)
-        return start_thread(a, err);
-    rc = rsi_snapshot_start(&a->child, &a->job, err);
     a->started = !rc;
-    return rc;
+    if (rc) { /* else they are the thread's */
+        a->write_rc = rc;
+        a->write_err = err;
+    }
 }
 
 static rsd_err agree(const async *a, rsd_err rc, rsd_error *err)
@@ -340,8 +342,6 @@ static rsd_err prepare(async *a, rsd_comm *comm, const rsd_save_opts *opts, rsd_
         rc = stage(a, err);
     if (!rc || !a->job.shared) /* those have agreed already */
         rc = agree(a, rc, err);
-    if (!rc)
-        rc = agree(a, start(a, err), err);
     return rc;
 }
 
@@ -367,10 +367,6 @@ rsd_err rsi_async_begin(const char *path, rsd_comm *comm, const rsd_state *state
     a->home = state;
     rc = prepare(a, comm, opts, err);
     if (rc) {
-        atomic_store(&a->cancel, true);
-        if (a->started && how == RSD_STAGE_FORK)
-            rsi_snapshot_cancel(&a->child);
-        look(a, true);
         finish(a, rc, err);
         rc = a->rc;
         release(a);
@@ -379,6 +375,7 @@ rsd_err rsi_async_begin(const char *path, rsd_comm *comm, const rsd_state *state
     }
     a->ballot.last = before_name;
     a->ballot.arg = a;
+    start(a);
     enlist(a);
     rsi_op_set(op, a);
     *out = op;
