@@ -179,9 +179,21 @@ static void elements_may_lie_at_any_address(void **state)
         assert_memory_equal(out + 1 + 2 * i, &i, 2);
 }
 
+static void a_tie_goes_to_the_even_neighbour(void **state)
+{
+    static const float    from[] = { 1.00390625f, 1.01171875f, -1.00390625f, 1.00390637f };
+    static const uint16_t to[] = { 0x3f80, 0x3f82, 0xbf80, 0x3f81 };
+    uint16_t              out[4];
+
+    (void)state;
+    rsi_cast(out, RSD_BF16, from, RSD_F32, 4);
+    assert_memory_equal(out, to, sizeof(to));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tie_goes_to_the_even_neighbour),
         cmocka_unit_test(every_cast_gives_what_torch_gives),
         cmocka_unit_test(floats_beyond_an_integers_range_become_its_end_and_nan_0),
         cmocka_unit_test(complex_numbers_are_cast_part_by_part),
