@@ -50,8 +50,8 @@ static rsd_layout *mesh_layout(const job *j, int a, int b, int32_t first, int32_
     const int64_t       sizes[] = { a, b }, shape[] = { j->n, j->n };
     const rsd_placement place[] = { { .kind = a > 1 ? RSD_SHARD : RSD_REPLICATE, .dim = first },
                                     { .kind = RSD_SHARD, .dim = second } };
-    rsd_mesh           *mesh;
-    rsd_layout         *out;
+    rsd_mesh           *mesh = NULL;
+    rsd_layout         *out = NULL;
     rsd_error           err;
 
     if (rsd_mesh_create(2, sizes, NULL, NULL, &mesh, &err) != RSD_OK ||

@@ -187,7 +187,9 @@ static rsd_err look_at_large(work *w, pair *part, const rsd_box *box, int64_t fi
     if (data)
         rc = look(w, part, box, first, data, bytes, err);
     else
-        *err = (rsd_error){ .code = rc, .rank = -1, .msg = "no memory for a compressed chunk" };
+        *err = (rsd_error){ .code = (int32_t)rc,
+                            .rank = -1,
+                            .msg = "no memory for a compressed chunk" };
     free(data);
     pthread_mutex_unlock(&w->large);
     return rc;

@@ -82,7 +82,8 @@ int fail(const args *a, const rsd_error *err)
 
     if (sig)
         return 128 + sig;
-    return refuse(a, exit_code(err), "%s", err->msg[0] ? err->msg : rsd_err_name(err->code));
+    return refuse(a, exit_code(err), "%s",
+                  err->msg[0] ? err->msg : rsd_err_name((rsd_err)err->code));
 }
 
 int finish_output(int code)

@@ -91,7 +91,7 @@ static void log_add(replay *r, head h, const void *key, size_t key_len, const vo
 static void log_name(replay *r, char kind, const char *name, rsd_err rc, const rsd_error *err,
                      const void *data, size_t len)
 {
-    head h = { .kind = (uint32_t)kind, .rc = rc, .key_len = strlen(name) + 1, .len = len };
+    head h = { .kind = (uint32_t)kind, .rc = (int32_t)rc, .key_len = strlen(name) + 1, .len = len };
 
     if (!atomic_load(&r->recording))
         return;

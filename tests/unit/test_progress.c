@@ -74,7 +74,7 @@ static void every_error_has_its_exit_code(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-        assert_int_equal(exit_code(&(rsd_error){ .code = table[i].code }), table[i].end);
+        assert_int_equal(exit_code(&(rsd_error){ .code = (int32_t)table[i].code }), table[i].end);
 }
 
 int main(void)

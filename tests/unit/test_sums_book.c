@@ -213,7 +213,7 @@ static void lines_that_are_written_in_another_way_are_refused(void **state)
         "file 9\n0 9 " HASH "\n",
         "file 9 a\n0 9 " HASH "\r\n",
         "self " HASH "\n",
-        "file 9 a\n0 9 " HASH,
+        ("file 9 a\n0 9 " HASH),
         "file 1 a\n0 1 0123456789ABCDEF0123456789ABCDEF\n",
     };
 
