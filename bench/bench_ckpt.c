@@ -88,12 +88,27 @@ static rsd_err one_rank(void *arg, rsd_comm *comm, rsd_error *err)
     return rsd_load(b->path, comm, b->state[r], NULL, err);
 }
 
+static void run_shell(const char *line)
+{
+    if (system(line) != 0)
+        fprintf(stderr, "bench: failed: %s\n", line);
+}
+
+/* As with the peer, what is there is removed first, not measured. */
 static void ours(void *arg)
 {
     ckpt_bench *b = arg;
+    char        line[2 * PATH_MAX];
+    double      start;
 
-    if (!b->rc)
-        b->rc = rsd_comm_run_threads(RANKS, one_rank, b, &b->err);
+    if (b->rc)
+        return;
+    snprintf(line, sizeof(line), "rm -rf %s", b->path);
+    if (b->is_save)
+        run_shell(line);
+    start = bench_now();
+    b->rc = rsd_comm_run_threads(RANKS, one_rank, b, &b->err);
+    bench_took(bench_now() - start);
 }
 
 static void without_sums(void *arg)
@@ -113,12 +128,6 @@ static void theirs(void *arg)
         return;
     b->peer_seconds = bench_peer_ask(&b->peer, b->command, b->peer_path);
     bench_took(b->peer_seconds);
-}
-
-static void run_shell(const char *line)
-{
-    if (system(line) != 0)
-        fprintf(stderr, "bench: failed: %s\n", line);
 }
 
 /* Writes as many bytes past the cache, one file after the other. */
@@ -219,7 +228,7 @@ static bool save_case(const model *m, bench_result *out)
     prepare(&b, m, "save.ours", "save.peer", out);
     b.is_save = true;
     b.command = "save";
-    b.save = (rsd_save_opts){ .size = sizeof(b.save), .overwrite = true };
+    b.save = (rsd_save_opts){ .size = sizeof(b.save) };
     bench_turns(disk ? 4 : 2, work, arg, disk ? 5 : 3, seconds, ratio);
     if (disk) {
         out->ideal = (double)model_bytes(m) / seconds[2] / 1e9;
