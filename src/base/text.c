@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 rsi_text rsi_text_begin(char *buf, size_t cap)
 {
@@ -23,4 +24,11 @@ void rsi_text_add(rsi_text *text, const char *fmt, ...)
     va_end(args);
     if (len > 0)
         text->len += (size_t)len;
+}
+
+bool rsi_text_ends(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+
+    return n > k && strcmp(text + n - k, end) == 0;
 }

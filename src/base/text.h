@@ -15,4 +15,7 @@ typedef struct rsi_text {
 rsi_text rsi_text_begin(char *buf, size_t cap);
 void     rsi_text_add(rsi_text *text, const char *fmt, ...) RSI_PRINTF(2, 3);
 
+/* Something, and then `end`. */
+bool rsi_text_ends(const char *text, const char *end);
+
 #endif

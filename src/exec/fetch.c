@@ -11,6 +11,7 @@
 #include "exec/fix.h"
 #include "exec/proof.h"
 #include "exec/region.h"
+#include "exec/views.h"
 #include "shape/box.h"
 
 #include <inttypes.h>
@@ -192,42 +193,23 @@ static rsd_err sift(const fetch *f, const rsi_block *block, unsigned char *buf, 
     return RSD_OK;
 }
 
-/* Hands packed bytes to the caller's callback, run by run of the packed view. */
-typedef struct giving {
-    const rsd_view      *view;
-    const unsigned char *next;
-} giving;
-
-static rsd_err give_run(void *arg, int64_t offset, int64_t bytes)
-{
-    giving *g = arg;
-    rsd_err rc = g->view->put(g->view->arg, (uint64_t)offset, g->next, (size_t)bytes);
-
-    g->next += bytes;
-    return rc;
-}
-
 /* `packed` has the block with the dimensions in file order; `spare` has room for it in the tensor's
  * order. */
 static rsd_err give(const fetch *f, const rsi_block *block, const unsigned char *packed,
                     unsigned char *spare, rsd_error *err)
 {
     const rsi_region *r = &f->region;
-    giving            g = { .view = f->view, .next = spare };
-    int64_t           view_stride[RSD_MAX_NDIM], by_file[RSD_MAX_NDIM], by_dim[RSD_MAX_NDIM];
+    int64_t           by_file[RSD_MAX_NDIM], by_dim[RSD_MAX_NDIM];
     rsd_box           box;
     rsi_loops         loops;
-    rsd_err           rc;
 
     rsi_region_box(r, &block->box, &box);
-    rsi_strides(box.ndim, f->view->box.len, r->elem_bytes, view_stride);
     rsi_strides(box.ndim, block->box.len, r->elem_bytes, by_file);
     for (int k = 0; k < box.ndim; k++)
         by_dim[r->dim[k]] = by_file[k];
     rsi_loops_make(&loops, box.ndim, box.len, r->elem_bytes, NULL, by_dim);
     rsi_copy(&loops, spare, packed);
-    rc = rsi_runs_each(&box, &f->view->box, view_stride, r->elem_bytes, give_run, &g);
-    return rc ? rsi_fail(err, rc, "the caller's put failed: %s", rsd_err_name(rc)) : RSD_OK;
+    return rsi_view_put(f->view, &box, r->elem_bytes, spare, err);
 }
 
 /* Packed into the first half of `buf`, put right, brought to its place. */

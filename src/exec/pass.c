@@ -6,6 +6,7 @@
 #include "exec/pass.h"
 #include "base/mem.h"
 #include "exec/recast.h"
+#include "exec/views.h"
 #include "plan/copy.h"
 #include "shape/box.h"
 
@@ -213,30 +214,15 @@ out:
 
 /* ---- handing on ---- */
 
-typedef struct giving {
-    const rsd_view      *view;
-    const unsigned char *next;
-} giving;
-
-static rsd_err give_run(void *arg, int64_t offset, int64_t bytes)
-{
-    giving *g = arg;
-    rsd_err rc = g->view->put(g->view->arg, (uint64_t)offset, g->next, (size_t)bytes);
-
-    g->next += bytes;
-    return rc;
-}
-
 /* The packed box to its place in a view of this rank. */
 static rsd_err give(const round *r, const rsi_hit *hit, const rsd_tensor_info *info,
                     const unsigned char *packed, rsd_error *err)
 {
     const rsi_want *want = &r->pass->want[hit->want];
-    int64_t         elem = (int64_t)rsd_dtype_size(info->dtype), stride[RSD_MAX_NDIM];
+    int64_t         elem = (int64_t)rsd_dtype_size(info->dtype);
     rsi_area        to = { .box = want->view->box, .data = want->view->data };
     rsi_recast      recast = { .to = want->view, .from_dtype = info->dtype };
-    rsd_view        cast;
-    giving          g = { .view = want->view, .next = packed };
+    rsd_view        cast = *want->view;
     rsd_err         rc;
 
     if (want->dtype == info->dtype && to.data) {
@@ -247,13 +233,9 @@ static rsd_err give(const round *r, const rsi_hit *hit, const rsd_tensor_info *i
     if (want->dtype != info->dtype) {
         recast.to_dtype = want->dtype;
         rsi_recast_view(&recast, &cast);
-        g.view = &cast;
     }
-    rsi_strides(info->ndim, to.box.len, elem, stride);
-    rc = rsi_runs_each(&hit->box, &to.box, stride, elem, give_run, &g);
-    return rc ? rsi_fail(err, rc, "tensor \"%s\": the caller's put failed: %s", info->name,
-                         rsd_err_name(rc))
-              : RSD_OK;
+    rc = rsi_view_put(&cast, &hit->box, elem, packed, err);
+    return rc ? rsi_while(err, rc, "tensor \"%s\"", info->name) : RSD_OK;
 }
 
 /* My part of a parcel: out of what I read, or out of a message. */

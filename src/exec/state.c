@@ -87,42 +87,6 @@ rsd_err rsd_state_pop(rsd_state *state, rsd_error *err)
     return RSD_OK;
 }
 
-/* The parts joined by dots, into buf like snprintf. */
-static size_t join(const rsd_path_part *part, size_t n, char *buf, size_t cap)
-{
-    rsi_text text = rsi_text_begin(buf, cap);
-
-    for (size_t i = 0; i < n; i++) {
-        rsi_text_add(&text, i ? "." : "");
-        if (part[i].key)
-            rsi_text_add(&text, "%s", part[i].key);
-        else
-            rsi_text_add(&text, "%" PRId64, part[i].index);
-    }
-    return text.len;
-}
-
-bool rsi_path_is(const char *name, const rsd_path_part *part, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        char        number[24];
-        const char *text = part[i].key;
-        size_t      len;
-
-        if (i && *name++ != '.')
-            return false;
-        if (!text) {
-            snprintf(number, sizeof(number), "%" PRId64, part[i].index);
-            text = number;
-        }
-        len = strlen(text);
-        if (strncmp(name, text, len) != 0)
-            return false;
-        name += len;
-    }
-    return *name == '\0';
-}
-
 static rsd_err make_spot(rsd_state *state, const char *name, rsi_spot *out, rsd_error *err)
 {
     size_t         n = state->depth + (name ? 1 : 0), len;
@@ -142,11 +106,11 @@ static rsd_err make_spot(rsd_state *state, const char *name, rsi_spot *out, rsd_
         part[n - 1].key = rsi_arena_text(&state->mem, name, strlen(name));
     if (name && !part[n - 1].key)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
-    len = join(part, n, NULL, 0);
+    len = rsi_path_join(part, n, NULL, 0);
     joined = rsi_arena_array(&state->mem, len + 1, 1);
     if (!joined)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
-    join(part, n, joined, len + 1);
+    rsi_path_join(part, n, joined, len + 1);
     if (!rsi_map_add(&state->names, joined, len, &value, &was))
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
     if (was)

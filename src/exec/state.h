@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/map.h"
+#include "format/path.h"
 #include "format/value.h"
 #include "shape/layout.h"
 
@@ -80,8 +81,5 @@ struct rsd_state {
     rsi_state_cache  *cache;   /* changes also in a state that is const */
     rsi_arena         mem;
 };
-
-/* True if these parts, joined by dots, are `name`. */
-bool rsi_path_is(const char *name, const rsd_path_part *part, size_t n);
 
 #endif

@@ -158,6 +158,35 @@ rsd_err rsi_views_pack(const rsi_views *views, const rsd_box *box, size_t hint, 
     return RSD_OK;
 }
 
+typedef struct giving {
+    const rsd_view      *view;
+    const unsigned char *next;
+} giving;
+
+static rsd_err give_run(void *arg, int64_t offset, int64_t bytes)
+{
+    giving *g = arg;
+    rsd_err rc = g->view->put(g->view->arg, (uint64_t)offset, g->next, (size_t)bytes);
+
+    g->next += bytes;
+    return rc;
+}
+
+static rsd_err put_failed(rsd_err rc, rsd_error *err)
+{
+    return rc ? rsi_fail(err, rc, "the caller's put failed: %s", rsd_err_name(rc)) : RSD_OK;
+}
+
+rsd_err rsi_view_put(const rsd_view *view, const rsd_box *box, int64_t elem_bytes,
+                     const void *packed, rsd_error *err)
+{
+    giving  g = { .view = view, .next = packed };
+    int64_t stride[RSD_MAX_NDIM];
+
+    rsi_strides(box->ndim, view->box.len, elem_bytes, stride);
+    return put_failed(rsi_runs_each(box, &view->box, stride, elem_bytes, give_run, &g), err);
+}
+
 /* `part` of the packed box `whole`, run by run. */
 static rsd_err put_runs(const rsi_views *views, const rsd_view *view, const rsd_box *part,
                         const rsd_box *whole, const unsigned char *packed)
@@ -203,7 +232,7 @@ static rsd_err unpack_part(const rsi_views *views, const rsd_view *view, const r
         return RSD_OK;
     }
     rc = put_runs(views, view, part, whole, packed);
-    return rc ? rsi_fail(err, rc, "the caller's put failed: %s", rsd_err_name(rc)) : RSD_OK;
+    return put_failed(rc, err);
 }
 
 rsd_err rsi_views_unpack(const rsi_views *views, const rsd_box *box, size_t hint,

@@ -28,6 +28,9 @@ rsi_area        rsi_view_area(const rsd_view *view);
 /* Where the packed bytes of the box lie in the caller's memory already; NULL if they don't. */
 unsigned char *rsi_views_direct(const rsi_views *views, const rsd_box *box, size_t hint);
 
+/* A packed box to the `put` of a view it lies in, run by run. */
+rsd_err rsi_view_put(const rsd_view *view, const rsd_box *box, int64_t elem_bytes,
+                     const void *packed, rsd_error *err);
 /* The box to packed bytes and back. Errors are those of the caller's callbacks. */
 rsd_err rsi_views_pack(const rsi_views *views, const rsd_box *box, size_t hint, void *packed,
                        rsd_error *err);

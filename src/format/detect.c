@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the format of a checkpoint. */
 #include "format/detect.h"
+#include "base/text.h"
 #include "format/dcp.h"
 #include "format/st_index.h"
 
 #include <string.h>
-
-static bool ends_in(const char *name, const char *end)
-{
-    size_t n = strlen(name), k = strlen(end);
-
-    return n > k && strcmp(name + n - k, end) == 0;
-}
 
 static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
 {
@@ -23,7 +17,8 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
 
     for (size_t i = 0; !rc && i < n; i++) {
         dcp = dcp || strcmp(names[i], ".metadata") == 0 || rsi_dcp_is_rank_metadata(names[i]);
-        st = st || ends_in(names[i], ".safetensors") || strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
+        st = st || rsi_text_ends(names[i], ".safetensors") ||
+             strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
         temp = temp || strcmp(names[i], ".metadata.tmp") == 0;
     }
     rsi_arena_release(&mem);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/torch_archive.h"
+#include "format/path.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -108,18 +109,6 @@ static rsd_err no_room(const torch *self, rsd_error *err)
     return no_memory(err);
 }
 
-static size_t join(const rsd_path_part *part, size_t n, char *buf, size_t cap)
-{
-    rsi_text text = rsi_text_begin(buf, cap);
-
-    for (size_t i = 0; i < n; i++)
-        if (part[i].key)
-            rsi_text_add(&text, "%s%s", i ? "." : "", part[i].key);
-        else
-            rsi_text_add(&text, "%s%" PRId64, i ? "." : "", part[i].index);
-    return text.len;
-}
-
 static rsd_err add_entry(walk *w, const rsd_value *v, rsd_error *err)
 {
     bool       tensor = rsd_value_kind(v) == RSD_VALUE_TENSOR, was;
@@ -127,14 +116,14 @@ static rsd_err add_entry(walk *w, const rsd_value *v, rsd_error *err)
     rsi_arena *mem = &w->t->mem;
     entry      e = { .nparts = w->depth, .value = v };
     uint64_t   number = tensor ? list->n : ~(uint64_t)list->n;
-    size_t     len = join(w->part, w->depth, NULL, 0);
+    size_t     len = rsi_path_join(w->part, w->depth, NULL, 0);
     char      *name = rsi_arena_array(mem, len + 1, 1);
 
     e.part = name ? rsi_arena_array(mem, w->depth, sizeof(e.part[0])) : NULL;
     if (!name || !e.part)
         return no_room(w->t, err);
     memcpy(e.part, w->part, w->depth * sizeof(e.part[0]));
-    join(w->part, w->depth, name, len + 1);
+    rsi_path_join(w->part, w->depth, name, len + 1);
     e.name = w->depth ? name : tensor ? "tensor" : "object";
     if (!rsi_map_add(&w->t->names, e.name, strlen(e.name), &number, &was))
         return no_memory(err);

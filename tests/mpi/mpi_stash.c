@@ -5,23 +5,7 @@
 
 #include <stdio.h>
 
-static rsd_err run(rsd_comm *comm, int *passed, rsd_error *err)
-{
-    const comm_case *const part[] = { stash_suite, stash_suite_faults };
-
-    for (size_t p = 0; p < sizeof(part) / sizeof(part[0]); p++)
-        for (const comm_case *c = part[p]; c->name; c++) {
-            rsd_err rc;
-
-            if (comm->size < c->min_ranks)
-                continue;
-            rc = rsi_agree(comm, c->run(comm, err), err);
-            if (rc)
-                return rsi_while(err, rc, "%s", c->name);
-            ++*passed;
-        }
-    return RSD_OK;
-}
+static const comm_case *const part[] = { stash_suite, stash_suite_faults };
 
 int main(void)
 {
@@ -36,11 +20,11 @@ int main(void)
         return 1;
     }
     rank = rsd_comm_rank(comm);
-    rc = run(comm, &passed, &err);
+    rc = comm_suite_run(comm, 2, part, &passed, &err);
     comm->ops.expose = NULL;
     comm->ops.reach = NULL;
     if (!rc)
-        rc = run(comm, &passed, &err);
+        rc = comm_suite_run(comm, 2, part, &passed, &err);
     if (rc)
         fprintf(stderr, "rank %d: %s: %s\n", rank, rsd_err_name(rc), err.msg);
     if (rank == 0)

@@ -9,23 +9,7 @@
 
 enum { GAVE_UP = 3 };
 
-static rsd_err run(rsd_comm *comm, int *passed, rsd_error *err)
-{
-    const comm_case *const part[] = { comm_suite_collectives, comm_suite_groups };
-
-    for (size_t p = 0; p < sizeof(part) / sizeof(part[0]); p++)
-        for (const comm_case *c = part[p]; c->name; c++) {
-            rsd_err rc;
-
-            if (comm->size < c->min_ranks)
-                continue;
-            rc = rsi_agree(comm, c->run(comm, err), err);
-            if (rc)
-                return rsi_while(err, rc, "%s", c->name);
-            ++*passed;
-        }
-    return RSD_OK;
-}
+static const comm_case *const part[] = { comm_suite_collectives, comm_suite_groups };
 
 int main(int argc, char **argv)
 {
@@ -47,7 +31,7 @@ int main(int argc, char **argv)
         rsd_comm_free(comm);
         return rc == RSD_E_COMM ? GAVE_UP : 1;
     }
-    rc = run(comm, &passed, &err);
+    rc = comm_suite_run(comm, 2, part, &passed, &err);
     if (rc)
         fprintf(stderr, "rank %d: %s: %s\n", rank, rsd_err_name(rc), err.msg);
     if (rank == 0)

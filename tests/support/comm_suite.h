@@ -23,6 +23,10 @@ extern const comm_case comm_suite_messages[];
 extern const comm_case comm_suite_collectives[];
 extern const comm_case comm_suite_groups[];
 extern const comm_case comm_suite_end[];
+/* Runs n parts on the ranks of a comm that stays, all cases that they are enough for; ends at the
+ * first that fails on any rank. */
+rsd_err comm_suite_run(rsd_comm *comm, size_t n, const comm_case *const *part, int *passed,
+                       rsd_error *err);
 #define COMM_CASE(name) #name, name /* the first two fields */
 
 /* Byte i of message `id` from rank `from`; such a message, freed by the caller; if it is one. */
