@@ -72,17 +72,18 @@ void bench_turns(int n, const bench_work *work, void *const *arg, int rounds, do
 
     rounds = rounds < 3 ? 3 : rounds > MOST_ROUNDS ? MOST_ROUNDS : rounds;
     for (int r = -1; r < rounds; r++)
-        for (int i = 0; i < n; i++) {
+        for (int turn = 0; turn < n; turn++) {
+            int    i = r & 1 ? n - 1 - turn : turn; /* nobody always has the same one before him */
             double start = bench_now();
 
             took = -1;
             work[i](arg[i]);
-            if (r >= 0) {
+            if (r >= 0)
                 time[i][r] = took < 0 ? bench_now() - start : took;
-                ratios[i][r] = time[i][r] / time[0][r];
-            }
         }
     for (int i = 0; i < n; i++) {
+        for (int r = 0; r < rounds; r++)
+            ratios[i][r] = time[i][r] / time[0][r];
         seconds[i] = median(time[i], rounds);
         if (ratio)
             ratio[i] = median(ratios[i], rounds);

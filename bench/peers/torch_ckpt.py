@@ -102,6 +102,7 @@ def main():
         what, path = line.split()
         if what not in ("same", "reshard"):
             shutil.rmtree(path, ignore_errors=True)
+            os.sync()  # nor is what the disk has to do for that
         for queue in orders:
             queue.put((what, path))
         print(answers.get(), flush=True)

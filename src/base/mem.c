@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* malloc and friends with counters and a fault that tests can set. */
+/* malloc and friends, and pages, with counters and a fault that tests can set. */
 #include "base/mem.h"
 
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define PAGE_BYTES ((size_t)4096)
+#define HUGE_BYTES ((size_t)2 << 20)
 
 static _Atomic uint64_t calls;
 static _Atomic uint64_t fail_at;
@@ -21,18 +25,19 @@ static int must_fail(void)
     return at && (nth == at || (nth > at && fail_for_ever));
 }
 
-static void *took(void *p)
+static void count(int64_t bytes)
 {
-    int64_t now, peak;
+    int64_t now = atomic_fetch_add_explicit(&bytes_now, bytes, memory_order_relaxed) + bytes;
+    int64_t peak = atomic_load_explicit(&bytes_peak, memory_order_relaxed);
 
-    if (!p)
-        return NULL;
-    now = atomic_fetch_add_explicit(&bytes_now, (int64_t)malloc_usable_size(p),
-                                    memory_order_relaxed) +
-          (int64_t)malloc_usable_size(p);
-    peak = atomic_load_explicit(&bytes_peak, memory_order_relaxed);
     while (now > peak && !atomic_compare_exchange_weak(&bytes_peak, &peak, now))
         ;
+}
+
+static void *took(void *p)
+{
+    if (p)
+        count((int64_t)malloc_usable_size(p));
     return p;
 }
 
@@ -87,6 +92,44 @@ void rsi_free(void *p)
 {
     gave(p);
     free(p);
+}
+
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+}
+
+/* More is reserved than needed, since only the kernel chooses where; what is over goes back. */
+void *rsi_pages_alloc(size_t bytes)
+{
+    size_t len = whole_pages(bytes), room = len + PAGE_BYTES + HUGE_BYTES, front;
+    char  *all, *p;
+
+    if (must_fail() || len < bytes || room < len)
+        return NULL;
+    all = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        return NULL;
+    front = HUGE_BYTES - (uintptr_t)all % HUGE_BYTES;
+    p = all + front;
+    munmap(all, front);
+    if (front < HUGE_BYTES)
+        munmap(p + len + PAGE_BYTES, HUGE_BYTES - front);
+    if (mprotect(p, len, PROT_READ | PROT_WRITE) != 0) {
+        munmap(p, len + PAGE_BYTES);
+        return NULL;
+    }
+    madvise(p, len, MADV_HUGEPAGE); /* a wish: small pages do too */
+    count((int64_t)len);
+    return p;
+}
+
+void rsi_pages_free(void *p, size_t bytes)
+{
+    if (!p)
+        return;
+    munmap(p, whole_pages(bytes) + PAGE_BYTES);
+    count(-(int64_t)whole_pages(bytes));
 }
 
 bool rsi_grow(void *array, size_t n, size_t *cap, size_t size)

@@ -17,6 +17,11 @@ void *rsi_realloc(void *old, size_t n, size_t size);
 void *rsi_alloc_aligned(size_t align, size_t bytes);
 char *rsi_strdup(const char *text);
 void  rsi_free(void *p);
+/* Zeroed pages of a mapping of their own, huge ones where the kernel grants them: a disk that is
+ * written past the cache takes one piece of 2 MiB much faster than 512 of 4 KiB. The page behind
+ * them can't be touched. To be freed with the same `bytes`. */
+void *rsi_pages_alloc(size_t bytes);
+void  rsi_pages_free(void *p, size_t bytes);
 /* Room for one more item of `size` bytes behind `n` in *array, which grows by half. False: no
  * memory. */
 bool rsi_grow(void *array, size_t n, size_t *cap, size_t size);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #define PAGE_BYTES 4096
+#define HUGE_BYTES ((size_t)2 << 20)
 
 struct rsi_pool {
     pthread_mutex_t lock;
@@ -16,6 +17,19 @@ struct rsi_pool {
     size_t          nfree;  /* of them, at hand */
     void           *free[]; /* [most] the last put is the first got: its pages are warm */
 };
+
+static void *make(size_t bytes)
+{
+    return bytes < HUGE_BYTES ? rsi_alloc_aligned(PAGE_BYTES, bytes) : rsi_pages_alloc(bytes);
+}
+
+static void drop(void *buffer, size_t bytes)
+{
+    if (bytes < HUGE_BYTES)
+        rsi_free(buffer);
+    else
+        rsi_pages_free(buffer, bytes);
+}
 
 rsd_err rsi_pool_create(size_t limit, size_t buffer_bytes, rsi_pool **out, rsd_error *err)
 {
@@ -42,7 +56,7 @@ void rsi_pool_free(rsi_pool *pool)
     if (!pool)
         return;
     for (size_t i = 0; i < pool->nfree; i++)
-        rsi_free(pool->free[i]);
+        drop(pool->free[i], pool->buffer_bytes);
     pthread_cond_destroy(&pool->back);
     pthread_mutex_destroy(&pool->lock);
     rsi_free(pool);
@@ -69,7 +83,7 @@ static rsd_err get(rsi_pool *pool, bool wait, void **out, rsd_error *err)
     if (pool->nfree > 0) {
         buffer = pool->free[--pool->nfree];
     } else if (pool->made < pool->most) {
-        buffer = rsi_alloc_aligned(PAGE_BYTES, pool->buffer_bytes);
+        buffer = make(pool->buffer_bytes);
         if (buffer)
             pool->made++;
         else

@@ -3,7 +3,8 @@
 #include "exec/spool.h"
 #include "base/mem.h"
 
-enum { REAP = 16 };
+/* More writes under way are no faster, but their buffers are pages that have to be made. */
+enum { REAP = 16, DEPTH = 3 };
 
 typedef struct rsi_spool_io {
     rsd_io               io;
@@ -15,7 +16,7 @@ typedef struct rsi_spool_io {
 rsd_err rsi_spool_open(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool sync,
                        rsd_error *err)
 {
-    size_t  n = rsi_pool_count(pool);
+    size_t  n = rsi_pool_count(pool) < DEPTH ? rsi_pool_count(pool) : DEPTH;
     rsd_err rc;
 
     *spool = (rsi_spool){ .store = store, .pool = pool, .sync = sync };
@@ -78,7 +79,7 @@ static rsd_err reap(rsi_spool *spool, size_t min, rsd_error *err)
 
 rsd_err rsi_spool_buffer(rsi_spool *spool, void **out, rsd_error *err)
 {
-    rsd_err rc = spool->under_way ? reap(spool, 0, err) : RSD_OK;
+    rsd_err rc = spool->under_way ? reap(spool, spool->idle ? 0 : 1, err) : RSD_OK;
 
     *out = NULL;
     while (!rc && !*out) {
@@ -94,13 +95,15 @@ rsd_err rsi_spool_buffer(rsi_spool *spool, void **out, rsd_error *err)
 rsd_err rsi_spool_write(rsi_spool *spool, rsi_spooled *to, uint64_t off, void *buf, size_t len,
                         rsd_error *err)
 {
-    rsi_spool_io *io = spool->idle;
+    rsi_spool_io *io;
     rsd_err       rc = RSD_OK;
 
     if (spool->plain && len > 0) {
         rc = rsi_file_write(to->file, off, buf, len, err);
         len = 0;
     }
+    if (len > 0 && !spool->idle)
+        rc = reap(spool, 1, err);
     if (rc) {
         rsi_pool_put(spool->pool, buf);
         return rc;
@@ -109,7 +112,8 @@ rsd_err rsi_spool_write(rsi_spool *spool, rsi_spooled *to, uint64_t off, void *b
         rsi_pool_put(spool->pool, buf);
         return rsi_spool_done(spool, to, err);
     }
-    spool->idle = io->next; /* there are as many as buffers */
+    io = spool->idle;
+    spool->idle = io->next;
     *io = (rsi_spool_io){ .to = to, .buf = buf };
     io->io = (rsd_io){
         .op = RSD_IO_WRITE, .file = to->file->handle, .off = off, .buf = buf, .len = len, .tag = io

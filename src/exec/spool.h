@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks on their way into files: one thread's end of it. Several writes are under way, as many as
- * there are buffers in the pool that all threads share; a file is synced and closed by whoever
- * writes the last block of it. */
+/* Blocks on their way into files: one thread's end of it. A few writes are under way at a time, and
+ * no more than there are buffers in the pool that all threads share; a file is synced and closed by
+ * whoever writes the last block of it. */
 #ifndef RSI_SPOOL_H
 #define RSI_SPOOL_H
 

@@ -10,10 +10,8 @@
 #include "shape/box.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 enum { ALIGN = 64, PIECE = 4 << 20 }; /* of parts; bytes that a thread copies at once */
-#define HUGE_BYTES ((size_t)2 << 20)
 
 /* A part and where it goes. */
 typedef struct place {
@@ -36,7 +34,7 @@ static void drop(void *arg)
     rsi_stage_memory *mem = arg;
 
     if (mem)
-        rsi_free(mem->at);
+        rsi_pages_free(mem->at, mem->bytes);
     rsi_free(mem);
 }
 
@@ -50,15 +48,13 @@ rsd_err rsi_stage_take(const rsd_state *home, size_t bytes, rsi_stage_memory **o
     }
     drop(mem);
     mem = rsi_calloc(1, sizeof(*mem));
-    bytes = bytes > SIZE_MAX - HUGE_BYTES ? bytes : (bytes / HUGE_BYTES + 1) * HUGE_BYTES;
     if (mem)
-        mem->at = rsi_alloc_aligned(HUGE_BYTES, bytes);
+        mem->at = rsi_pages_alloc(bytes);
     if (!mem || !mem->at) {
         drop(mem);
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a copy of %zu bytes", bytes);
     }
     mem->bytes = bytes;
-    madvise(mem->at, bytes, MADV_HUGEPAGE); /* a wish: small pages do too */
     *out = mem;
     return RSD_OK;
 }

@@ -8,7 +8,9 @@
 
 #include "base/mem.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The sanitizer's own allocator would rather end the program than return NULL. */
 const char *__asan_default_options(void);
@@ -114,6 +116,55 @@ static void a_copy_of_a_text_is_equal_and_its_own(void **state)
     text[0] = 'W';
     assert_string_equal(copy, "weight");
     rsi_free(copy);
+}
+
+static void pages_are_zero_and_begin_where_a_huge_page_can(void **state)
+{
+    static const size_t sizes[] = { 1, 4096, 4097, 1 << 20, 2 << 20, (5 << 20) + 1 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        unsigned char *p = rsi_pages_alloc(sizes[i]);
+
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % (2 << 20), 0);
+        for (size_t k = 0; k < sizes[i]; k++)
+            assert_int_equal(p[k], 0);
+        memset(p, 0xff, sizes[i]);
+        rsi_pages_free(p, sizes[i]);
+    }
+    rsi_pages_free(NULL, 4096);
+}
+
+static void the_page_behind_pages_can_not_be_touched(void **state)
+{
+    char *p = rsi_pages_alloc(5000);
+    int   ends[2];
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], p + 8191, 1), 1);
+    assert_int_equal(write(ends[1], p + 8192, 1), -1);
+    assert_int_equal(errno, EFAULT);
+    close(ends[0]);
+    close(ends[1]);
+    rsi_pages_free(p, 5000);
+}
+
+static void pages_are_counted_and_fail_like_the_rest(void **state)
+{
+    int64_t before = rsi_mem_stats_get().bytes;
+    void   *p = rsi_pages_alloc(5000);
+
+    (void)state;
+    assert_int_equal(rsi_mem_stats_get().bytes, before + 8192);
+    rsi_pages_free(p, 5000);
+    assert_int_equal(rsi_mem_stats_get().bytes, before);
+    rsi_mem_fail_at(1, 0);
+    assert_null(rsi_pages_alloc(5000));
+    assert_null(rsi_pages_alloc(SIZE_MAX));
+    assert_null(rsi_pages_alloc(SIZE_MAX - (2 << 20)));
+    assert_int_equal(rsi_mem_stats_get().bytes, before);
 }
 
 /* One call of each kind of allocation; NULL are those that failed. */
@@ -275,6 +326,9 @@ int main(void)
         cmocka_unit_test_teardown(a_failed_growth_leaves_the_old_memory, reset),
         cmocka_unit_test_teardown(aligned_memory_is_aligned, reset),
         cmocka_unit_test_teardown(a_copy_of_a_text_is_equal_and_its_own, reset),
+        cmocka_unit_test_teardown(pages_are_zero_and_begin_where_a_huge_page_can, reset),
+        cmocka_unit_test_teardown(the_page_behind_pages_can_not_be_touched, reset),
+        cmocka_unit_test_teardown(pages_are_counted_and_fail_like_the_rest, reset),
         cmocka_unit_test_teardown(the_nth_allocation_alone_fails, reset),
         cmocka_unit_test_teardown(the_nth_allocation_and_all_after_it_fail, reset),
         cmocka_unit_test_teardown(nothing_fails_once_it_is_switched_off, reset),
