@@ -1081,9 +1081,10 @@ typedef struct rsd_load_opts {
     void *arg;
     bool  cast; /* elements of another dtype are cast (docs/loading.md); else RSD_E_MISMATCH */
     const char *prefix; /* what the checkpoint's names have in front of the state's: "model." */
-    /* What several ranks want is read by one of them and passed on. DEFAULT: of tensors of which
-     * the ranks together want at least 1.25 times the bytes that there are. ALWAYS: of all that
-     * several ranks want some of. One rank's NEVER, or verify ALWAYS, is everybody's NEVER. */
+    /* What several ranks want is read by one of them and given to the others. DEFAULT: of tensors
+     * of which the ranks together want at least 1.25 times the bytes that there are, and between
+     * threads also of those that would be read in short runs. ALWAYS: of all that several ranks
+     * want some of. One rank's NEVER, or verify ALWAYS, is everybody's NEVER. */
     rsd_choice cooperate;
 } rsd_load_opts;
 

@@ -31,23 +31,6 @@ typedef struct token {
     uint32_t    readable; /* its targets can be read back */
 } token;
 
-/* From the lowest to the highest byte of a view. */
-static const unsigned char *extent(const rsd_view *view, int64_t elem_bytes, size_t *bytes,
-                                   int64_t *first)
-{
-    int64_t lo = 0, hi = elem_bytes;
-
-    for (int d = 0; d < view->box.ndim; d++) {
-        int64_t reach = (view->box.len[d] - 1) * view->stride[d];
-
-        lo += reach < 0 ? reach : 0;
-        hi += reach > 0 ? reach : 0;
-    }
-    *bytes = (size_t)(hi - lo);
-    *first = -lo;
-    return (const unsigned char *)view->data + lo;
-}
-
 static void show(rsi_exchange *x, const rsi_views *views, token *mine)
 {
     for (size_t i = 0; i < views->n; i++) {
@@ -58,7 +41,7 @@ static void show(rsi_exchange *x, const rsi_views *views, token *mine)
 
         if (!view->data || rsd_box_count(&view->box) == 0)
             continue;
-        at = extent(view, views->elem_bytes, &bytes, &first);
+        at = rsi_view_extent(view, views->elem_bytes, &bytes, &first);
         if (rsi_expose(x->comm, at, bytes, &mine->shown, NULL) == RSD_OK)
             mine->shows = 1;
         else
@@ -171,7 +154,7 @@ static bool make_pairs(rsi_exchange *x, rsi_pairs *pairs, const rsi_hops *hops,
 static bool describe(rsi_exchange *x, const rsd_view *view, int64_t elem_bytes, rsi_remote *out)
 {
     size_t               bytes;
-    const unsigned char *at = extent(view, elem_bytes, &bytes, &out->first);
+    const unsigned char *at = rsi_view_extent(view, elem_bytes, &bytes, &out->first);
 
     memcpy(out->off, view->box.off, sizeof(out->off));
     memcpy(out->stride, view->stride, sizeof(out->stride));

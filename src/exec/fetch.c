@@ -17,20 +17,22 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define BLOCK          ((size_t)4 << 20)  /* bytes that are read at once */
-#define PARALLEL_BYTES ((int64_t)8 << 20) /* from here on threads are worth their start */
+#define BLOCK          ((size_t)4 << 20)   /* bytes that are read at once */
+#define NEAR           ((size_t)512 << 10) /* the same for a taker, who touches them again */
+#define PARALLEL_BYTES ((int64_t)8 << 20)  /* from here on threads are worth their start */
 
 /* One chunk's share of a read. */
 typedef struct fetch {
-    rsd_ckpt       *ckpt;
-    rsd_dtype       dtype;
-    uint32_t        file;
-    rsi_extent      extent;
-    rsi_fix         fix;
-    rsi_region      region;
-    const rsd_view *view;
-    rsi_area        to;  /* the caller's memory, dimensions in file order; data NULL: put */
-    uint32_t       *crc; /* [number of jobs] of the bytes read; NULL: not wanted */
+    rsd_ckpt        *ckpt;
+    rsd_dtype        dtype;
+    uint32_t         file;
+    rsi_extent       extent;
+    rsi_fix          fix;
+    rsi_region       region;
+    const rsd_view  *view;
+    const rsi_taker *taker;
+    rsi_area  to;  /* the caller's memory, dimensions in file order; data NULL: put or taker */
+    uint32_t *crc; /* [number of jobs] of the bytes read; NULL: not wanted */
     /* Not NULL: each of these is a job instead of a block. They cover what is wanted, which lies
      * together in the file and in memory. */
     const rsi_sum_row *row; /* [nrows] */
@@ -200,16 +202,24 @@ static rsd_err give(const fetch *f, const rsi_block *block, const unsigned char 
 {
     const rsi_region *r = &f->region;
     int64_t           by_file[RSD_MAX_NDIM], by_dim[RSD_MAX_NDIM];
+    bool              same = true;
     rsd_box           box;
     rsi_loops         loops;
 
     rsi_region_box(r, &block->box, &box);
     rsi_strides(box.ndim, block->box.len, r->elem_bytes, by_file);
-    for (int k = 0; k < box.ndim; k++)
+    for (int k = 0; k < box.ndim; k++) {
         by_dim[r->dim[k]] = by_file[k];
-    rsi_loops_make(&loops, box.ndim, box.len, r->elem_bytes, NULL, by_dim);
-    rsi_copy(&loops, spare, packed);
-    return rsi_view_put(f->view, &box, r->elem_bytes, spare, err);
+        same = same && r->dim[k] == k;
+    }
+    if (!same) {
+        rsi_loops_make(&loops, box.ndim, box.len, r->elem_bytes, NULL, by_dim);
+        rsi_copy(&loops, spare, packed);
+        packed = spare;
+    }
+    if (f->taker)
+        return f->taker->take(f->taker->arg, &box, packed, err);
+    return rsi_view_put(f->view, &box, r->elem_bytes, packed, err);
 }
 
 /* Packed into the first half of `buf`, put right, brought to its place. */
@@ -422,12 +432,16 @@ static rsd_err check_rows(const reading *rd, const fetch *f, const rsd_chunk *ch
 static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, uint32_t file,
                            const rsd_box *box, rsd_error *err)
 {
-    int64_t elem = (int64_t)rsd_dtype_size(rd->info.dtype);
-    int64_t stride[RSD_MAX_NDIM];
-    bool    packed = true, checked = false;
-    fetch   f = {
-          .ckpt = rd->ckpt, .dtype = rd->info.dtype, .file = file, .view = rd->into, .pool = rd->pool
-    };
+    int64_t           elem = (int64_t)rsd_dtype_size(rd->info.dtype);
+    int64_t           stride[RSD_MAX_NDIM];
+    bool              packed = true, checked = false;
+    fetch             f = { .ckpt = rd->ckpt,
+                            .dtype = rd->info.dtype,
+                            .file = file,
+                            .view = rd->into,
+                            .taker = rd->tools->taker,
+                            .to = { .box.ndim = box->ndim, .data = rd->into->data },
+                            .pool = rd->pool };
     const rsi_extent *shared = NULL;
     rsd_err           rc;
 
@@ -438,13 +452,12 @@ static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, 
     if (rd->opts->verify == RSD_NEVER)
         f.extent.has_crc = false;
     rsi_region_make(&f.region, box, &chunk->box, elem, f.extent.offset, f.extent.stride,
-                    (int64_t)BLOCK);
+                    (int64_t)(f.taker ? NEAR : BLOCK));
     for (int d = 0; d < box->ndim; d++)
         packed = packed && rd->into->stride[d] == 0;
     memcpy(stride, rd->into->stride, sizeof(stride));
     if (packed)
         rsi_strides(box->ndim, rd->into->box.len, elem, stride);
-    f.to = (rsi_area){ .box.ndim = box->ndim, .data = rd->into->data };
     rsi_region_order(&f.region, rd->into->box.off, f.to.box.off);
     rsi_region_order(&f.region, rd->into->box.len, f.to.box.len);
     rsi_region_order(&f.region, stride, f.to.stride);
@@ -497,7 +510,7 @@ rsd_err rsi_fetch_with(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, c
 
     ckpt->ops->tensor(ckpt, t, &rd.info);
     rc = rsi_box_check(&into->box, rd.info.ndim, rd.info.shape, err);
-    if (!rc && !into->data && !into->put && rsd_box_count(&into->box) > 0)
+    if (!rc && !into->data && !into->put && !tools->taker && rsd_box_count(&into->box) > 0)
         rc = rsi_fail(err, RSD_E_INVALID, "there is neither memory nor a put to read into");
     if (!rc) {
         rc = rsi_proof_begin(ckpt, opts->verify, &rd.rows, err);

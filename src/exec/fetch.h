@@ -7,10 +7,18 @@
 #include "base/workers.h"
 #include "format/ckpt.h"
 
+/* Who takes blocks as they are read instead of a view. Any thread, in any order; `packed` is gone
+ * afterwards. */
+typedef struct rsi_taker {
+    rsd_err (*take)(void *arg, const rsd_box *box, const void *packed, rsd_error *err);
+    void *arg;
+} rsi_taker;
+
 /* What reads of one load or conversion share. */
 typedef struct rsi_fetch_tools {
-    rsi_pool    *pool;    /* made by rsi_fetch_pool */
-    rsi_workers *workers; /* NULL: the caller's thread does it */
+    rsi_pool        *pool;    /* made by rsi_fetch_pool */
+    rsi_workers     *workers; /* NULL: the caller's thread does it */
+    const rsi_taker *taker;   /* NULL: the view says where the bytes go */
     /* Where a chunk is, borrowed until it is given back. Any thread. NULL: it is looked for each
      * time. */
     rsd_err (*get)(void *arg, size_t t, size_t i, const rsi_extent **out, rsd_error *err);

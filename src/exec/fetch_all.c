@@ -38,7 +38,7 @@ static int64_t bytes_of(const fetching *f, size_t i)
 static rsd_err fetch_one(const fetching *f, size_t i, rsi_workers *workers, rsd_error *err)
 {
     const rsi_want *w = &f->want[i];
-    rsi_fetch_tools tools = { .pool = f->tools.pool, .workers = workers };
+    rsi_fetch_tools tools = { .pool = f->tools.pool, .workers = workers, .taker = w->taker };
     rsi_recast      recast = { .to = w->view, .to_dtype = w->dtype };
     rsd_tensor_info info;
     rsd_view        view;

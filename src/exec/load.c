@@ -8,9 +8,11 @@
  */
 #include "exec/load.h"
 #include "base/mem.h"
+#include "exec/deal.h"
 #include "exec/pass.h"
 #include "exec/stateful.h"
 #include "exec/together.h"
+#include "exec/views.h"
 #include "plan/cast.h"
 #include "shape/box.h"
 
@@ -245,20 +247,42 @@ static rsd_err read_objects(const loading *l, rsd_error *err)
     return RSD_OK;
 }
 
-/* One answer on all ranks: is anything read once for several, and must it be? */
-static rsd_err may_share(const loading *l, rsd_comm *comm, bool *share, bool *always,
+/* True if other ranks can write into a view what they read for it. */
+static bool can_show(const loading *l, rsd_comm *comm, const rsi_want *want)
+{
+    rsd_tensor_info info;
+    rsd_exposed     shown;
+    size_t          bytes;
+    int64_t         first;
+    const void     *at;
+
+    if (rsd_box_count(&want->view->box) == 0)
+        return true;
+    l->ckpt->ops->tensor(l->ckpt, want->t, &info);
+    if (!want->view->data || want->dtype != info.dtype)
+        return false;
+    at = rsi_view_extent(want->view, (int64_t)rsd_dtype_size(info.dtype), &bytes, &first);
+    return rsi_expose(comm, at, bytes, &shown, NULL) == RSD_OK;
+}
+
+/* One answer on all ranks: is anything read once for several, must it be, and do they reach each
+ * other's memory? */
+static rsd_err may_share(const loading *l, rsd_comm *comm, bool *share, bool *always, bool *reach,
                          rsd_error *err)
 {
-    int64_t said[2] = { l->opts->cooperate == RSD_NEVER || l->opts->verify == RSD_ALWAYS,
-                        l->opts->cooperate == RSD_ALWAYS };
+    int64_t said[3] = { l->opts->cooperate == RSD_NEVER || l->opts->verify == RSD_ALWAYS,
+                        l->opts->cooperate == RSD_ALWAYS, 0 };
     rsd_err rc;
 
-    *share = *always = false;
+    *share = *always = *reach = false;
     if (!comm || comm->size == 1 || comm->alone)
         return RSD_OK;
-    rc = rsi_allreduce(comm, RSI_OP_MAX, said, 2, err);
+    for (size_t i = 0; i < l->n && !said[2]; i++)
+        said[2] = !can_show(l, comm, &l->want[i]);
+    rc = rsi_allreduce(comm, RSI_OP_MAX, said, 3, err);
     *share = !rc && !said[0];
     *always = !rc && said[1];
+    *reach = !rc && !said[2];
     return rc;
 }
 
@@ -269,17 +293,17 @@ static rsd_err read_shared(loading *l, rsd_comm *comm, const rsd_read_opts *opts
     rsi_share     share;
     rsi_pass      pass = { .comm = comm, .share = &share, .want = l->want, .opts = &half };
     size_t        kept = 0;
-    bool          any, always;
-    rsd_err       rc = may_share(l, comm, &any, &always, err);
+    bool          any, always, reach;
+    rsd_err       rc = may_share(l, comm, &any, &always, &reach, err);
 
     if (rc || !any)
         return rc;
-    rc = rsi_share_make(&share, comm, l->ckpt, l->want, l->n, always, err);
+    rc = rsi_share_make(&share, comm, l->ckpt, l->want, l->n, always, reach, err);
     if (rc)
         return rc;
     half.staging = (opts->staging ? opts->staging : (size_t)64 << 20) / 2;
     if (share.nonce > 0)
-        rc = rsi_pass_run(&pass, err);
+        rc = reach ? rsi_deal_run(comm, &share, opts, err) : rsi_pass_run(&pass, err);
     for (size_t i = 0; i < l->n; i++)
         if (!share.once[l->want[i].t])
             l->want[kept++] = l->want[i];

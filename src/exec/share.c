@@ -6,30 +6,57 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "exec/region.h"
+#include "exec/views.h"
 #include "shape/box.h"
 
 #include <string.h>
 
-#define PIECE ((int64_t)4 << 20) /* bytes of a block */
+#define PIECE     ((int64_t)4 << 20)  /* bytes of a block that is passed on, */
+#define PIECES    8                   /* or pieces of each rank where none has to be kept whole */
+#define SCATTERED ((int64_t)64 << 10) /* shorter runs cost more to read than to bring in place */
 
 /* ---- what all want ---- */
 
-/* One want in words: tensor, number of dimensions, offsets, sizes. */
-static size_t put_words(const rsi_want *want, int64_t *out)
+static size_t words_of(const rsi_share *s, int64_t ndim)
+{
+    return 2 + 2 * (size_t)ndim + (s->reach ? 5 + (size_t)ndim : 0);
+}
+
+/* Where the memory of a view is. */
+static rsd_err put_place(const rsi_share *s, rsd_comm *comm, const rsi_want *want, int64_t *out,
+                         rsd_error *err)
+{
+    const rsd_view *view = want->view;
+    rsd_tensor_info info;
+    rsd_exposed     shown = { { 0 } };
+    size_t          bytes;
+    void           *at;
+    rsd_err         rc = RSD_OK;
+
+    if (rsd_box_count(&view->box) > 0) {
+        s->ckpt->ops->tensor(s->ckpt, want->t, &info);
+        at = rsi_view_extent(view, (int64_t)rsd_dtype_size(info.dtype), &bytes, &out[4]);
+        rc = rsi_expose(comm, at, bytes, &shown, err);
+    }
+    memcpy(out, &shown, sizeof(shown));
+    for (int d = 0; d < view->box.ndim; d++)
+        out[5 + d] = view->stride[d];
+    return rc;
+}
+
+/* One want in words: tensor, number of dimensions, offsets, sizes, place. */
+static rsd_err put_words(const rsi_share *s, rsd_comm *comm, const rsi_want *want, int64_t *out,
+                         rsd_error *err)
 {
     const rsd_box *box = &want->view->box;
-    size_t         n = 2;
 
-    if (out) {
-        out[0] = (int64_t)want->t;
-        out[1] = box->ndim;
+    out[0] = (int64_t)want->t;
+    out[1] = box->ndim;
+    for (int d = 0; d < box->ndim; d++) {
+        out[2 + d] = box->off[d];
+        out[2 + box->ndim + d] = box->len[d];
     }
-    for (int d = 0; d < box->ndim; d++, n += 2)
-        if (out) {
-            out[2 + d] = box->off[d];
-            out[2 + box->ndim + d] = box->len[d];
-        }
-    return n;
+    return s->reach ? put_place(s, comm, want, out + 2 + 2 * (size_t)box->ndim, err) : RSD_OK;
 }
 
 static rsd_err tell_all(rsi_share *s, rsd_comm *comm, const rsi_want *want, size_t n,
@@ -40,13 +67,15 @@ static rsd_err tell_all(rsi_share *s, rsd_comm *comm, const rsi_want *want, size
     rsd_err  rc = RSD_OK;
 
     for (size_t i = 0; i < n; i++)
-        words += put_words(&want[i], NULL);
+        words += words_of(s, want[i].view->box.ndim);
     mine = rsi_calloc(words, sizeof(mine[0]));
     if (!mine)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", n);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = put_words(s, comm, &want[i], mine + at, err);
+        at += words_of(s, want[i].view->box.ndim);
+    }
     rc = rsi_agree(comm, rc, err);
-    for (size_t i = 0; i < n && !rc; i++)
-        at += put_words(&want[i], mine + at);
     if (!rc)
         rc = rsi_allgather_any(comm, mine, words * sizeof(mine[0]), &s->words, err);
     rsi_free(mine);
@@ -63,9 +92,9 @@ static rsd_err each_ref(rsi_share *s, int32_t ranks, bool place, rsd_error *err)
         uint32_t       number = 0;
         rsd_tensor_info info;
 
-        for (; w < end; w += 2 + 2 * w[1], number++) {
+        for (; w < end; w += words_of(s, w[1]), number++) {
             if (end - w < 2 || w[0] < 0 || (size_t)w[0] >= s->ckpt->ntensors || w[1] < 0 ||
-                w[1] > RSD_MAX_NDIM || end - w < 2 + 2 * w[1])
+                w[1] > RSD_MAX_NDIM || (size_t)(end - w) < words_of(s, w[1]))
                 return rsi_fail(err, RSD_E_BUG, "rank %d wants what is no box", (int)r);
             s->ckpt->ops->tensor(s->ckpt, (size_t)w[0], &info);
             if (info.ndim != w[1])
@@ -157,8 +186,9 @@ static rsd_err find_hits(const rsi_share *s, size_t t, const rsd_box *block, rsi
             continue;
         if (!rsi_grow(&out->hit, out->nhits, &out->hit_cap, sizeof(out->hit[0])))
             return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", out->nhits + 1);
-        out->hit[out->nhits++] =
-            (rsi_hit){ .rank = s->ref[k].rank, .want = s->ref[k].want, .box = part };
+        out->hit[out->nhits++] = (rsi_hit){
+            .rank = s->ref[k].rank, .want = s->ref[k].want, .ref = &s->ref[k], .box = part
+        };
         if (piece->n++ == 0)
             piece->box = part;
         else
@@ -182,7 +212,7 @@ static void cut_chunk(const rsi_share *s, size_t t, size_t i, rsi_region *out)
     if (rsd_box_count(&chunk.box) == 0)
         return;
     rsi_strides(info.ndim, chunk.box.len, elem, stride);
-    rsi_region_make(out, &chunk.box, &chunk.box, elem, 0, stride, PIECE);
+    rsi_region_make(out, &chunk.box, &chunk.box, elem, 0, stride, s->piece);
 }
 
 rsd_err rsi_share_next(const rsi_share *s, rsi_share_at *at, rsi_pieces *out, bool *more,
@@ -256,8 +286,27 @@ static bool by_several(const rsi_share *s, size_t t)
            s->ref[s->first[t]].rank != s->ref[s->first[t + 1] - 1].rank;
 }
 
-/* Marks the tensor if all its pieces are boxes. */
-static rsd_err try_once(rsi_share *s, size_t t, rsi_pieces *spare, rsd_error *err)
+/* True if a hit would be read in short runs that lie apart. */
+static bool scattered(const rsi_piece *piece, const rsi_hit *hit)
+{
+    for (size_t i = 0; i < piece->n; i++) {
+        int64_t run = piece->elem_bytes;
+        int     d = piece->box.ndim - 1;
+
+        for (; d >= 0; d--) {
+            run *= hit[i].box.len[d];
+            if (hit[i].box.len[d] != piece->box.len[d])
+                break;
+        }
+        for (d = d - 1; d >= 0 && run < SCATTERED; d--)
+            if (hit[i].box.len[d] > 1)
+                return true;
+    }
+    return false;
+}
+
+/* Marks the tensor if all its pieces are boxes and, unless it is wanted `anyway`, scattered. */
+static rsd_err try_once(rsi_share *s, size_t t, bool anyway, rsi_pieces *spare, rsd_error *err)
 {
     rsi_share_at at = { .t = t, .end = t + 1 };
     uint64_t     bytes = 0;
@@ -270,10 +319,11 @@ static rsd_err try_once(rsi_share *s, size_t t, rsi_pieces *spare, rsd_error *er
         rc = rsi_share_next(s, &at, spare, &more, err);
         if (rc || !more)
             break;
+        anyway = anyway || scattered(&spare->piece[0], spare->hit);
         fit = exact(&spare->piece[0], spare->hit);
         bytes += (uint64_t)(rsd_box_count(&spare->piece[0].box) * spare->piece[0].elem_bytes);
     }
-    s->once[t] = !rc && fit;
+    s->once[t] = !rc && fit && anyway;
     s->nonce += s->once[t];
     s->bytes += s->once[t] ? bytes : 0;
     return rc;
@@ -286,30 +336,47 @@ static rsd_err choose(rsi_share *s, bool always, rsd_error *err)
 
     for (size_t t = 0; t < s->ckpt->ntensors && !rc; t++) {
         int64_t wanted, around;
+        bool    anyway;
 
         if (!by_several(s, t))
             continue;
         weigh(s, t, &wanted, &around);
-        if (!always && wanted - around < around / 4)
-            continue;
-        rc = try_once(s, t, &spare, err);
+        anyway = always || wanted - around >= around / 4;
+        if (anyway || s->reach)
+            rc = try_once(s, t, anyway, &spare, err);
     }
     rsi_pieces_release(&spare);
     return rc;
 }
 
+/* A record that is one piece is checked as a whole, but every rank should get some. */
+static int64_t piece_bytes(const rsi_share *s, int32_t ranks)
+{
+    int64_t all = 0;
+
+    for (size_t t = 0; t < s->ckpt->ntensors && s->reach; t++) {
+        rsd_tensor_info info;
+
+        s->ckpt->ops->tensor(s->ckpt, t, &info);
+        all += by_several(s, t) ? info.bytes : 0;
+    }
+    return rsi_max(PIECE, all / ranks / PIECES);
+}
+
 rsd_err rsi_share_make(rsi_share *share, rsd_comm *comm, rsd_ckpt *ckpt, const rsi_want *want,
-                       size_t n, bool always, rsd_error *err)
+                       size_t n, bool always, bool reach, rsd_error *err)
 {
     rsd_err rc;
 
-    *share = (rsi_share){ .ckpt = ckpt };
+    *share = (rsi_share){ .ckpt = ckpt, .reach = reach };
     rc = tell_all(share, comm, want, n, err);
     if (rc)
         return rc;
     rc = sort_refs(share, comm->size, err);
-    if (!rc)
+    if (!rc) {
+        share->piece = piece_bytes(share, comm->size);
         rc = choose(share, always, err);
+    }
     rc = rsi_agree(comm, rc, err);
     if (rc)
         rsi_share_release(share);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tensors of a load are read once for several ranks, and who reads which piece of them. Every
- * rank knows what all want and works out the same. pass.c runs it. */
+/* Which tensors of a load are read once for several ranks, and what the pieces of them are. Every
+ * rank knows what all want and works out the same. deal.c runs it where ranks reach each other's
+ * memory, pass.c elsewhere. */
 #ifndef RSI_SHARE_H
 #define RSI_SHARE_H
 
@@ -11,8 +12,8 @@
 typedef struct rsi_ref {
     int32_t        rank;
     uint32_t       want; /* number among that rank's */
-    const int64_t *box;  /* [2 * ndim] offsets, sizes */
-} rsi_ref;
+    const int64_t *box;  /* [2 * ndim] offsets, sizes; if ranks reach each other's memory, then */
+} rsi_ref;               /* [5 + ndim]: what is exposed, bytes before the first element, strides */
 
 typedef struct rsi_share {
     rsd_ckpt    *ckpt;
@@ -22,13 +23,16 @@ typedef struct rsi_share {
     bool        *once;  /* [ntensors] its pieces are read once */
     size_t       nonce; /* tensors that are, */
     uint64_t     bytes; /* and what is wanted of them, each byte once */
+    bool         reach; /* the views' memory is exposed */
+    int64_t      piece; /* bytes of a piece, at most */
 } rsi_share;
 
 /* Part of a piece that one view wants. */
 typedef struct rsi_hit {
-    int32_t  rank;
-    uint32_t want;
-    rsd_box  box;
+    int32_t        rank;
+    uint32_t       want;
+    const rsi_ref *ref;
+    rsd_box        box;
 } rsi_hit;
 
 /* What is read at once: all that is wanted of a block of a chunk, which is a box itself. */
@@ -54,10 +58,11 @@ typedef struct rsi_share_at {
 } rsi_share_at;
 
 /* Tells all ranks what each wants and finds the tensors that are read once: where the ranks want at
- * least 1.25 times the bytes that there are, or `always` wherever several want some. [collective]
- */
+ * least 1.25 times the bytes that there are, or bytes that lie scattered and `reach` each other's
+ * memory, or `always` wherever several want some. `reach`: every view is memory that the comm
+ * exposes, of the tensor's own dtype. [collective] */
 rsd_err rsi_share_make(rsi_share *share, rsd_comm *comm, rsd_ckpt *ckpt, const rsi_want *want,
-                       size_t n, bool always, rsd_error *err);
+                       size_t n, bool always, bool reach, rsd_error *err);
 void    rsi_share_release(rsi_share *share);
 
 /* Adds the next piece that somebody wants; *more is false when there is none any more. */

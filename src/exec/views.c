@@ -129,6 +129,21 @@ rsi_area rsi_view_area(const rsd_view *view)
     return area;
 }
 
+void *rsi_view_extent(const rsd_view *view, int64_t elem_bytes, size_t *bytes, int64_t *first)
+{
+    int64_t lo = 0, hi = elem_bytes;
+
+    for (int d = 0; d < view->box.ndim; d++) {
+        int64_t reach = (view->box.len[d] - 1) * view->stride[d];
+
+        lo += reach < 0 ? reach : 0;
+        hi += reach > 0 ? reach : 0;
+    }
+    *bytes = (size_t)(hi - lo);
+    *first = -lo;
+    return (unsigned char *)view->data + lo;
+}
+
 unsigned char *rsi_views_direct(const rsi_views *views, const rsd_box *box, size_t hint)
 {
     const rsd_view *view = rsi_views_find(views, box, hint);

@@ -25,6 +25,9 @@ bool rsi_views_readable(const rsi_views *views);
  * several. */
 const rsd_view *rsi_views_find(const rsi_views *views, const rsd_box *box, size_t hint);
 rsi_area        rsi_view_area(const rsd_view *view);
+/* The lowest byte of a view with memory and strides, the bytes up to its highest one, and how many
+ * stand before its first element. */
+void *rsi_view_extent(const rsd_view *view, int64_t elem_bytes, size_t *bytes, int64_t *first);
 /* Where the packed bytes of the box lie in the caller's memory already; NULL if they don't. */
 unsigned char *rsi_views_direct(const rsi_views *views, const rsd_box *box, size_t hint);
 

@@ -12,7 +12,10 @@
 #define UNIT_MOST                                                                                  \
     16 /* bytes of a run that is moved as one unit: a tile of them fits the first cache */
 #define STREAM_MIN                                                                                 \
-    ((int64_t)32 << 20)          /* bytes from which on the target won't stay in cache anyway */
+    ((int64_t)32 << 20) /* bytes from which on the target won't stay in cache anyway */
+#define STREAM_RUN                                                                                 \
+    1024         /* bytes of a run, from which on lines that are written in part don't count */
+#define LINE  64 /* bytes */
 #define AHEAD ((int64_t)8 << 10) /* bytes of source to ask for before they are needed */
 
 typedef void (*row_copier)(unsigned char *to, int64_t to_step, const unsigned char *from,
@@ -46,8 +49,7 @@ static void rows_any(unsigned char *to, int64_t to_step, const unsigned char *fr
 #include <emmintrin.h>
 
 /* Past the caches: a line that is written whole need not be read first. The source is asked for
- * whole rows ahead, since the hardware's own guesses end at the gaps. to, to_step and run are
- * multiples of 64. */
+ * whole rows ahead, since the hardware's own guesses end at the gaps. */
 static void rows_stream(unsigned char *to, int64_t to_step, const unsigned char *from,
                         int64_t from_step, int64_t rows, int64_t run)
 {
@@ -55,7 +57,10 @@ static void rows_stream(unsigned char *to, int64_t to_step, const unsigned char 
     int64_t ahead = from_step * rsi_max(1, step ? AHEAD / step : 1);
 
     for (int64_t r = 0; r < rows; r++, to += to_step, from += from_step) {
-        for (int64_t i = 0; i < run; i += 64) {
+        int64_t head = rsi_min(run, (int64_t)(-(uintptr_t)to & (LINE - 1))), i;
+
+        memcpy(to, from, (size_t)head);
+        for (i = head; i + LINE <= run; i += LINE) {
             const __m128i *f = (const __m128i *)(const void *)(from + i);
             __m128i       *t = (__m128i *)(void *)(to + i);
             __m128i        a = _mm_loadu_si128(f), b = _mm_loadu_si128(f + 1);
@@ -67,23 +72,12 @@ static void rows_stream(unsigned char *to, int64_t to_step, const unsigned char 
             _mm_stream_si128(t + 2, c);
             _mm_stream_si128(t + 3, d);
         }
+        memcpy(to + i, from + i, (size_t)(run - i));
     }
     _mm_sfence();
 }
-
-/* `to_step`: all steps that the target makes, or-ed together. */
-static bool can_stream(const unsigned char *to, int64_t to_step, int64_t run)
-{
-    return (((uintptr_t)to | (uintptr_t)to_step | (uintptr_t)run) & 63) == 0;
-}
 #else
 #define rows_stream rows_any
-
-static bool can_stream(const unsigned char *to, int64_t to_step, int64_t run)
-{
-    (void)to, (void)to_step, (void)run;
-    return false;
-}
 #endif
 
 static row_copier copier_for(int64_t run)
@@ -167,12 +161,13 @@ static int64_t total_bytes(const rsi_loops *l)
     return bytes;
 }
 
-void rsi_copy(const rsi_loops *loops, void *to, const void *from)
+/* `past`: the target is not needed in a cache, however small it is. */
+static void copy(const rsi_loops *loops, void *to, const void *from, bool past)
 {
     rsi_loops            l = *loops;
     unsigned char       *t = to;
     const unsigned char *f = from;
-    int64_t              at[RSD_MAX_NDIM] = { 0 }, steps = 0;
+    int64_t              at[RSD_MAX_NDIM] = { 0 }, ends = (intptr_t)to | l.run;
     bool                 tiled;
     row_copier           rows;
     int                  outer;
@@ -180,15 +175,16 @@ void rsi_copy(const rsi_loops *loops, void *to, const void *from)
     if (l.run == 0)
         return;
     if (l.n == 0) {
-        memcpy(to, from, (size_t)l.run);
+        (past ? rows_stream : rows_any)(t, 0, f, 0, 1, l.run);
         return;
     }
     tiled = wants_tiles(&l);
     rows = copier_for(l.run);
     outer = l.n - (tiled ? 2 : 1);
     for (int i = 0; i < l.n; i++)
-        steps |= l.to[i];
-    if (!tiled && can_stream(t, steps, l.run) && total_bytes(&l) >= STREAM_MIN)
+        ends |= l.to[i];
+    if (!tiled && (l.run >= STREAM_RUN || ends % LINE == 0) &&
+        (past || total_bytes(&l) >= STREAM_MIN))
         rows = rows_stream;
     for (;;) {
         int d = outer - 1;
@@ -209,13 +205,30 @@ void rsi_copy(const rsi_loops *loops, void *to, const void *from)
     }
 }
 
-void rsi_copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const rsi_area *from)
+void rsi_copy(const rsi_loops *loops, void *to, const void *from)
+{
+    copy(loops, to, from, false);
+}
+
+static void copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
+                     const rsi_area *from, bool past)
 {
     rsi_loops loops;
 
     rsi_loops_make(&loops, box->ndim, box->len, elem_bytes, to->stride, from->stride);
-    rsi_copy(&loops, to->data + rsi_box_offset(box, &to->box, to->stride),
-             from->data + rsi_box_offset(box, &from->box, from->stride));
+    copy(&loops, to->data + rsi_box_offset(box, &to->box, to->stride),
+         from->data + rsi_box_offset(box, &from->box, from->stride), past);
+}
+
+void rsi_copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const rsi_area *from)
+{
+    copy_box(box, elem_bytes, to, from, false);
+}
+
+void rsi_copy_box_past(const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
+                       const rsi_area *from)
+{
+    copy_box(box, elem_bytes, to, from, true);
 }
 
 void rsi_pack(const rsd_box *box, int64_t elem_bytes, void *packed, const rsi_area *from)

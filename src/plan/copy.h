@@ -18,6 +18,10 @@ void rsi_copy(const rsi_loops *loops, void *to, const void *from);
 
 /* `box` lies inside the areas; packed means row-major with nothing between. */
 void rsi_copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const rsi_area *from);
+/* The same for a target that nobody here touches soon: it goes past the caches, where that is
+ * faster. */
+void rsi_copy_box_past(const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
+                       const rsi_area *from);
 void rsi_pack(const rsd_box *box, int64_t elem_bytes, void *packed, const rsi_area *from);
 void rsi_unpack(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const void *packed);
 

@@ -187,6 +187,8 @@ static void count_transfer(void *self, rsd_io *io)
     size_t      there = io->off < file->size ? (size_t)(file->size - io->off) : 0;
 
     assert_int_equal(io->op, RSD_IO_READ);
+    if (counts->before)
+        counts->before(counts->arg);
     io->done = io->len < there ? io->len : there;
     counts->reads++;
     counts->bytes += io->done;

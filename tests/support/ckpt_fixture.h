@@ -31,7 +31,9 @@ void fix_refused(rsd_store *store, const char *path, rsd_err code, const char *t
 /* What was asked of a counting store. */
 typedef struct fix_counts {
     uint64_t reads, bytes;
-    int64_t  fail_at; /* the read that fails, from 1 on; 0: none */
+    int64_t  fail_at;          /* the read that fails, from 1 on; 0: none */
+    void (*before)(void *arg); /* each read, if not NULL */
+    void *arg;
 } fix_counts;
 /* Reads through to `inner`, which lives longer. */
 rsd_store *fix_counting_store(rsd_store *inner, fix_counts *counts);

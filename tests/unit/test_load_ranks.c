@@ -181,30 +181,34 @@ static void assert_near(uint64_t bytes, uint64_t needed)
     assert_true(bytes <= needed + needed / 20);
 }
 
+/* Straight into each other's memory, and in messages. */
+static void assert_read_once(part p, uint64_t bytes)
+{
+    for (int put = 0; put < 2; put++) {
+        job j = { .part = p, .bad = -1, .through_put = put };
+
+        assert_near(run(&j), bytes);
+        for (int r = 0; r < RANKS && p == ALL; r++)
+            assert_true(j.counts[r].bytes < bytes / 2);
+    }
+}
+
 static void what_all_ranks_want_is_read_once_and_evenly(void **unused)
 {
-    job j = { .part = ALL, .bad = -1 };
-
     (void)unused;
-    assert_near(run(&j), TENSORS * TENSOR_BYTES);
-    for (int r = 0; r < RANKS; r++)
-        assert_true(j.counts[r].bytes < TENSORS * TENSOR_BYTES / 2);
+    assert_read_once(ALL, TENSORS * TENSOR_BYTES);
 }
 
 static void a_part_that_all_want_is_read_once(void **unused)
 {
-    job j = { .part = FIRST_ROWS, .bad = -1 };
-
     (void)unused;
-    assert_near(run(&j), TENSORS * TENSOR_BYTES * 10 / ROWS);
+    assert_read_once(FIRST_ROWS, TENSORS * TENSOR_BYTES * 10 / ROWS);
 }
 
 static void parts_inside_each_other_are_read_once(void **unused)
 {
-    job j = { .part = NESTED, .bad = -1 };
-
     (void)unused;
-    assert_near(run(&j), TENSORS * TENSOR_BYTES);
+    assert_read_once(NESTED, TENSORS * TENSOR_BYTES);
 }
 
 static void parts_that_only_cross_are_read_by_each(void **unused)
@@ -225,23 +229,30 @@ static void never_means_that_each_reads_its_own(void **unused)
     assert_near(run(&j), RANKS * TENSORS * TENSOR_BYTES);
 }
 
-static void a_column_of_row_shards_reads_no_more_than_it_needs(void **unused)
+/* Dealt out, passed on, and each for itself. */
+static void columns_of_row_shards_take_a_quarter_of_the_bytes_from_each_rank(void **unused)
 {
-    job j = { .part = MY_COLUMNS, .bad = -1 };
-
     (void)unused;
-    run(&j);
-    for (int r = 0; r < RANKS; r++)
-        assert_near(j.counts[r].bytes, TENSORS * TENSOR_BYTES / 4);
+    for (int way = 0; way < 3; way++) {
+        job j = { .part = MY_COLUMNS, .bad = -1, .through_put = way == 1 };
+
+        j.opts.cooperate = way == 2 ? RSD_NEVER : way == 1 ? RSD_ALWAYS : RSD_DEFAULT;
+        assert_near(run(&j), TENSORS * TENSOR_BYTES);
+        for (int r = 0; r < RANKS; r++)
+            assert_near(j.counts[r].bytes, TENSORS * TENSOR_BYTES / 4);
+    }
 }
 
-static void columns_can_be_read_as_rows_and_passed_on(void **unused)
+static void columns_are_dealt_out_in_few_reads(void **unused)
 {
-    job j = { .part = MY_COLUMNS, .bad = -1 };
+    job dealt = { .part = MY_COLUMNS, .bad = -1 }, alone = dealt;
 
     (void)unused;
-    j.opts.cooperate = RSD_ALWAYS;
-    assert_near(run(&j), TENSORS * TENSOR_BYTES);
+    alone.opts.cooperate = RSD_NEVER;
+    run(&dealt);
+    run(&alone);
+    for (int r = 0; r < RANKS; r++)
+        assert_true(dealt.counts[r].reads * 4 < alone.counts[r].reads);
 }
 
 static void the_same_layout_reads_each_byte_once(void **unused)
@@ -267,10 +278,12 @@ static void casts_and_callbacks_get_what_is_passed_on(void **unused)
 
 static void little_memory_takes_more_rounds(void **unused)
 {
-    job j = { .part = ALL, .bad = -1 };
+    job j = { .part = ALL, .bad = -1, .through_put = true };
 
     (void)unused;
     j.opts.staging = 4096;
+    assert_near(run(&j), TENSORS * TENSOR_BYTES);
+    j.through_put = false;
     assert_near(run(&j), TENSORS * TENSOR_BYTES);
 }
 
@@ -279,16 +292,18 @@ static void any_read_that_fails_on_one_rank_fails_all_with_its_name(void **unuse
     static const part parts[] = { ALL, MY_COLUMNS, MY_ROWS };
 
     (void)unused;
-    for (int p = 0; p < 3; p++) {
-        job      good = { .part = parts[p], .bad = -1 };
+    for (int p = 0; p < 6; p++) {
+        job      good = { .part = parts[p / 2], .bad = -1, .through_put = p % 2 };
         uint64_t reads;
 
         run(&good);
         reads = good.counts[2].reads;
         assert_true(reads > 0);
         for (uint64_t n = 1; n <= reads; n += 1 + reads / 8) {
-            job j = { .part = parts[p], .bad = -1, .expected = RSD_E_IO, .text = "rank 2: " };
+            job j = good;
 
+            j.expected = RSD_E_IO;
+            j.text = "rank 2: ";
             j.fail_at = (int64_t)n;
             run(&j);
         }
@@ -327,8 +342,11 @@ static void a_rank_that_leaves_ends_the_load_of_all(void **unused)
         job       j = { .part = ALL, .bad = -1, .absent = absent };
         rsd_error err = { 0 };
 
-        if (rsd_comm_run_threads(RANKS, one_leaves, &j, &err))
-            fail_msg("without rank %d: %s", (int)absent, err.msg);
+        for (int put = 0; put < 2; put++) {
+            j.through_put = put;
+            if (rsd_comm_run_threads(RANKS, one_leaves, &j, &err))
+                fail_msg("without rank %d: %s", (int)absent, err.msg);
+        }
     }
 }
 
@@ -366,8 +384,8 @@ int main(void)
         cmocka_unit_test(parts_inside_each_other_are_read_once),
         cmocka_unit_test(parts_that_only_cross_are_read_by_each),
         cmocka_unit_test(never_means_that_each_reads_its_own),
-        cmocka_unit_test(a_column_of_row_shards_reads_no_more_than_it_needs),
-        cmocka_unit_test(columns_can_be_read_as_rows_and_passed_on),
+        cmocka_unit_test(columns_of_row_shards_take_a_quarter_of_the_bytes_from_each_rank),
+        cmocka_unit_test(columns_are_dealt_out_in_few_reads),
         cmocka_unit_test(the_same_layout_reads_each_byte_once),
         cmocka_unit_test(casts_and_callbacks_get_what_is_passed_on),
         cmocka_unit_test(little_memory_takes_more_rounds),
