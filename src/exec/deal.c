@@ -11,14 +11,12 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
-/* Between one rank's memory and all who write into it. The last one to leave frees it. */
+/* Between one rank's memory and all who write into it. */
 typedef struct gate {
-    atomic_int  holders;
-    atomic_int  writers;
-    atomic_bool shut;
-    pid_t       pid; /* of the owner */
+    atomic_int   writers;
+    atomic_bool  shut;
+    struct gate *next; /* abandoned */
 } gate;
 
 typedef struct dealing {
@@ -60,52 +58,62 @@ static void shut(gate *g)
         sched_yield();
 }
 
-static void let_go(gate *g)
+/* After a broken comm nobody knows who will still look at this rank's gate: it stays for good. */
+static _Atomic(gate *) abandoned;
+
+static void abandon(gate *g)
 {
-    if (g && atomic_fetch_sub(&g->holders, 1) == 1 && g->pid == getpid())
-        rsi_free(g);
+    g->next = atomic_load(&abandoned);
+    while (!atomic_compare_exchange_weak(&abandoned, &g->next, g))
+        ;
 }
 
-static rsd_err open_gates(dealing *d, rsd_error *err)
+/* `over`: nobody ever wrote, or all ranks have agreed that nobody does any more. */
+static void close_gates(dealing *d, bool over)
 {
-    size_t       n = (size_t)d->comm->size, me = (size_t)d->comm->rank;
-    rsd_exposed *all = rsi_calloc(n, sizeof(all[0])), mine = { { 0 } };
-    gate        *own = rsi_calloc(1, sizeof(*own));
-    rsd_err      rc = RSD_OK;
+    gate *own = d->gate ? d->gate[d->comm->rank] : NULL;
+
+    if (own)
+        shut(own);
+    if (own && over)
+        rsi_free(own);
+    else if (own)
+        abandon(own);
+    rsi_free(d->gate);
+    d->gate = NULL;
+}
+
+static rsd_err make_gate(dealing *d, rsd_exposed *shown, rsd_error *err)
+{
+    size_t n = (size_t)d->comm->size;
 
     d->gate = rsi_calloc(n, sizeof(d->gate[0]));
-    if (!all || !own || !d->gate) {
-        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu ranks", n);
-    } else {
-        own->pid = getpid();
-        atomic_init(&own->holders, d->comm->size);
-        rc = rsi_expose(d->comm, own, sizeof(*own), &mine, err);
-    }
-    rc = rsi_agree(d->comm, rc, err);
-    if (rc)
-        rsi_free(own);
-    else
-        d->gate[me] = own;
-    if (!rc)
-        rc = rsi_allgather(d->comm, &mine, sizeof(mine), all, err);
-    for (size_t r = 0; r < n && !rc; r++) {
-        void *at = own;
-
-        if (r != me)
-            rc = rsi_reach(d->comm, (int32_t)r, &all[r], &at, err);
-        d->gate[r] = rc ? NULL : at;
-    }
-    rsi_free(all);
-    return d->gate && d->gate[me] ? rsi_agree(d->comm, rc, err) : rc;
+    if (d->gate)
+        d->gate[d->comm->rank] = rsi_calloc(1, sizeof(gate));
+    if (!d->gate || !d->gate[d->comm->rank])
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu ranks", n);
+    return rsi_expose(d->comm, d->gate[d->comm->rank], sizeof(gate), shown, err);
 }
 
-static void close_gates(dealing *d)
+/* [collective] */
+static rsd_err reach_gates(dealing *d, const rsd_exposed *shown, rsd_error *err)
 {
-    if (d->gate && d->gate[d->comm->rank])
-        shut(d->gate[d->comm->rank]);
-    for (int32_t r = 0; d->gate && r < d->comm->size; r++)
-        let_go(d->gate[r]);
-    rsi_free(d->gate);
+    rsi_gathered all;
+    rsd_err      rc = rsi_allgather_any(d->comm, shown, sizeof(*shown), &all, err);
+
+    if (rc)
+        return rc;
+    for (int32_t r = 0; r < d->comm->size && !rc; r++) {
+        rsd_exposed theirs;
+        void       *at = d->gate[r];
+
+        memcpy(&theirs, all.data + all.first[r], sizeof(theirs));
+        if (r != d->comm->rank)
+            rc = rsi_reach(d->comm, r, &theirs, &at, err);
+        d->gate[r] = rc ? d->gate[r] : at;
+    }
+    rsi_gathered_release(&all);
+    return rc;
 }
 
 /* ---- pieces ---- */
@@ -230,18 +238,23 @@ static rsd_err read_pieces(const dealing *d, const rsd_read_opts *opts, rsd_erro
 rsd_err rsi_deal_run(rsd_comm *comm, const rsi_share *share, const rsd_read_opts *opts,
                      rsd_error *err)
 {
-    dealing d = { .comm = comm, .share = share };
-    rsd_err rc = open_gates(&d, err);
+    dealing     d = { .comm = comm, .share = share };
+    rsd_exposed shown = { { 0 } };
+    bool        ready = false; /* and said so: from then on others may write */
+    rsd_err     rc = rsi_agree(comm, make_gate(&d, &shown, err), err);
 
     if (!rc) {
-        rc = take_pieces(&d, err);
+        rc = reach_gates(&d, &shown, err);
+        if (!rc)
+            rc = take_pieces(&d, err);
         if (!rc)
             rc = find_views(&d, err);
-        if (!rc)
-            rc = read_pieces(&d, opts, err);
+        ready = !rc;
         rc = rsi_agree(comm, rc, err);
+        if (!rc)
+            rc = rsi_agree(comm, read_pieces(&d, opts, err), err);
     }
-    close_gates(&d);
+    close_gates(&d, !ready || !rc || comm->nfailed > 0);
     rsi_pieces_release(&d.pieces);
     rsi_free(d.first);
     return rc;

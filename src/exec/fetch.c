@@ -3,14 +3,12 @@
  * straight into the caller's memory where it lies there as it does in the file, else into a buffer
  * and from there to its place. The CRC32 of a record that is read whole is checked on the way;
  * where there is none, blocks that go straight are cut where the rows of the side file are, and
- * those checked (proof.c). */
+ * those checked (fetch_rows.c). */
 #include "exec/fetch.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
-#include "exec/fix.h"
-#include "exec/proof.h"
-#include "exec/region.h"
+#include "exec/fetch_core.h"
 #include "exec/views.h"
 #include "shape/box.h"
 
@@ -21,119 +19,10 @@
 #define NEAR           ((size_t)512 << 10) /* the same for a taker, who touches them again */
 #define PARALLEL_BYTES ((int64_t)8 << 20)  /* from here on threads are worth their start */
 
-/* One chunk's share of a read. */
-typedef struct fetch {
-    rsd_ckpt        *ckpt;
-    rsd_dtype        dtype;
-    uint32_t         file;
-    rsi_extent       extent;
-    rsi_fix          fix;
-    rsi_region       region;
-    const rsd_view  *view;
-    const rsi_taker *taker;
-    rsi_area  to;  /* the caller's memory, dimensions in file order; data NULL: put or taker */
-    uint32_t *crc; /* [number of jobs] of the bytes read; NULL: not wanted */
-    /* Not NULL: each of these is a job instead of a block. They cover what is wanted, which lies
-     * together in the file and in memory. */
-    const rsi_sum_row *row; /* [nrows] */
-    size_t             nrows;
-    rsi_pool          *pool; /* buffers of twice `block` bytes */
-} fetch;
-
-/* Bytes [at, at + len) of the file, or of the item as it was before it was transformed. */
-static rsd_err read_at(const fetch *f, uint64_t at, void *buf, size_t len, rsd_error *err)
-{
-    if (!f->extent.decoded)
-        return rsi_files_read(&f->ckpt->files, f->file, at, buf, len, err);
-    memcpy(buf, f->extent.decoded + at, len);
-    return RSD_OK;
-}
-
-/* Bytes that lie together in the file, with their CRC if job i is to take it, and hashed if there
- * is a stream. */
-static rsd_err read_dense(const fetch *f, uint64_t at, size_t bytes, size_t i,
-                          rsi_hash128_stream *stream, unsigned char *to, rsd_error *err)
-{
-    size_t   step = f->crc || stream ? RSI_PROOF_STEP : bytes;
-    uint32_t crc = 0;
-
-    for (size_t done = 0; done < bytes; done += step) {
-        size_t  len = step < bytes - done ? step : bytes - done;
-        rsd_err rc = read_at(f, at + done, to + done, len, err);
-
-        if (rc)
-            return rc;
-        if (f->crc)
-            crc = rsi_crc32(crc, to + done, len);
-        if (stream)
-            rsi_hash128_feed(stream, to + done, len);
-    }
-    if (f->crc)
-        f->crc[i] = crc;
-    return RSD_OK;
-}
-
-/* ---- row by row: what lies together in the file and in memory ---- */
-
-/* The part of row i that is wanted; true if that is all of it. */
-static bool row_part(const fetch *f, size_t i, uint64_t *at, size_t *bytes)
-{
-    const rsi_sum_row *row = &f->row[i];
-    uint64_t           start = f->region.start;
-    uint64_t end = start + (uint64_t)(rsd_box_count(&f->region.box) * f->region.elem_bytes);
-
-    *at = row->off > start ? row->off : start;
-    *bytes = (size_t)((row->off + row->len < end ? row->off + row->len : end) - *at);
-    return *bytes == row->len;
-}
-
-static rsd_err read_row(void *arg, size_t i, rsd_error *err)
-{
-    fetch              *f = arg;
-    rsi_hash128_stream *stream = NULL;
-    unsigned char       hash[RSI_HASH128_BYTES];
-    uint64_t            at;
-    size_t              bytes;
-    rsd_err             rc;
-
-    if (row_part(f, i, &at, &bytes)) {
-        stream = rsi_hash128_create();
-        if (!stream)
-            return rsi_fail(err, RSD_E_NOMEM, "no memory for a checksum");
-    }
-    rc = read_dense(f, at, bytes, i, stream,
-                    f->to.data + rsi_box_offset(&f->region.box, &f->to.box, f->to.stride) +
-                        (at - f->region.start),
-                    err);
-    if (!rc && stream) {
-        rsi_hash128_end(stream, hash);
-        if (memcmp(hash, f->row[i].hash, sizeof(hash)) != 0)
-            rc = rsi_proof_differs(&f->row[i], err);
-    }
-    rsi_hash128_free(stream);
-    return rc;
-}
-
-/* True if what is wanted lies in the caller's memory as it does in the file, in one piece. */
-static bool goes_straight(const fetch *f)
-{
-    const rsi_region *r = &f->region;
-    int64_t           run = r->elem_bytes;
-
-    if (!f->to.data || f->extent.decoded || rsi_fix_any(&f->fix))
-        return false;
-    for (int k = r->box.ndim - 1; k >= 0; k--) {
-        if (r->box.len[k] > 1 && (r->file_stride[k] != run || f->to.stride[k] != run))
-            return false;
-        run *= r->box.len[k];
-    }
-    return true;
-}
-
 /* ---- block by block ---- */
 
 /* Reads every run of a block to the place where the strides `to` put it. */
-static rsd_err read_runs(const fetch *f, const rsi_block *block, unsigned char *to,
+static rsd_err read_runs(const rsi_fetching *f, const rsi_block *block, unsigned char *to,
                          const int64_t *to_stride, rsd_error *err)
 {
     const rsi_region *r = &f->region;
@@ -144,7 +33,7 @@ static rsd_err read_runs(const fetch *f, const rsi_block *block, unsigned char *
     while (n > 0 && (r->file_stride[n - 1] == run || block->box.len[n - 1] == 1))
         run *= block->box.len[--n];
     for (;;) {
-        rsd_err rc = read_at(f, from, to, (size_t)run, err);
+        rsd_err rc = rsi_fetch_bytes(f, from, to, (size_t)run, err);
         int     d = n - 1;
 
         if (rc)
@@ -162,7 +51,7 @@ static rsd_err read_runs(const fetch *f, const rsi_block *block, unsigned char *
 }
 
 /* True if what lies together in the file lies together in the caller's memory too. */
-static bool runs_fit(const fetch *f, const rsi_block *block)
+static bool runs_fit(const rsi_fetching *f, const rsi_block *block)
 {
     const rsi_region *r = &f->region;
     int64_t           run = r->elem_bytes;
@@ -181,11 +70,12 @@ static bool runs_fit(const fetch *f, const rsi_block *block)
 
 /* Reads from the first to the last byte into the second half of `buf` and squeezes out what lies
  * between. */
-static rsd_err sift(const fetch *f, const rsi_block *block, unsigned char *buf, rsd_error *err)
+static rsd_err sift(const rsi_fetching *f, const rsi_block *block, unsigned char *buf,
+                    rsd_error *err)
 {
     unsigned char *all = buf + BLOCK;
     rsi_loops      loops;
-    rsd_err        rc = read_at(f, block->at, all, (size_t)block->span, err);
+    rsd_err        rc = rsi_fetch_bytes(f, block->at, all, (size_t)block->span, err);
 
     if (rc)
         return rc;
@@ -197,7 +87,7 @@ static rsd_err sift(const fetch *f, const rsi_block *block, unsigned char *buf, 
 
 /* `packed` has the block with the dimensions in file order; `spare` has room for it in the tensor's
  * order. */
-static rsd_err give(const fetch *f, const rsi_block *block, const unsigned char *packed,
+static rsd_err give(const rsi_fetching *f, const rsi_block *block, const unsigned char *packed,
                     unsigned char *spare, rsd_error *err)
 {
     const rsi_region *r = &f->region;
@@ -223,8 +113,8 @@ static rsd_err give(const fetch *f, const rsi_block *block, const unsigned char 
 }
 
 /* Packed into the first half of `buf`, put right, brought to its place. */
-static rsd_err through_buffer(const fetch *f, int64_t i, const rsi_block *block, unsigned char *buf,
-                              rsd_error *err)
+static rsd_err through_buffer(const rsi_fetching *f, int64_t i, const rsi_block *block,
+                              unsigned char *buf, rsd_error *err)
 {
     const rsi_region *r = &f->region;
     int64_t           packed[RSD_MAX_NDIM];
@@ -232,7 +122,7 @@ static rsd_err through_buffer(const fetch *f, int64_t i, const rsi_block *block,
 
     rsi_strides(block->box.ndim, block->box.len, r->elem_bytes, packed);
     if (block->span == block->bytes)
-        rc = read_dense(f, block->at, (size_t)block->bytes, (size_t)i, NULL, buf, err);
+        rc = rsi_fetch_dense(f, block->at, (size_t)block->bytes, (size_t)i, NULL, buf, err);
     else if (!r->near)
         rc = read_runs(f, block, buf, packed, err);
     else
@@ -251,7 +141,7 @@ static rsd_err through_buffer(const fetch *f, int64_t i, const rsi_block *block,
 
 static rsd_err read_block(void *arg, size_t i, rsd_error *err)
 {
-    fetch         *f = arg;
+    rsi_fetching  *f = arg;
     unsigned char *to;
     void          *buf;
     rsi_block      block;
@@ -261,7 +151,7 @@ static rsd_err read_block(void *arg, size_t i, rsd_error *err)
     if (runs_fit(f, &block) && (block.span == block.bytes || !f->region.near)) {
         to = f->to.data + rsi_box_offset(&block.box, &f->to.box, f->to.stride);
         return block.span == block.bytes
-                   ? read_dense(f, block.at, (size_t)block.bytes, i, NULL, to, err)
+                   ? rsi_fetch_dense(f, block.at, (size_t)block.bytes, i, NULL, to, err)
                    : read_runs(f, &block, to, f->to.stride, err);
     }
     rc = rsi_pool_get(f->pool, &buf, err);
@@ -282,7 +172,7 @@ static rsd_err wrong_crc(const rsi_extent *extent, uint32_t crc, rsd_error *err)
 
 /* Blocks or rows of a record that is read whole come one after the other, so their CRCs add up to
  * its own. */
-static rsd_err compare_crc(const fetch *f, size_t njobs, rsd_error *err)
+static rsd_err compare_crc(const rsi_fetching *f, size_t njobs, rsd_error *err)
 {
     uint32_t crc = 0;
 
@@ -292,7 +182,7 @@ static rsd_err compare_crc(const fetch *f, size_t njobs, rsd_error *err)
         size_t    bytes;
 
         if (f->row) {
-            row_part(f, i, &at, &bytes);
+            rsi_fetch_row_part(f, i, &at, &bytes);
         } else {
             rsi_region_block(&f->region, (int64_t)i, &block);
             bytes = (size_t)block.bytes;
@@ -303,8 +193,8 @@ static rsd_err compare_crc(const fetch *f, size_t njobs, rsd_error *err)
 }
 
 /* *checked: the whole record was read and its CRC compared. */
-static rsd_err run_jobs(fetch *f, rsi_workers *workers, bool rows, rsd_choice verify, bool *checked,
-                        rsd_error *err)
+static rsd_err run_jobs(rsi_fetching *f, rsi_workers *workers, bool rows, rsd_choice verify,
+                        bool *checked, rsd_error *err)
 {
     int64_t bytes = rsd_box_count(&f->region.box) * f->region.elem_bytes;
     bool    whole = f->extent.has_crc && f->region.run == bytes &&
@@ -312,16 +202,15 @@ static rsd_err run_jobs(fetch *f, rsi_workers *workers, bool rows, rsd_choice ve
     size_t  njobs;
     rsd_err rc;
 
-    if (rows && (!whole || verify == RSD_ALWAYS) && goes_straight(f))
-        f->row =
-            rsi_guard_rows(&f->ckpt->guard, f->file, f->region.start, (uint64_t)bytes, &f->nrows);
+    if (rows && (!whole || verify == RSD_ALWAYS))
+        rsi_fetch_find_rows(f);
     njobs = f->row ? f->nrows : (size_t)f->region.nblocks;
     if (whole) {
         f->crc = rsi_calloc(njobs, sizeof(f->crc[0]));
         if (!f->crc)
             return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", njobs);
     }
-    rc = rsi_workers_run(workers, njobs, f->row ? read_row : read_block, f, err);
+    rc = rsi_workers_run(workers, njobs, f->row ? rsi_fetch_row : read_block, f, err);
     if (!rc && whole)
         rc = compare_crc(f, njobs, err);
     rsi_free(f->crc);
@@ -373,7 +262,8 @@ typedef struct touched {
 
 /* Those with a byte of [off, off + len), which rises from call to call; without those that were
  * compared when they were read. */
-static rsd_err touch(const fetch *f, uint64_t off, uint64_t len, touched *out, rsd_error *err)
+static rsd_err touch(const rsi_fetching *f, uint64_t off, uint64_t len, touched *out,
+                     rsd_error *err)
 {
     const rsi_sum_row *row, *last = out->n ? out->row[out->n - 1] : NULL;
     size_t             n = 0;
@@ -383,7 +273,7 @@ static rsd_err touch(const fetch *f, uint64_t off, uint64_t len, touched *out, r
     row = len ? rsi_guard_rows(&f->ckpt->guard, f->file, off, len, &n) : NULL;
     for (size_t i = 0; i < n; i++) {
         bool known = f->row && &row[i] >= f->row && &row[i] < f->row + f->nrows &&
-                     row_part(f, (size_t)(&row[i] - f->row), &at, &bytes);
+                     rsi_fetch_row_part(f, (size_t)(&row[i] - f->row), &at, &bytes);
 
         if (known || (last && &row[i] <= last))
             continue;
@@ -403,7 +293,8 @@ static rsd_err check_touched(void *arg, size_t i, rsd_error *err)
 
 /* Reads every row whole that a byte was read of: of the elements, and of what stands around them in
  * the item. */
-static rsd_err check_rows(const reading *rd, const fetch *f, const rsd_chunk *chunk, rsd_error *err)
+static rsd_err check_rows(const reading *rd, const rsi_fetching *f, const rsd_chunk *chunk,
+                          rsd_error *err)
 {
     const rsi_extent *x = &f->extent;
     touched           rows = { .file = rd->ckpt->files.file[f->file] };
@@ -435,7 +326,7 @@ static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, 
     int64_t           elem = (int64_t)rsd_dtype_size(rd->info.dtype);
     int64_t           stride[RSD_MAX_NDIM];
     bool              packed = true, checked = false;
-    fetch             f = { .ckpt = rd->ckpt,
+    rsi_fetching      f = { .ckpt = rd->ckpt,
                             .dtype = rd->info.dtype,
                             .file = file,
                             .view = rd->into,

@@ -22,20 +22,23 @@ enum { RANKS = 4, ROWS = 96, COLS = 256 };
 static rsd_store    *store;
 static const int64_t shape[] = { ROWS, COLS };
 
-/* One tensor of int32 that are their own index, in three row shards. */
+/* One tensor of int32 that are their own index, in three row shards; and in one file with a side
+ * file instead of CRCs. */
 static int save_it(void **unused)
 {
     int32_t      *data = malloc((size_t)ROWS * COLS * 4);
     rsd_save_opts opts = { .size = sizeof(opts), .threads = 1, .checksum = RSD_NEVER };
+    rsd_save_opts one = { .size = sizeof(one), .threads = 1, .format = RSD_FORMAT_SAFETENSORS };
     rsd_state    *state;
 
     (void)unused;
     assert_non_null(data);
-    opts.store = store = fix_store();
+    one.store = opts.store = store = fix_store();
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     fix_add_ramp(state, "t", fix_layout("mesh n=3; * shard(0)@n", RSD_I32, 2, shape), 2, shape,
                  data);
     assert_int_equal(rsd_save("ck", NULL, state, &opts, NULL), RSD_OK);
+    assert_int_equal(rsd_save("one.safetensors", NULL, state, &one, NULL), RSD_OK);
     rsd_state_free(state);
     free(data);
     return 0;
@@ -54,7 +57,8 @@ static rsd_box columns_of(int32_t rank, int32_t n)
     return fix_box2(0, rank * (COLS / n), ROWS, COLS / n);
 }
 
-static rsd_err load(rsd_comm *comm, rsd_store *from, const rsd_view *view, rsd_error *err)
+static rsd_err load(rsd_comm *comm, const char *path, rsd_store *from, const rsd_view *view,
+                    rsd_error *err)
 {
     rsd_load_opts opts = { .size = sizeof(opts), .store = from, .threads = 2 };
     rsd_state    *state = NULL;
@@ -63,7 +67,7 @@ static rsd_err load(rsd_comm *comm, rsd_store *from, const rsd_view *view, rsd_e
     if (!rc)
         rc = rsd_state_tensor(state, "t", NULL, RSD_I32, 2, shape, 1, view, err);
     if (!rc)
-        rc = rsd_load("ck", comm, state, &opts, err);
+        rc = rsd_load(path, comm, state, &opts, err);
     rsd_state_free(state);
     return rc;
 }
@@ -102,13 +106,19 @@ static rsd_view view_of(int way, const rsd_box *box, char *data)
     return view;
 }
 
+typedef struct turn {
+    int         n;
+    const char *path;
+} turn;
+
 static rsd_err with_view(void *arg, rsd_comm *comm, rsd_error *err)
 {
+    turn    *t = arg;
     int32_t  rank = rsd_comm_rank(comm);
     rsd_box  box = columns_of(rank, RANKS);
     char    *data = calloc(ROWS + 1, COLS * 4);
-    rsd_view view = view_of((rank + *(int *)arg) % 4, &box, data + 4 * rank); /* odd places too */
-    rsd_err  rc = load(comm, store, &view, err);
+    rsd_view view = view_of((rank + t->n) % 4, &box, data + 4 * rank); /* odd places too */
+    rsd_err  rc = load(comm, t->path, store, &view, err);
 
     if (!rc && !right(&view))
         rc = rsi_fail(err, RSD_E_BUG, "rank %d has something else", (int)rank);
@@ -119,43 +129,64 @@ static rsd_err with_view(void *arg, rsd_comm *comm, rsd_error *err)
 static void views_of_any_strides_are_filled_by_others(void **unused)
 {
     (void)unused;
-    for (int turn = 0; turn < 4; turn++) {
+    for (int n = 0; n < 8; n++) {
+        turn      t = { n, n < 4 ? "ck" : "one.safetensors" };
         rsd_error err = { 0 };
 
-        if (rsd_comm_run_threads(RANKS, with_view, &turn, &err))
+        if (rsd_comm_run_threads(RANKS, with_view, &t, &err))
             fail_msg("%s", err.msg);
     }
 }
 
 /* ---- damage ---- */
 
+/* What is damaged, and what a message says of it. */
+typedef struct damage {
+    const char *path, *file, *words;
+} damage;
+
 static rsd_err finds_damage(void *arg, rsd_comm *comm, rsd_error *err)
 {
+    damage  *d = arg;
     rsd_box  box = columns_of(rsd_comm_rank(comm), RANKS);
     int32_t *data = calloc(ROWS, COLS * 4);
     rsd_view view = view_of(0, &box, (char *)data);
-    rsd_err  rc = load(comm, store, &view, err);
+    rsd_err  rc = load(comm, d->path, store, &view, err);
 
-    (void)arg;
     free(data);
     CHECK(rc == RSD_E_CORRUPT);
-    CHECK(strstr(err->msg, "__1_0.distcp"));
-    CHECK(strstr(err->msg, "CRC32"));
+    CHECK(strstr(err->msg, d->file));
+    CHECK(strstr(err->msg, d->words));
     return RSD_OK;
 }
 
-/* Each rank wants only a part of every record; one rank reads it whole and checks it. */
-static void a_flipped_byte_is_found_though_each_rank_wants_columns(void **unused)
+static void find_it(damage *d, const char *name)
 {
     rsd_error err = { 0 };
     size_t    len;
 
-    (void)unused;
-    free(fix_get(store, "ck/__1_0.distcp", &len));
-    fix_flip(store, "ck/__1_0.distcp", len / 2);
-    if (rsd_comm_run_threads(RANKS, finds_damage, NULL, &err))
+    free(fix_get(store, name, &len));
+    fix_flip(store, name, len / 2);
+    if (rsd_comm_run_threads(RANKS, finds_damage, d, &err))
         fail_msg("%s", err.msg);
-    fix_flip(store, "ck/__1_0.distcp", len / 2);
+    fix_flip(store, name, len / 2);
+}
+
+/* Each rank wants only a part of every record; one rank reads it whole and checks it. */
+static void a_wrong_crc_is_found_though_each_rank_wants_columns(void **unused)
+{
+    damage d = { "ck", "__1_0.distcp", "CRC32" };
+
+    (void)unused;
+    find_it(&d, "ck/__1_0.distcp");
+}
+
+static void a_wrong_hash_is_found_though_each_rank_wants_columns(void **unused)
+{
+    damage d = { "one.safetensors", "one.safetensors", "are not those that were written" };
+
+    (void)unused;
+    find_it(&d, "one.safetensors");
 }
 
 /* ---- a rank that gives up ---- */
@@ -190,7 +221,7 @@ static rsd_err gives_up(void *arg, rsd_comm *comm, rsd_error *err)
 
     if (rank == 0)
         rsd_comm_set_timeout(comm, 200, NULL);
-    rc = load(comm, mine, &view, err);
+    rc = load(comm, "ck", mine, &view, err);
     if (rank == 0) {
         memset(data, 0x5a, bytes);
         sem_post(&g->go);
@@ -225,23 +256,24 @@ static void nobody_writes_into_the_memory_of_a_rank_that_has_given_up(void **unu
 
 static rsd_err in_turn(void *arg, rsd_error *err)
 {
-    int turn = 0;
-
-    (void)arg;
-    return rsd_comm_run_threads(RANKS, with_view, &turn, err);
+    return rsd_comm_run_threads(RANKS, with_view, arg, err);
 }
 
 static void any_allocation_that_fails_fails_all_or_none(void **unused)
 {
+    turn dcp = { 0, "ck" }, st = { 0, "one.safetensors" };
+
     (void)unused;
-    fix_every_allocation(in_turn, NULL, NULL);
+    fix_every_allocation(in_turn, NULL, &dcp);
+    fix_every_allocation(in_turn, NULL, &st);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(views_of_any_strides_are_filled_by_others),
-        cmocka_unit_test(a_flipped_byte_is_found_though_each_rank_wants_columns),
+        cmocka_unit_test(a_wrong_crc_is_found_though_each_rank_wants_columns),
+        cmocka_unit_test(a_wrong_hash_is_found_though_each_rank_wants_columns),
         cmocka_unit_test(nobody_writes_into_the_memory_of_a_rank_that_has_given_up),
         cmocka_unit_test(any_allocation_that_fails_fails_all_or_none),
     };
