@@ -247,22 +247,31 @@ static rsd_err read_objects(const loading *l, rsd_error *err)
     return RSD_OK;
 }
 
-/* True if other ranks can write into a view what they read for it. */
-static bool can_show(const loading *l, rsd_comm *comm, const rsi_want *want)
+/* True if other ranks can write into all views what they read for them. */
+static bool can_show(const loading *l, rsd_comm *comm)
 {
-    rsd_tensor_info info;
-    rsd_exposed     shown;
-    size_t          bytes;
-    int64_t         first;
-    const void     *at;
+    rsd_exposed shown;
 
-    if (rsd_box_count(&want->view->box) == 0)
-        return true;
-    l->ckpt->ops->tensor(l->ckpt, want->t, &info);
-    if (!want->view->data || want->dtype != info.dtype)
+    /* Some transports expose only memory that they made. */
+    if (rsi_expose(comm, l, sizeof(*l), &shown, NULL) != RSD_OK)
         return false;
-    at = rsi_view_extent(want->view, (int64_t)rsd_dtype_size(info.dtype), &bytes, &first);
-    return rsi_expose(comm, at, bytes, &shown, NULL) == RSD_OK;
+    for (size_t i = 0; i < l->n; i++) {
+        const rsi_want *want = &l->want[i];
+        rsd_tensor_info info;
+        size_t          bytes;
+        int64_t         first;
+        const void     *at;
+
+        if (rsd_box_count(&want->view->box) == 0)
+            continue;
+        l->ckpt->ops->tensor(l->ckpt, want->t, &info);
+        if (!want->view->data || want->dtype != info.dtype)
+            return false;
+        at = rsi_view_extent(want->view, (int64_t)rsd_dtype_size(info.dtype), &bytes, &first);
+        if (rsi_expose(comm, at, bytes, &shown, NULL) != RSD_OK)
+            return false;
+    }
+    return true;
 }
 
 /* One answer on all ranks: is anything read once for several, must it be, and do they reach each
@@ -271,14 +280,13 @@ static rsd_err may_share(const loading *l, rsd_comm *comm, bool *share, bool *al
                          rsd_error *err)
 {
     int64_t said[3] = { l->opts->cooperate == RSD_NEVER || l->opts->verify == RSD_ALWAYS,
-                        l->opts->cooperate == RSD_ALWAYS, 0 };
+                        l->opts->cooperate == RSD_ALWAYS, 1 };
     rsd_err rc;
 
     *share = *always = *reach = false;
     if (!comm || comm->size == 1 || comm->alone)
         return RSD_OK;
-    for (size_t i = 0; i < l->n && !said[2]; i++)
-        said[2] = !can_show(l, comm, &l->want[i]);
+    said[2] = !can_show(l, comm);
     rc = rsi_allreduce(comm, RSI_OP_MAX, said, 3, err);
     *share = !rc && !said[0];
     *always = !rc && said[1];

@@ -15,6 +15,7 @@ typedef struct layout_case {
     const char *rules; /* NULL: the boxes below, one a rank */
     rsd_box     box[4];
     int32_t     ranks;
+    bool        shared; /* loads go into memory of the comm, which other ranks may reach */
 } layout_case;
 
 typedef struct job {
@@ -84,7 +85,8 @@ static rsd_err save_or_load(const job *j, rsd_comm *comm, rsd_state *state, rsd_
 static rsd_err run(void *arg, rsd_comm *comm, rsd_error *err)
 {
     const job  *j = arg;
-    float       memory[MOST], second[MOST]; /* a second tensor, so that files have several items */
+    float       own[2 * MOST], *memory = own, *second; /* tensors: files have several items */
+    void       *shared = NULL;
     int64_t     index[MOST], cols = j->ndim > 1 ? j->shape[1] : 1;
     rsd_view    view[8];
     rsd_layout *layout;
@@ -92,8 +94,13 @@ static rsd_err run(void *arg, rsd_comm *comm, rsd_error *err)
     size_t      n;
     rsd_err     rc = layout_of(j, &layout, err);
 
+    if (!rc && !j->save && j->as->shared) {
+        rc = rsd_comm_alloc(comm, sizeof(own), &shared, err);
+        memory = shared;
+    }
     if (rc)
         return rc;
+    second = memory + MOST;
     for (int i = 0; i < MOST; i++)
         memory[i] = second[i] = -1, index[i] = -1;
     n = views_of(layout, rsd_comm_rank(comm), memory, view, index, cols);
@@ -113,6 +120,8 @@ static rsd_err run(void *arg, rsd_comm *comm, rsd_error *err)
             rc = rsi_fail(err, RSD_E_BUG, "element %d is wrong", i);
     rsd_state_free(state);
     rsd_layout_free(layout);
+    if (j->as->shared && !j->save)
+        rsd_comm_dealloc(comm, shared);
     return rc;
 }
 
@@ -155,8 +164,10 @@ static rsd_err there_and_back(rsd_comm *comm, const char *folder, const layout_c
     return rc;
 }
 
-static const layout_case one_d[] = { { .rules = "mesh n=4; * replicate", .ranks = 4 },
-                                     { .rules = "mesh n=4; * shard(0)@n", .ranks = 4 } };
+static const layout_case one_d[] = {
+    { .rules = "mesh n=4; * replicate", .ranks = 4, .shared = true },
+    { .rules = "mesh n=4; * shard(0)@n", .ranks = 4, .shared = true },
+};
 static const layout_case two_d[] = {
     { .rules = "mesh a=2 b=2; * replicate", .ranks = 4 },
     { .rules = "mesh a=2 b=2; * shard(0)@b", .ranks = 4 },
