@@ -120,22 +120,25 @@ static void add_match(growing *g, const char *to, const char *name, const regmat
 static void apply(const renaming *r, const char *name, growing *g)
 {
     regmatch_t m[GROUPS];
+    bool       behind = false; /* a match ended here: an empty one does not count */
     int        flags = 0;
 
     g->len = 0;
     add(g, "", 0);
     while (regexec(&r->re, name, GROUPS, m, flags) == 0) {
         size_t end = (size_t)m[0].rm_eo;
+        bool   empty = m[0].rm_so == m[0].rm_eo, counts = !empty || end > 0 || !behind;
 
         add(g, name, (size_t)m[0].rm_so);
-        add_match(g, r->to, name, m);
-        if (m[0].rm_so == m[0].rm_eo &&
-            name[end]) /* an empty match: go on behind the next letter */
-            add(g, name + end++, 1);
+        if (counts)
+            add_match(g, r->to, name, m);
         name += end;
-        flags = REG_NOTBOL;
-        if (!r->all || !*name)
+        if ((counts && !r->all) || (empty && !*name))
             break;
+        if (empty) /* go on behind the next letter */
+            add(g, name++, 1);
+        behind = !empty;
+        flags = REG_NOTBOL;
     }
     add(g, name, strlen(name));
 }
