@@ -44,18 +44,39 @@ static uint32_t sum(const record *r)
     return rsi_crc32(0, &whole, sizeof(whole));
 }
 
+/* A journal that is there: to go on with, or if it is of something else to begin anew. */
+static rsd_err open_again(rsd_store *store, const char *name, const head *want, rsi_file **out,
+                          rsd_error *err)
+{
+    head     h = { .version = 0 };
+    uint64_t size;
+    rsd_err  rc = rsi_store_file_size(store, name, &size, err);
+
+    if (!rc && size >= sizeof(h))
+        rc = rsi_store_read_all(store, name, 0, &h, sizeof(h), err);
+    if (rc)
+        return rc;
+    if (memcmp(&h, want, sizeof(h)) == 0)
+        return rsi_file_open(store, name, RSD_OPEN_WRITE, 0, out, err);
+    rc = rsi_store_remove(store, name, err);
+    return rc ? rc : rsi_file_open(store, name, RSD_OPEN_CREATE, 0, out, err);
+}
+
 rsd_err rsi_journal_open(rsd_store *store, const char *name, uint64_t id, rsi_journal **out,
                          rsd_error *err)
 {
     rsi_journal *j = rsi_calloc(1, sizeof(*j));
     head         h = head_of(id);
+    rsd_error    why;
     rsd_err      rc;
 
     if (!j)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a journal");
-    rc = rsi_file_open(store, name, RSD_OPEN_CREATE, 0, &j->file, err);
+    rc = rsi_file_open(store, name, RSD_OPEN_CREATE, 0, &j->file, &why);
     if (rc == RSD_E_EXISTS)
-        rc = rsi_file_open(store, name, RSD_OPEN_WRITE, 0, &j->file, err);
+        rc = open_again(store, name, &h, &j->file, err);
+    else if (rc && err)
+        *err = why;
     if (!rc)
         rc = rsi_file_write(j->file, 0, &h, sizeof(h), err);
     if (rc) {

@@ -11,7 +11,7 @@
 typedef struct rsi_journal rsi_journal;
 
 /* Opens the journal `name` to add to, or makes it. `id` stands for the whole of what is converted
- * to what. */
+ * to what; a journal of another one is thrown away. */
 rsd_err rsi_journal_open(rsd_store *store, const char *name, uint64_t id, rsi_journal **out,
                          rsd_error *err);
 void    rsi_journal_close(rsi_journal *journal);
