@@ -54,6 +54,25 @@ static rsd_err check_cover(const rsi_views *views, const rsd_box *box, rsd_error
                     text);
 }
 
+static rsd_err check_inside(const rsd_view *view, size_t n, const rsd_box *box, rsd_error *err)
+{
+    int64_t held = 0;
+    char    text[RSI_BOX_TEXT];
+
+    for (size_t i = 0; i < n; i++) {
+        rsd_box part;
+
+        if (rsd_box_intersect(&view->box, &box[i], &part))
+            held += rsd_box_count(&part);
+    }
+    if (held == rsd_box_count(&view->box))
+        return RSD_OK;
+    rsd_box_text(&view->box, text, sizeof(text));
+    return rsi_fail(err, RSD_E_MISMATCH,
+                    "the rank holds %" PRId64 " of the %" PRId64 " elements of %s", held,
+                    rsd_box_count(&view->box), text);
+}
+
 static rsd_err check_boxes(const rsi_views *views, const rsd_layout *layout, int32_t rank,
                            rsd_error *err)
 {
@@ -67,6 +86,12 @@ static rsd_err check_boxes(const rsi_views *views, const rsd_layout *layout, int
     for (size_t i = 0; i < n && !rc; i++)
         if (views->n != n || !rsi_box_equal(&views->view[i].box, &box[i]))
             rc = check_cover(views, &box[i], err);
+    for (size_t i = 0; i < views->n && !rc; i++) {
+        if (views->n != n || !rsi_box_equal(&views->view[i].box, &box[i]))
+            rc = check_inside(&views->view[i], n, box, err);
+        if (rc)
+            rsi_while(err, rc, "view %zu", i);
+    }
     rsi_free(box);
     return rc;
 }
@@ -256,6 +281,8 @@ rsd_err rsi_views_unpack(const rsi_views *views, const rsd_box *box, size_t hint
     const rsd_view *view = rsi_views_find(views, box, hint);
     rsd_err         rc = RSD_OK;
 
+    if (rsd_box_count(box) == 0)
+        return RSD_OK;
     if (view)
         return unpack_part(views, view, box, box, packed, err);
     for (size_t i = 0; i < views->n && !rc; i++) {
