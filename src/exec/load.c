@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "exec/deal.h"
 #include "exec/pass.h"
+#include "exec/proof.h"
 #include "exec/stateful.h"
 #include "exec/together.h"
 #include "exec/views.h"
@@ -74,8 +75,20 @@ static rsd_err full_name(loading *l, const char *name, const char **out, rsd_err
     return RSD_OK;
 }
 
+/* A name can be missing because a byte of it is wrong. Where there is a side file, it knows. */
+static rsd_err prove_names(const loading *l, rsd_error *err)
+{
+    bool on;
+
+    return rsi_proof_begin(l->ckpt, l->opts->verify, &on, err);
+}
+
 static rsd_err not_there(const loading *l, const char *what, const char *name, rsd_error *err)
 {
+    rsd_err rc = prove_names(l, err);
+
+    if (rc)
+        return rc;
     if (!l->opts->allow_partial)
         return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no %s \"%s\"", what, name);
     if (l->opts->missing)
@@ -201,14 +214,15 @@ static rsd_err ask_for(loading *l, size_t t, const rsd_tensor_info *info, rsd_er
     return add_want(l, t, info->dtype, view, err);
 }
 
-static rsd_err find_below(loading *l, rsd_error *err)
+/* Nobody knows here what should be there, so the names are proved at all events, by one rank. */
+static rsd_err find_below(loading *l, bool leads, rsd_error *err)
 {
     const rsi_below *b = l->below;
     bool            *met = rsi_arena_array(&l->mem, b->n, sizeof(met[0])); /* [b->n] */
-    rsd_err          rc = RSD_OK;
+    rsd_err          rc = leads ? prove_names(l, err) : RSD_OK;
 
-    if (!met)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu names", b->n);
+    if (!rc && !met)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu names", b->n);
     for (size_t t = 0; t < l->ckpt->ntensors && !rc; t++) {
         rsd_tensor_info info;
         bool            wanted = b->n == 0;
@@ -341,6 +355,7 @@ static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
 static rsd_err run(loading *l, const char *path, rsd_comm *comm, rsd_error *err)
 {
     rsi_together together;
+    bool         leads = !comm || comm->alone || comm->rank == 0;
     rsd_err      rc = rsi_together_open(comm, l->opts->store, path, &together, err);
 
     if (rc)
@@ -349,7 +364,7 @@ static rsd_err run(loading *l, const char *path, rsd_comm *comm, rsd_error *err)
     rc = l->state ? rsi_stateful_expand(l->state, true, &l->expanded, err) : RSD_OK;
     l->state = l->expanded ? l->expanded : l->state;
     if (!rc)
-        rc = l->state ? find_state(l, err) : find_below(l, err);
+        rc = l->state ? find_state(l, err) : find_below(l, leads, err);
     if (comm)
         rc = rsi_agree(comm, rc, err); /* nobody's memory is touched unless all will be filled */
     if (!rc)

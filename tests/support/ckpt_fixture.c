@@ -62,16 +62,21 @@ unsigned char *fix_get(rsd_store *store, const char *name, size_t *len)
     return bytes;
 }
 
-void fix_flip(rsd_store *store, const char *name, uint64_t at)
+void fix_xor(rsd_store *store, const char *name, uint64_t at, unsigned char bits)
 {
     unsigned char byte;
     rsi_file     *file;
 
     assert_int_equal(rsi_store_read_all(store, name, at, &byte, 1, NULL), RSD_OK);
-    byte = (unsigned char)~byte;
+    byte = (unsigned char)(byte ^ bits);
     assert_int_equal(rsi_file_open(store, name, RSD_OPEN_WRITE, 0, &file, NULL), RSD_OK);
     assert_int_equal(rsi_file_write(file, at, &byte, 1, NULL), RSD_OK);
     assert_int_equal(rsi_file_close(file, NULL), RSD_OK);
+}
+
+void fix_flip(rsd_store *store, const char *name, uint64_t at)
+{
+    fix_xor(store, name, at, 0xff);
 }
 
 enum { NAMES = 64, NAME = 128 };

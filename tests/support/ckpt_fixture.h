@@ -16,7 +16,8 @@ void       fix_put(rsd_store *store, const char *name, const void *bytes, size_t
 void       fix_put_text(rsd_store *store, const char *name, const char *text);
 /* The bytes of a file; free() them. */
 unsigned char *fix_get(rsd_store *store, const char *name, size_t *len);
-/* Turns every bit of one byte. */
+/* Turns these bits of one byte, or all of them. */
+void fix_xor(rsd_store *store, const char *name, uint64_t at, unsigned char bits);
 void fix_flip(rsd_store *store, const char *name, uint64_t at);
 /* Names in a folder ("": the top), sorted, with a space between; static. */
 const char *fix_list(rsd_store *store, const char *folder);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading by one process: states, names, casts. Ranks are in test_load_ranks.c. */
+/* Loading: states, names, casts, names that are damaged. How ranks share reads is in
+ * test_load_ranks.c. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,8 +8,10 @@
 #include <cmocka.h>
 
 #include "ckpt_fixture.h"
+#include "format/sums.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static rsd_store  *store;
@@ -336,6 +339,118 @@ static void arguments_that_are_missing_are_refused(void **unused)
     assert_int_equal(rsd_load_below("ck", NULL, 1, names, take, &t, NULL, NULL), RSD_E_INVALID);
 }
 
+/* ---- damaged metadata ---- */
+
+#define METADATA "ck/.metadata"
+
+/* Asks for all that there is, whatever may be missing; *missed tells if something was. */
+static rsd_err load_partly(rsd_choice verify, bool below, bool *missed, rsd_error *err)
+{
+    static const char *const tops[] = { "m", "m2" };
+    const int64_t            shape_b = 5, shape_c[] = { 2, 0 };
+    char                     missing[80] = "";
+    int32_t                  a[24] = { 0 }, b[5] = { 0 };
+    const rsd_value         *step = NULL;
+    rsd_view                 view_a = fix_whole(2, shape_a, a), view_b = fix_whole(1, &shape_b, b);
+    rsd_load_opts            opts = options();
+    taken                    t = { .rc = RSD_OK };
+    rsd_state               *state;
+    rsd_err                  rc;
+
+    opts.verify = verify;
+    opts.allow_partial = true;
+    opts.missing = note;
+    opts.arg = missing;
+    assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
+    rsd_state_tensor(state, "m.a", NULL, RSD_I32, 2, shape_a, 1, &view_a, NULL);
+    rsd_state_tensor(state, "m.b", NULL, RSD_I32, 1, &shape_b, 1, &view_b, NULL);
+    rsd_state_tensor(state, "m2.c", NULL, RSD_F32, 2, shape_c, 0, NULL, NULL);
+    rsd_state_want(state, "step", values, &step, NULL);
+    rc = below ? rsd_load_below("ck", NULL, 2, tops, take, &t, &opts, err)
+               : rsd_load("ck", NULL, state, &opts, err);
+    *missed = *missing != '\0' || (!rc && below && strcmp(t.names, "m.a m.b m2.c ") != 0);
+    rsd_state_free(state);
+    return rc;
+}
+
+/* Each byte of the metadata is wrong once: with a side file nothing is left out for it, without one
+ * a key can look as if it were not there. */
+static void a_flipped_byte_of_a_name_is_damage_and_no_missing_key(void **unused)
+{
+    static const unsigned char bits[] = { 0x01, 0xff }; /* letters stay letters, and not */
+    size_t                     len, unseen = 0, corrupt = 0;
+    rsd_error                  err;
+    bool                       missed;
+
+    (void)unused;
+    if (!rsi_sums_available())
+        skip();
+    free(fix_get(store, METADATA, &len));
+    for (uint64_t i = 0; i < 4 * len; i++) {
+        bool    below = i & 1;
+        rsd_err rc;
+
+        fix_xor(store, METADATA, i / 4, bits[i / 2 % 2]);
+        rc = load_partly(RSD_NEVER, below, &missed, &err);
+        unseen += !rc && missed;
+        rc = load_partly(RSD_DEFAULT, below, &missed, &err);
+        fix_xor(store, METADATA, i / 4, bits[i / 2 % 2]);
+        corrupt += rc == RSD_E_CORRUPT;
+        if (!rc || missed)
+            fail_msg("byte %d: %s", (int)i / 4, rc ? "something is missing" : "it was loaded");
+    }
+    assert_true(unseen > 0);
+    assert_true(corrupt >= unseen);
+    assert_int_equal(load_partly(RSD_DEFAULT, false, &missed, &err), RSD_OK);
+    assert_false(missed);
+}
+
+/* Rank 0 wants nothing, the others "m.a", which is "l.a" now. */
+static rsd_err load_damaged(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    int32_t       x[24] = { 0 };
+    rsd_view      view = fix_whole(2, shape_a, x);
+    rsd_load_opts opts = options();
+    rsd_state    *state;
+    rsd_err       rc = rsd_state_create(&state, err);
+
+    opts.allow_partial = true;
+    opts.missing = note;
+    opts.arg = (char *)arg + 80 * rsd_comm_rank(comm);
+    if (!rc && rsd_comm_rank(comm) > 0)
+        rc = rsd_state_tensor(state, "m.a", NULL, RSD_I32, 2, shape_a, 1, &view, err);
+    if (!rc)
+        rc = rsd_load("ck", comm, state, &opts, err);
+    rsd_state_free(state);
+    if (rc != RSD_E_CORRUPT || !strstr(err->msg, "rank 1: "))
+        return rsi_fail(err, RSD_E_BUG, "it ended with %s", rsd_err_name(rc));
+    return RSD_OK;
+}
+
+static void a_name_that_is_damaged_fails_all_ranks(void **unused)
+{
+    char           missing[3][80] = { "" };
+    rsd_error      err = { 0 };
+    size_t         len;
+    unsigned char *bytes = fix_get(store, METADATA, &len), *name;
+    rsd_err        rc;
+
+    (void)unused;
+    name = memmem(bytes, len, "m.a", 3);
+    assert_non_null(name);
+    len = (size_t)(name - bytes);
+    free(bytes);
+    if (!rsi_sums_available())
+        skip();
+    fix_xor(store, METADATA, len, 1);
+    rc = rsd_comm_run_threads(3, load_damaged, missing, &err);
+    fix_xor(store, METADATA, len, 1);
+    if (rc)
+        fail_msg("%s", err.msg);
+    for (int r = 0; r < 3; r++)
+        assert_string_equal(missing[r], "");
+}
+
 /* ---- want of memory ---- */
 
 static rsd_err load_much(void *arg, rsd_error *err)
@@ -402,6 +517,8 @@ int main(void)
         cmocka_unit_test(what_the_callback_returns_is_what_the_caller_gets),
         cmocka_unit_test(a_name_with_nothing_below_is_an_error_or_reported),
         cmocka_unit_test(arguments_that_are_missing_are_refused),
+        cmocka_unit_test(a_flipped_byte_of_a_name_is_damage_and_no_missing_key),
+        cmocka_unit_test(a_name_that_is_damaged_fails_all_ranks),
         cmocka_unit_test(every_allocation_that_fails_is_told),
     };
 
