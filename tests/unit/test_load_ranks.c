@@ -9,6 +9,7 @@
 #include "ckpt_fixture.h"
 #include "comm_suite.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -350,6 +351,47 @@ static void a_rank_that_leaves_ends_the_load_of_all(void **unused)
     }
 }
 
+typedef struct silence {
+    job               job;
+    pthread_barrier_t over; /* the others have given up */
+} silence;
+
+/* Waits are short, but the verdict waits for all that are to come, however slowly they run. */
+static rsd_err one_is_silent(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    silence *s = arg;
+    bool     silent = comm->rank == s->job.absent;
+    void    *data[TENSORS] = { 0 };
+    char     text[64];
+    rsd_err  rc = rsd_comm_set_timeout(comm, 20, err);
+
+    comm->grace_ms = 60000;
+    comm->present = RANKS - 1;
+    if (!rc && !silent)
+        rc = load_as(&s->job, comm, store, data, err);
+    pthread_barrier_wait(&s->over);
+    for (int i = 0; i < TENSORS; i++)
+        free(data[i]);
+    snprintf(text, sizeof(text), "rank %d did not come within 20 ms", (int)s->job.absent);
+    CHECK(rc == (silent ? RSD_OK : RSD_E_TIMEOUT));
+    CHECK(silent || (err->rank == s->job.absent && err->nfailed == 1 && strstr(err->msg, text)));
+    return RSD_OK;
+}
+
+static void a_rank_that_does_not_load_is_named(void **unused)
+{
+    (void)unused;
+    for (int32_t absent = 0; absent < RANKS; absent++) {
+        silence   s = { .job = { .part = MY_ROWS, .bad = -1, .absent = absent } };
+        rsd_error err = { 0 };
+
+        pthread_barrier_init(&s.over, NULL, RANKS);
+        if (rsd_comm_run_threads(RANKS, one_is_silent, &s, &err))
+            fail_msg("without rank %d: %s", (int)absent, err.msg);
+        pthread_barrier_destroy(&s.over);
+    }
+}
+
 static rsd_err one_wants_other_things(void *arg, rsd_comm *comm, rsd_error *err)
 {
     job    *j = arg;
@@ -392,6 +434,7 @@ int main(void)
         cmocka_unit_test(any_read_that_fails_on_one_rank_fails_all_with_its_name),
         cmocka_unit_test(files_that_one_rank_does_not_see_fail_all_with_its_name),
         cmocka_unit_test(a_rank_that_leaves_ends_the_load_of_all),
+        cmocka_unit_test(a_rank_that_does_not_load_is_named),
         cmocka_unit_test(ranks_with_other_options_and_boxes_still_load_together),
     };
 
