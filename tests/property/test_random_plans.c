@@ -87,7 +87,7 @@ static void each_case(void (*check_case)(void))
 
     now.seed = number_from("RESHARD_SEED", SEED);
     for (now.number = 0; now.number < cases; now.number++) {
-        random_case_draw(&now.drawn, now.seed + now.number);
+        random_case_draw(&now.drawn, now.seed + now.number, CASE_RANKS);
         for (size_t i = 0; i < 2 * now.drawn.n; i++)
             check(!random_side_make(&now.side[i / 2][i % 2], &now.drawn.tensor[i / 2], i % 2, WORLD,
                                     &err),

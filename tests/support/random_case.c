@@ -15,12 +15,15 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(*(array))))
 
-typedef uint64_t rng;
+typedef struct rng {
+    uint64_t at;
+    int      ranks; /* that layouts may name */
+} rng;
 
 /* splitmix64; 0 .. n-1 */
 static int draw(rng *state, int64_t n)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    uint64_t z = state->at += 0x9e3779b97f4a7c15u;
 
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
@@ -30,6 +33,12 @@ static int draw(rng *state, int64_t n)
 static bool chance(rng *state, int percent)
 {
     return draw(state, 100) < percent;
+}
+
+/* n, or all ranks if there are fewer. */
+static int at_most(const rng *state, int n)
+{
+    return n < state->ranks ? n : state->ranks;
 }
 
 /* n different ranks below `among`, in any order */
@@ -93,14 +102,15 @@ static void draw_mesh(rng *state, random_layout *l, int ndim, rsd_reduce partial
     l->axes = chance(state, 4) ? 0 : 1 + draw(state, 3);
     l->n = 1;
     for (int a = 0; a < l->axes; a++) {
-        int left = CASE_MESH_RANKS / (int)l->n;
+        int left = at_most(state, CASE_MESH_RANKS) / (int)l->n;
 
         l->mesh[a] = 1 + draw(state, left < 5 ? left : 5);
         l->n *= (size_t)l->mesh[a];
         l->place[a] = draw_placement(state, ndim, partial);
     }
     l->counted = chance(state, 30);
-    draw_ranks(state, l->rank, l->n, chance(state, 50) ? CASE_RANKS : CASE_MESH_RANKS);
+    draw_ranks(state, l->rank, l->n,
+               at_most(state, chance(state, 50) ? CASE_RANKS : CASE_MESH_RANKS));
     for (int32_t i = 0; i < (int32_t)l->n && l->counted; i++)
         l->rank[i] = i;
 }
@@ -108,18 +118,20 @@ static void draw_mesh(rng *state, random_layout *l, int ndim, rsd_reduce partial
 static void draw_chunked(rng *state, random_layout *l, int ndim)
 {
     l->axes = 1;
-    l->n = (size_t)(1 + draw(state, CASE_MESH_RANKS));
+    l->n = (size_t)(1 + draw(state, at_most(state, CASE_MESH_RANKS)));
     l->mesh[0] = (int64_t)l->n;
     l->place[0].kind = RSD_SHARD;
     l->place[0].dim = draw(state, ndim);
-    draw_ranks(state, l->rank, l->n, chance(state, 50) ? CASE_RANKS : CASE_MESH_RANKS);
+    draw_ranks(state, l->rank, l->n,
+               at_most(state, chance(state, 50) ? CASE_RANKS : CASE_MESH_RANKS));
 }
 
 /* Cuts the tensor in two, then one of the parts, and so on; some parts go to several ranks. */
 static void draw_boxes(rng *state, random_layout *l, const rsd_box *whole)
 {
     rsd_box part[CASE_PIECES / 3] = { *whole };
-    int     n = 1, want = 1 + draw(state, COUNT(part)), among = 3 + draw(state, CASE_RANKS - 2);
+    int     n = 1, want = 1 + draw(state, COUNT(part));
+    int     among = at_most(state, 3 + draw(state, CASE_RANKS - 2));
 
     for (; n < want && whole->ndim; n++) {
         rsd_box *old = &part[draw(state, n)];
@@ -131,7 +143,7 @@ static void draw_boxes(rng *state, random_layout *l, const rsd_box *whole)
         part[n].len[d] -= old->len[d];
     }
     for (int i = 0; i < n; i++) {
-        size_t copies = chance(state, 70) ? 1 : (size_t)(1 + draw(state, 3));
+        size_t copies = chance(state, 70) ? 1 : (size_t)at_most(state, 1 + draw(state, 3));
 
         draw_ranks(state, &l->rank[l->n], copies, among);
         for (; copies > 0; copies--)
@@ -143,13 +155,13 @@ static void draw_boxes(rng *state, random_layout *l, const rsd_box *whole)
 static void draw_ranges(rng *state, random_layout *l, const rsd_box *whole)
 {
     int64_t end = 1;
-    int     among = 2 + draw(state, CASE_RANKS - 1);
+    int     among = at_most(state, 2 + draw(state, CASE_RANKS - 1));
 
     for (int d = 0; d < whole->ndim; d++)
         end *= whole->len[d];
     for (int left = draw(state, 8); left >= 0; left--) {
         int64_t size = left ? draw(state, 2 * end / (left + 1) + 1) : end;
-        size_t  copies = chance(state, 85) ? 1 : 2;
+        size_t  copies = (size_t)at_most(state, chance(state, 85) ? 1 : 2);
 
         draw_ranks(state, &l->rank[l->n], copies, among);
         for (; copies > 0; copies--) {
@@ -238,9 +250,9 @@ static void draw_tensor(rng *state, random_tensor *t, const random_tensor *twin,
     }
 }
 
-void random_case_draw(random_case *c, uint64_t seed)
+void random_case_draw(random_case *c, uint64_t seed, int32_t ranks)
 {
-    rng state = seed;
+    rng state = { seed, ranks };
     int dice = draw(&state, 100);
 
     c->partial[0] = dice < 20;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* random_case.h - random tensors, each with a layout it has and one it shall get.
  *
- * The same seed gives the same case on every machine: a seed is all that a failure has to tell. */
+ * The same seed gives the same case on every machine: a seed, and how many ranks there are, is all
+ * that a failure has to tell. */
 #ifndef RESHARD_TESTS_RANDOM_CASE_H
 #define RESHARD_TESTS_RANDOM_CASE_H
 
@@ -14,7 +15,7 @@
 #include "oracle.h"
 
 enum {
-    CASE_RANKS = 21,      /* layouts name ranks 0 .. 20 */
+    CASE_RANKS = 21,      /* layouts name ranks 0 .. 20, or fewer */
     CASE_TENSORS = 4,     /* of a case, at most */
     CASE_PIECES = 24,     /* boxes or ranges of a layout, at most */
     CASE_MESH_RANKS = 12, /* of a mesh, at most */
@@ -60,8 +61,9 @@ typedef struct random_side {
     int64_t             *mem; /* [world][want.count] each rank's memory, an int64 for an element */
 } random_side;
 
-/* Sizes of 0, empty shards, uneven ones, replicas and empty boxes all come often. */
-void random_case_draw(random_case *c, uint64_t seed);
+/* Sizes of 0, empty shards, uneven ones, replicas and empty boxes all come often. Layouts name
+ * ranks below `ranks`, which is CASE_RANKS at most. */
+void random_case_draw(random_case *c, uint64_t seed, int32_t ranks);
 /* Prints the case in words, as cmocka prints errors. */
 void random_case_tell(const random_case *c);
 
