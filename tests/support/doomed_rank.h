@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doomed_rank.h - one rank of an MPI job that is killed or stopped at a call that is counted, so
+ * that no clock decides where: its messages, and its system calls where a store uses those of
+ * sys_faults.h. A child that it has forked counts with it. */
+#ifndef RESHARD_TESTS_DOOMED_RANK_H
+#define RESHARD_TESTS_DOOMED_RANK_H
+
+#include "comm/comm.h"
+
+typedef struct doom {
+    int32_t     rank;
+    int         signal; /* SIGKILL or SIGSTOP */
+    long        at;     /* the call before which it comes, 1: the first; 0: never */
+    const char *note;   /* a file that is made just before, with one line: "PHASE CALL" */
+} doom;
+
+/* From "kill" or "stop", the rank and the number of the call; false: they are none. */
+bool doom_parse(const char *what, const char *rank, const char *at, doom *out);
+/* On every rank. Counts from now on, and lets nobody's time run out before the rank is gone: then
+ * the others wait for `ms`. `d` and its note have to stay. False: no memory. */
+bool doom_begin(const doom *d, rsd_comm *comm, int64_t ms);
+/* What the thread that called doom_begin does from now on; of others "write" is noted. */
+void doom_phase(const char *phase);
+/* The watch of sys_faults.h on the rank. */
+void doom_watch(const char *call, void *arg);
+/* Calls of this rank so far. */
+long doom_calls(void);
+
+#endif
