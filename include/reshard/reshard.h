@@ -803,6 +803,7 @@ typedef struct rsd_chunk {
 typedef struct rsd_path_part {
     const char *key; /* of a dict; NULL: an index of a list */
     int64_t     index;
+    bool        number; /* the dict has the number `index` there, of which `key` is the text */
 } rsd_path_part;
 
 typedef struct rsd_read_opts {
@@ -926,8 +927,10 @@ RSD_API rsd_err rsd_state_create(rsd_state **out, rsd_error *err);
 RSD_API void    rsd_state_free(rsd_state *state);
 
 /* Nesting, kept in the checkpoint: what is added between push and pop lies in a dict under `key`,
- * or at a place of a list. Names are the keys joined by dots. */
+ * or at a place of a list. Names are the keys joined by dots. A key that is a number, as in the
+ * state of torch's optimizers, stays one in torch.save files; DCP has its text. */
 RSD_API rsd_err rsd_state_push(rsd_state *state, const char *key, rsd_error *err);
+RSD_API rsd_err rsd_state_push_number(rsd_state *state, int64_t key, rsd_error *err);
 RSD_API rsd_err rsd_state_push_index(rsd_state *state, int64_t index, rsd_error *err);
 RSD_API rsd_err rsd_state_pop(rsd_state *state, rsd_error *err);
 

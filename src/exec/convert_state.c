@@ -76,8 +76,12 @@ static rsd_err push_path(const taking *k, const char *name, const char *renamed,
         !rsi_path_is(name, part, n))
         return RSD_OK;
     for (size_t i = 0; i < n && !rc; i++) {
-        rc = part[i].key ? rsd_state_push(k->out->state, part[i].key, err)
-                         : rsd_state_push_index(k->out->state, part[i].index, err);
+        if (!part[i].key)
+            rc = rsd_state_push_index(k->out->state, part[i].index, err);
+        else if (part[i].number)
+            rc = rsd_state_push_number(k->out->state, part[i].index, err);
+        else
+            rc = rsd_state_push(k->out->state, part[i].key, err);
         *pushed += rc ? 0 : 1;
     }
     *last = NULL;
@@ -209,6 +213,13 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
         rc = k->source->ops->object(k->source, i, &old, k->out->owner, &value, err);
     if (rc)
         return rsi_while(err, rc, "object \"%s\"", old);
+    if (k->format == RSD_FORMAT_DCP && k->source->format == RSD_FORMAT_TORCH &&
+        rsd_value_kind(value) == RSD_VALUE_DICT && rsd_value_count(value) == 0) {
+        /* PyTorch would take a key that is not among the leaves of its state for one of an old
+         * version, and then miss others. */
+        leave_out(k, old, "an empty dict has no place in DCP");
+        return RSD_OK;
+    }
     rc = try_value(value, &why);
     if (rc == RSD_E_UNSUPPORTED) {
         leave_out(k, old, why.msg);

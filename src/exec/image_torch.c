@@ -49,7 +49,10 @@ static int by_path(const void *a, const void *b)
 
         if (!p->key != !q->key)
             return p->key ? 1 : -1;
-        order = p->key ? strcmp(p->key, q->key) : (p->index > q->index) - (p->index < q->index);
+        if (p->key && !(p->number && q->number))
+            order = strcmp(p->key, q->key);
+        else
+            order = (p->index > q->index) - (p->index < q->index);
         if (order)
             return order;
     }
@@ -67,6 +70,14 @@ static bool same_part(const rsd_path_part *p, const rsd_path_part *q)
     if (!p->key || !q->key)
         return !p->key && !q->key && p->index == q->index;
     return strcmp(p->key, q->key) == 0;
+}
+
+static rsd_err make_key(rsd_values *owner, const rsd_path_part *part, const rsd_value **out,
+                        rsd_error *err)
+{
+    if (part->number)
+        return rsd_value_create_int(owner, part->index, out, err);
+    return rsd_value_create_bytes(owner, RSD_VALUE_STR, part->key, strlen(part->key), out, err);
 }
 
 /* The container of leaves [lo, hi), which agree in their first `depth` parts. */
@@ -92,8 +103,7 @@ static rsd_err nest(const nesting *all, size_t lo, size_t hi, size_t depth, cons
             rc = rsi_fail(err, RSD_E_INVALID, "the list of \"%s\" has no place %zu", spot->name,
                           count);
         if (!rc && !list)
-            rc = rsd_value_create_bytes(all->owner, RSD_VALUE_STR, part->key, strlen(part->key),
-                                        &item[2 * count], err);
+            rc = make_key(all->owner, part, &item[2 * count], err);
         if (!rc && spot->nparts == depth + 1)
             item[list ? count : 2 * count + 1] = all->leaf[i].value;
         else if (!rc)

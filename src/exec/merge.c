@@ -17,6 +17,7 @@ typedef struct fact {
 
 typedef struct step {
     int64_t index, key_len; /* -1: no key; else that many characters follow */
+    int64_t number;         /* the key is the text of `index` */
 } step;
 
 typedef struct words {
@@ -59,7 +60,9 @@ static void say_path(words *w, const rsi_spot *spot)
         step                 s = { .index = part->index, .key_len = -1 };
 
         if (part->key)
-            s = (step){ .key_len = (int64_t)strlen(part->key) };
+            s = (step){ .index = part->number ? part->index : 0,
+                        .key_len = (int64_t)strlen(part->key),
+                        .number = part->number };
         say(w, &s, sizeof(s));
         if (part->key)
             say(w, part->key, (size_t)s.key_len);
@@ -239,7 +242,10 @@ static rsd_err push_path(rsd_state *to, const thing *t, rsd_error *err)
             continue;
         }
         key = rsi_arena_text(&to->mem, at, (size_t)s.key_len);
-        rc = key ? rsd_state_push(to, key, err) : no_memory(err);
+        if (s.number)
+            rc = rsd_state_push_number(to, s.index, err);
+        else
+            rc = key ? rsd_state_push(to, key, err) : no_memory(err);
         at += s.key_len;
     }
     return rc;

@@ -49,9 +49,9 @@ void rsd_state_free(rsd_state *state)
     rsi_free(state);
 }
 
-static rsd_err push(rsd_state *state, const char *key, int64_t index, rsd_error *err)
+static rsd_err push(rsd_state *state, rsd_path_part part, rsd_error *err)
 {
-    rsd_path_part part = { .index = index };
+    const char *key = part.key;
 
     if (state->depth >= MOST_DEPTH)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "nesting of more than %d is not supported",
@@ -69,14 +69,24 @@ rsd_err rsd_state_push(rsd_state *state, const char *key, rsd_error *err)
 {
     if (!state || !key)
         return rsi_fail(err, RSD_E_INVALID, "a state and a key are needed");
-    return push(state, key, 0, err);
+    return push(state, (rsd_path_part){ .key = key }, err);
 }
 
 rsd_err rsd_state_push_index(rsd_state *state, int64_t index, rsd_error *err)
 {
     if (!state || index < 0)
         return rsi_fail(err, RSD_E_INVALID, "a list has no place %" PRId64, index);
-    return push(state, NULL, index, err);
+    return push(state, (rsd_path_part){ .index = index }, err);
+}
+
+rsd_err rsd_state_push_number(rsd_state *state, int64_t key, rsd_error *err)
+{
+    char text[24];
+
+    if (!state)
+        return rsi_fail(err, RSD_E_INVALID, "a state is needed");
+    snprintf(text, sizeof(text), "%" PRId64, key);
+    return push(state, (rsd_path_part){ .key = text, .index = key, .number = true }, err);
 }
 
 rsd_err rsd_state_pop(rsd_state *state, rsd_error *err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a torch.save file: one archive with nested dicts and lists of tensors and values. Names are
- * the keys on the way to a tensor, joined by dots; what has no tensor inside is one object. Tensors
- * may share storages. */
+ * the keys on the way to a tensor, joined by dots; what has neither tensors nor dicts inside is one
+ * object. Tensors may share storages. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -73,20 +73,49 @@ static bool has_tensor(struct frame *stack, const rsd_value *v)
     return false;
 }
 
-/* Lists and tuples are opened only for the tensors in them; dicts always, as torch's own flattening
- * does. */
+/* Of a dict with other keys, or without any, no names can be made. */
+static bool has_names(const rsd_value *dict)
+{
+    for (size_t i = 0; i < rsd_value_count(dict); i++) {
+        rsd_value_type key = rsd_value_kind(rsd_value_key(dict, i));
+
+        if (key != RSD_VALUE_STR && key != RSD_VALUE_INT)
+            return false;
+    }
+    return rsd_value_count(dict) > 0;
+}
+
+/* True if a list has such a dict in it, however deep, with nothing but lists around it. */
+static bool has_dict(struct frame *stack, const rsd_value *v)
+{
+    size_t depth = 0;
+
+    while (v) {
+        if (rsd_value_kind(v) == RSD_VALUE_DICT && has_names(v))
+            return true;
+        if (rsd_value_kind(v) == RSD_VALUE_LIST)
+            stack[depth++] = (struct frame){ .value = v };
+        for (v = NULL; depth > 0 && !v;) {
+            struct frame *top = &stack[depth - 1];
+
+            if (top->next < rsd_value_count(top->value))
+                v = rsd_value_item(top->value, top->next++);
+            else
+                depth--;
+        }
+    }
+    return false;
+}
+
+/* Dicts are always opened, lists for the tensors and dicts in them, as torch's own flattening does:
+ * a trainer asks a DCP checkpoint for "optim.param_groups.0.lr". Tuples only for tensors. */
 static bool opens(walk *w, const rsd_value *v)
 {
     switch (rsd_value_kind(v)) {
     case RSD_VALUE_DICT:
-        for (size_t i = 0; i < rsd_value_count(v); i++) {
-            rsd_value_type key = rsd_value_kind(rsd_value_key(v, i));
-
-            if (key != RSD_VALUE_STR && key != RSD_VALUE_INT)
-                return false;
-        }
-        return rsd_value_count(v) > 0;
+        return has_names(v);
     case RSD_VALUE_LIST:
+        return has_dict(w->probe, v) || has_tensor(w->probe, v);
     case RSD_VALUE_TUPLE:
         return has_tensor(w->probe, v);
     default:
@@ -161,6 +190,8 @@ static const rsd_value *next_value(walk *w, rsd_error *err, rsd_err *rc)
             char *text = rsi_arena_array(&w->t->mem, 24, 1);
 
             part->key = text;
+            part->index = rsd_value_int(key);
+            part->number = true;
             if (text)
                 rsi_text_add(&(rsi_text){ .buf = text, .cap = 24 }, "%" PRId64, rsd_value_int(key));
             else
@@ -354,7 +385,7 @@ rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
     rc = rsi_zip_read(&self->source, &ckpt->mem, &self->zip, err);
     if (!rc && rsi_zip_find(&self->zip, "data.pkl"))
         self->mem.limit =
-            ((size_t)1 << 20) + 8 * (size_t)rsi_zip_find(&self->zip, "data.pkl")->size;
+            ((size_t)1 << 20) + 16 * (size_t)rsi_zip_find(&self->zip, "data.pkl")->size;
     if (!rc)
         rc = rsd_values_create(&self->values, err);
     if (!rc)

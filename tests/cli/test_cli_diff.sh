@@ -97,8 +97,13 @@ object negative: only in B
 object no: only in B
 object none: only in B
 object numbers: only in B
-object optim.param_groups: only in A
-object ordered: only in B
+object optim.param_groups.0.betas: only in A
+object optim.param_groups.0.eps: only in A
+object optim.param_groups.0.fused: only in A
+object optim.param_groups.0.lr: only in A
+object optim.param_groups.0.params: only in A
+object ordered.0.a: only in B
+object ordered.0.b: only in B
 object pi: only in B
 object same: only in B
 object set: only in B

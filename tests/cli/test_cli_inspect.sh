@@ -51,13 +51,17 @@ optim.state.0.exp_avg_sq  float32   [8, 6]  whole        1  192 B
 buffers.0                 int64     [3]     whole        1   24 B
 buffers.1.ema             float32   [2, 2]  whole        1   16 B
 
-object              value
-optim.param_groups  [{'lr': 0.001, 'betas': (0.9, 0.999), 'eps': 1e-08, 'fused': None, 'params': [0]}]
-step                1000
-best                0.125
-tag                 'run'
+object                       value
+optim.param_groups.0.lr      0.001
+optim.param_groups.0.betas   (0.9, 0.999)
+optim.param_groups.0.eps     1e-08
+optim.param_groups.0.fused   None
+optim.param_groups.0.params  [0]
+step                         1000
+best                         0.125
+tag                          'run'
 
-torch: 7 tensors in 7 chunks, 556 B; 4 objects
+torch: 7 tensors in 7 chunks, 556 B; 8 objects
 END
 
 t 'empty shards, empty tensors and scalars are listed' inspect golden/dcp_empty_shards
@@ -115,10 +119,15 @@ optim.state.0.step        float32   []      whole        1    4 B
 optim.state.0.exp_avg     bfloat16  [8, 6]  whole        1   96 B
 optim.state.0.exp_avg_sq  float32   [8, 6]  whole        1  192 B
 
-object  value
-step    1000
+object                       value
+optim.param_groups.0.lr      0.001
+optim.param_groups.0.betas   (0.9, 0.999)
+optim.param_groups.0.eps     1e-08
+optim.param_groups.0.fused   None
+optim.param_groups.0.params  [0]
+step                         1000
 
-torch: 5 tensors in 5 chunks, 516 B; 1 object
+torch: 5 tensors in 5 chunks, 516 B; 6 objects
 END
 
 t 'a name that nothing has ends in 1 after the others were listed' inspect golden/dcp_blocks nested missing
@@ -147,13 +156,17 @@ optim.state.0                           3  292 B
   exp_avg_sq    float32   [8, 6]           192 B
   step          float32   []                 4 B
 
-object              value
-optim.param_groups  [{'lr': 0.001, 'betas': (0.9, 0.999), 'eps': 1e-08, 'fused': None, 'params': [0]}]
-step                1000
-best                0.125
-tag                 'run'
+object                       value
+optim.param_groups.0.lr      0.001
+optim.param_groups.0.betas   (0.9, 0.999)
+optim.param_groups.0.eps     1e-08
+optim.param_groups.0.fused   None
+optim.param_groups.0.params  [0]
+step                         1000
+best                         0.125
+tag                          'run'
 
-torch: 7 tensors in 7 chunks, 556 B; 4 objects
+torch: 7 tensors in 7 chunks, 556 B; 8 objects
 END
 
 t 'JSON has every chunk with its place in a file' inspect --json golden/dcp_blocks
@@ -171,7 +184,7 @@ out <<'END'
 }
 END
 
-t 'JSON has the values of objects' inspect --json golden/training.pt "step" "best" "optim.param_groups"
+t 'JSON has the values of objects' inspect --json golden/training.pt "step" "best" "*.betas"
 out <<'END'
 {
   "format": "torch",
@@ -179,7 +192,7 @@ out <<'END'
   "bytes": 0,
   "tensors": [],
   "objects": [
-    {"name": "optim.param_groups", "value": [{"lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-08, "fused": null, "params": [0]}]},
+    {"name": "optim.param_groups.0.betas", "value": [0.9, 0.999]},
     {"name": "step", "value": 1000},
     {"name": "best", "value": 0.125}
   ]

@@ -10,7 +10,7 @@ END
 
 t 'a good file is ok' verify golden/training.pt
 out <<'END'
-ok: torch, 7 tensors, 556 B, 4 objects
+ok: torch, 7 tensors, 556 B, 8 objects
 END
 
 t '-q says nothing about a good one' verify -q golden/hf_parts

@@ -253,8 +253,12 @@ static rsd_err enter(copying *c, const char *name, size_t *depth, const char **l
     *depth = 0;
     *last = n ? NULL : name;
     for (size_t i = 0; i < n && i < MOST_PARTS && !rc; i++) {
-        rc = part[i].key ? rsd_state_push(c->state, part[i].key, err)
-                         : rsd_state_push_index(c->state, part[i].index, err);
+        if (!part[i].key)
+            rc = rsd_state_push_index(c->state, part[i].index, err);
+        else if (part[i].number)
+            rc = rsd_state_push_number(c->state, part[i].index, err);
+        else
+            rc = rsd_state_push(c->state, part[i].key, err);
         *depth += !rc;
     }
     return rc;

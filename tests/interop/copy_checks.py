@@ -144,10 +144,10 @@ def copied(report, tool, label, src, dst, **options):
         return None
 
 
-def forms(src, state):
+def forms(src, state, key=str):
     """A state as it is nested and as it is flat after it was a DCP checkpoint or a file."""
     if src.endswith((".pt", ".pth", ".bin")):
-        return states.nested_as_we_do(state), states.flatten_as_we_do(state)
+        return states.nested_as_we_do(state, key), states.flatten_as_we_do(state)
     return states.as_dcp_keeps_it(state), flatten_state_dict(state)[0]
 
 
@@ -250,7 +250,8 @@ def to_torch(report, tool, folder, made):
         label = f"{src} -> torch.save {name}"
         path = copied(report, tool, label, folder / src, made / name, **options)
         if path:
-            report.run(f"{label}: torch.load reads it", torch_problem, path, forms(src, want)[0])
+            want = forms(src, want, key=lambda k: k)[0]
+            report.run(f"{label}: torch.load reads it", torch_problem, path, want)
     path = copied(
         report,
         tool,

@@ -159,23 +159,39 @@ def as_dcp_keeps_it(state):
 
 
 def flatten_as_we_do(state, path=()):
-    """Names in a torch.save file: dicts are taken apart, lists and tuples for tensors in them."""
-    if isinstance(state, dict) and state and all(type(k) in (str, int) for k in state):
+    """Names in a torch.save file: dicts are taken apart, and what opens() says."""
+    if has_names(state):
         pairs = [(str(k), v) for k, v in state.items()]
-    elif isinstance(state, (list, tuple)) and has_tensor(state):
+    elif opens(state):
         pairs = [(str(i), v) for i, v in enumerate(state)]
     else:
         return {".".join(path): state}
     return {k: v for key, value in pairs for k, v in flatten_as_we_do(value, path + (key,)).items()}
 
 
-def nested_as_we_do(state):
-    """A copy of a torch.save file: where it was taken apart, keys are text and tuples lists."""
-    if isinstance(state, dict) and state and all(type(k) in (str, int) for k in state):
-        return {str(k): nested_as_we_do(v) for k, v in state.items()}
-    if isinstance(state, (list, tuple)) and has_tensor(state):
-        return [nested_as_we_do(v) for v in state]
+def nested_as_we_do(state, key=str):
+    """A copy of a torch.save file: where it was taken apart, tuples are lists and keys text.
+    With key=lambda k: k, numbers stay numbers, as they do in another such file."""
+    if has_names(state):
+        return {key(k): nested_as_we_do(v, key) for k, v in state.items()}
+    if opens(state):
+        return [nested_as_we_do(v, key) for v in state]
     return state
+
+
+def opens(value):
+    """Lists are taken apart for tensors and dicts in them, tuples for tensors."""
+    if isinstance(value, list) and has_dict(value):
+        return True
+    return isinstance(value, (list, tuple)) and has_tensor(value)
+
+
+def has_names(value):
+    return isinstance(value, dict) and value and all(type(k) in (str, int) for k in value)
+
+
+def has_dict(value):
+    return has_names(value) or isinstance(value, list) and any(map(has_dict, value))
 
 
 def has_tensor(value):

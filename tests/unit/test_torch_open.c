@@ -144,7 +144,7 @@ static void integer_keys_become_text(void **state)
                  "0", "-7=1");
 }
 
-static void lists_are_opened_only_for_tensors(void **state)
+static void lists_are_opened_for_tensors(void **state)
 {
     const rsd_value *plain = of_list(RSD_VALUE_LIST, of_int(1), of_int(2), NULL);
     const rsd_value *mixed = of_list(RSD_VALUE_LIST, of_int(1), of_tensor(2, 0), plain, NULL);
@@ -155,6 +155,23 @@ static void lists_are_opened_only_for_tensors(void **state)
     assert_names(
         of_list(RSD_VALUE_DICT, of_text("p"), plain, of_text("m"), mixed, of_text("d"), deep, NULL),
         "m.1 d.0.0.0 d.0.0.1", "p=[1, 2] m.0=1 m.2=[1, 2]");
+}
+
+/* As torch's own flattening does, so that a trainer finds "groups.0.lr" in what it becomes. */
+static void lists_are_opened_for_dicts_that_have_names(void **state)
+{
+    const rsd_value *group = of_list(RSD_VALUE_DICT, of_text("lr"), of_int(1), NULL);
+    const rsd_value *none = of_list(RSD_VALUE_DICT, NULL);
+    const rsd_value *deep = of_list(RSD_VALUE_LIST, of_list(RSD_VALUE_LIST, group, NULL), NULL);
+
+    (void)state;
+    assert_names(of_list(RSD_VALUE_DICT, of_text("groups"),
+                         of_list(RSD_VALUE_LIST, group, of_int(2), none, NULL), of_text("deep"),
+                         deep, of_text("tuple"), of_list(RSD_VALUE_TUPLE, group, NULL),
+                         of_text("empty"), of_list(RSD_VALUE_LIST, none, NULL), NULL),
+                 "",
+                 "groups.0.lr=1 groups.1=2 groups.2={} deep.0.0.lr=1 tuple=({'lr': 1},) "
+                 "empty=[{}]");
 }
 
 static void empty_dicts_are_objects(void **state)
@@ -316,7 +333,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dicts_are_opened_and_names_joined),
         cmocka_unit_test(integer_keys_become_text),
-        cmocka_unit_test(lists_are_opened_only_for_tensors),
+        cmocka_unit_test(lists_are_opened_for_tensors),
+        cmocka_unit_test(lists_are_opened_for_dicts_that_have_names),
         cmocka_unit_test(empty_dicts_are_objects),
         cmocka_unit_test(dicts_with_other_keys_are_objects),
         cmocka_unit_test(a_lone_tensor_is_called_tensor),
