@@ -20,30 +20,46 @@ typedef struct taking {
     const rsd_convert_opts *opts;
     rsi_convert_state      *out;
     size_t                  cap;      /* of out->from */
+    bool                   *met;      /* [ninclude] patterns that something matched */
     size_t                  refused;  /* tensors that the format can't hold */
     rsi_text                names;    /* of these */
     char                    buf[320]; /* for them */
 } taking;
 
-static bool matches(const char *const *pattern, size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++)
-        if (fnmatch(pattern[i], name, 0) == 0)
-            return true;
-    return false;
-}
-
 static bool is_wanted(const taking *k, const char *name)
 {
     const rsd_convert_opts *o = k->opts;
+    bool                    wanted = o->ninclude == 0;
 
-    return (o->ninclude == 0 || matches(o->include, o->ninclude, name)) &&
-           !matches(o->exclude, o->nexclude, name);
+    for (size_t i = 0; i < o->ninclude; i++)
+        if (fnmatch(o->include[i], name, 0) == 0)
+            wanted = k->met[i] = true;
+    for (size_t i = 0; i < o->nexclude && wanted; i++)
+        wanted = fnmatch(o->exclude[i], name, 0) != 0;
+    return wanted;
+}
+
+/* A filter that leaves nothing, or a pattern that nothing matches, is a slip of the pen: with
+ * `overwrite` it would cost a checkpoint. */
+static rsd_err check_filters(const taking *k, rsd_error *err)
+{
+    const rsd_convert_opts *o = k->opts;
+
+    for (size_t i = 0; i < o->ninclude; i++)
+        if (!k->met[i])
+            return rsi_fail(err, RSD_E_INVALID, "nothing in the source matches \"%s\"",
+                            o->include[i]);
+    if (k->source->ntensors + k->source->nobjects > 0 &&
+        k->out->state->ntensors + k->out->state->nvalues == 0)
+        return rsi_fail(err, RSD_E_INVALID, "nothing of the source is left to be written");
+    return RSD_OK;
 }
 
 static rsd_err new_name(const taking *k, const char *name, const char **out, rsd_error *err)
 {
     *out = k->opts->rename ? k->opts->rename(k->opts->arg, name) : name;
+    if (!*name && *out && !**out)
+        return rsi_fail(err, RSD_E_INVALID, "something in the source has an empty name: rename it");
     if (!*out || !**out)
         return rsi_fail(err, RSD_E_INVALID, "\"%s\" is renamed to nothing", name);
     return RSD_OK;
@@ -247,6 +263,9 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     rc = rsd_state_create(&out->state, err);
     if (!rc)
         rc = rsd_values_create(&out->owner, err);
+    k.met = rsi_calloc(opts->ninclude, sizeof(k.met[0]));
+    if (!rc && !k.met)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu patterns", opts->ninclude);
     for (size_t t = 0; t < source->ntensors && !rc; t++)
         rc = take_tensor(&k, t, err);
     if (!rc && k.refused)
@@ -254,6 +273,9 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
                       k.refused, k.buf, k.names.len >= sizeof(k.buf) ? " ..." : "");
     for (size_t i = 0; i < source->nobjects && !rc; i++)
         rc = take_object(&k, i, err);
+    if (!rc)
+        rc = check_filters(&k, err);
+    rsi_free(k.met);
     if (rc)
         rsi_convert_state_release(out);
     return rc;

@@ -54,6 +54,12 @@ reshard: --compress "gzip": zstd or zstd:N is known
 try: reshard help convert
 END
 
+t 'a pattern that nothing matches costs no checkpoint' -c '"$R" convert golden/dcp_rows "$T/kept.pt" && "$R" convert golden/dcp_rows "$T/kept.pt" --overwrite --include "rwo*" 2>&1 | sed "s|$T|T|"; "$R" diff golden/dcp_rows "$T/kept.pt"'
+out <<'END'
+reshard: checkpoint "T/kept.pt": nothing in the source matches "rwo*"
+same: 3 tensors, 344 B, 0 objects
+END
+
 t 'nothing to go on with: from the start' convert golden/dcp_rows "$T/resumed" --resume
 
 t 'no target is misuse' convert golden/dcp_rows

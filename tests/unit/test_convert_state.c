@@ -113,12 +113,76 @@ static void an_empty_dict_of_a_torch_file_is_left_out_of_dcp_and_named(void **st
     rsd_store_free(store);
 }
 
+static void assert_refused(rsd_convert_opts opts, const char *why)
+{
+    rsd_store *store = fix_store();
+    rsd_ckpt  *ckpt = NULL;
+    rsd_error  err;
+
+    put_optimizers(store);
+    assert_int_equal(conv_run(store, "x.pt", "d", opts, &err), RSD_E_INVALID);
+    if (!strstr(err.msg, why))
+        fail_msg("\"%s\" is not in \"%s\"", why, err.msg);
+    assert_int_not_equal(rsd_ckpt_open(store, "d", &ckpt, &err), RSD_OK);
+    rsd_store_free(store);
+}
+
+static void a_pattern_that_nothing_matches_is_refused(void **state)
+{
+    const char *const include[] = { "a.*", "optm.*" };
+
+    (void)state;
+    assert_refused((rsd_convert_opts){ .include = include, .ninclude = 2 },
+                   "nothing in the source matches \"optm.*\"");
+}
+
+static void a_conversion_of_nothing_is_refused(void **state)
+{
+    const char *const all[] = { "*" };
+
+    (void)state;
+    assert_refused((rsd_convert_opts){ .exclude = all, .nexclude = 1 },
+                   "nothing of the source is left to be written");
+}
+
+static const char *to_nothing(void *arg, const char *name)
+{
+    (void)arg;
+    (void)name;
+    return "";
+}
+
+static void a_name_that_becomes_empty_is_refused(void **state)
+{
+    (void)state;
+    assert_refused((rsd_convert_opts){ .rename = to_nothing }, "\"a.-3.m\" is renamed to nothing");
+}
+
+static void an_empty_name_of_the_source_has_to_be_changed(void **state)
+{
+    static const char st[] = "\x38\0\0\0\0\0\0\0"
+                             "{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}    x";
+    rsd_store        *store = fix_store();
+    rsd_error         err;
+
+    (void)state;
+    fix_put(store, "x.safetensors", st, sizeof(st) - 1);
+    assert_int_equal(conv_run(store, "x.safetensors", "d", (rsd_convert_opts){ 0 }, &err),
+                     RSD_E_INVALID);
+    assert_non_null(strstr(err.msg, "something in the source has an empty name: rename it"));
+    rsd_store_free(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_that_are_numbers_stay_numbers),
         cmocka_unit_test(a_dict_with_other_keys_of_the_same_text_is_refused),
         cmocka_unit_test(an_empty_dict_of_a_torch_file_is_left_out_of_dcp_and_named),
+        cmocka_unit_test(a_pattern_that_nothing_matches_is_refused),
+        cmocka_unit_test(a_conversion_of_nothing_is_refused),
+        cmocka_unit_test(a_name_that_becomes_empty_is_refused),
+        cmocka_unit_test(an_empty_name_of_the_source_has_to_be_changed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
