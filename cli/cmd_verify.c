@@ -7,12 +7,14 @@
 typedef struct report {
     bool     json;
     json_out out;
+    progress bar;
 } report;
 
 static void damage(void *arg, const rsd_error *what)
 {
     report *r = arg;
 
+    progress_end(&r->bar); /* a line of its own for each damage */
     if (r->json) {
         json_open_object(&r->out, NULL);
         json_text(&r->out, "error", rsd_err_name((rsd_err)what->code));
@@ -40,10 +42,16 @@ static int count_bytes(const args *a, rsd_ckpt *ckpt, uint64_t *out)
     return EXIT_DONE;
 }
 
+/* Safetensors have none of their own. */
+static bool has_checksums(const rsd_ckpt *ckpt)
+{
+    return rsd_ckpt_sealed(ckpt) || rsd_ckpt_format(ckpt) != RSD_FORMAT_SAFETENSORS;
+}
+
 static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, size_t damages)
 {
     const size_t tensors = rsd_ckpt_tensors(ckpt), objects = rsd_ckpt_objects(ckpt);
-    const bool   quick = args_has(a, "quick");
+    const char  *note = "";
     char         size[32];
 
     if (r->json) {
@@ -52,23 +60,30 @@ static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, si
         json_close(&r->out);
         return;
     }
+    if (args_has(a, "quick"))
+        note = "; no data were read";
+    else if (!has_checksums(ckpt))
+        note = "; without checksums: changed data are not found, `reshard manifest` adds some";
     if (damages)
         printf("%zu damage%s\n", damages, plural(damages));
     else if (!args_has(a, "quiet"))
         printf("ok: %s, %zu tensor%s, %s, %zu object%s%s\n", format_name(rsd_ckpt_format(ckpt)),
                tensors, plural(tensors), size_text(bytes, size, sizeof(size)), objects,
-               plural(objects), quick ? "; no data were read" : "");
+               plural(objects), note);
 }
 
 static int run(const args *a)
 {
+    report              r = { .json = args_has(a, "json"), .out = { .out = stdout } };
     const rsd_read_opts opts = { .size = sizeof(opts),
                                  .threads = args_number(a, "threads", 0),
-                                 .quick = args_has(a, "quick") };
-    report              r = { .json = args_has(a, "json"), .out = { .out = stdout } };
+                                 .quick = args_has(a, "quick"),
+                                 .on_progress = progress_step,
+                                 .progress_arg = &r.bar };
     rsd_error           err = { .msg = "" };
     uint64_t            bytes = 0;
     size_t              damages = 0;
+    rsd_err             rc;
     rsd_ckpt           *ckpt;
     int                 code = source_open(a, a->operand[0], &ckpt);
 
@@ -82,10 +97,15 @@ static int run(const args *a)
         json_bool(&r.out, "quick", args_has(a, "quick"));
         json_uint(&r.out, "tensors", rsd_ckpt_tensors(ckpt));
         json_uint(&r.out, "bytes", bytes);
+        json_bool(&r.out, "checksums", has_checksums(ckpt));
         json_open_array(&r.out, "damages");
     }
-    if (!code && rsd_ckpt_verify(ckpt, &opts, damage, &r, &damages, &err))
-        code = fail(a, &err);
+    if (!code) {
+        progress_begin(&r.bar, a, "verifying");
+        rc = rsd_ckpt_verify(ckpt, &opts, damage, &r, &damages, &err);
+        progress_end(&r.bar);
+        code = rc ? fail(a, &err) : EXIT_DONE;
+    }
     if (!code) {
         say_end(a, ckpt, &r, bytes, damages);
         code = damages ? EXIT_NO : EXIT_DONE;

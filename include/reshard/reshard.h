@@ -806,6 +806,9 @@ typedef struct rsd_path_part {
     bool        number; /* the dict has the number `index` there, of which `key` is the text */
 } rsd_path_part;
 
+/* Bytes under way; nonzero cancels. May be called by any thread, one at a time. */
+typedef int (*rsd_progress)(void *arg, int64_t done, int64_t total);
+
 typedef struct rsd_read_opts {
     size_t size; /* sizeof(rsd_read_opts) */
     /* Checksums: the side file's, a hash for each row of at most 4 MiB, and torch's CRC32 of a
@@ -813,10 +816,12 @@ typedef struct rsd_read_opts {
      * is read of, reading more for it; a side file that can't be used is an error. NEVER. Unless
      * NEVER, what opening the checkpoint read is compared with the side file too, before the first
      * byte. */
-    rsd_choice verify;
-    int32_t    threads; /* 0: as many as this process may run on */
-    size_t     staging; /* bytes of buffers; 0: 64 MiB at most */
-    bool       quick;   /* rsd_ckpt_verify: reads no data */
+    rsd_choice   verify;
+    int32_t      threads;     /* 0: as many as this process may run on */
+    size_t       staging;     /* bytes of buffers; 0: 64 MiB at most */
+    bool         quick;       /* rsd_ckpt_verify: reads no data */
+    rsd_progress on_progress; /* rsd_ckpt_verify, unless quick */
+    void        *progress_arg;
 } rsd_read_opts;
 
 /* Finds the format from the files, reads the metadata and checks them against each other: every
@@ -866,9 +871,8 @@ RSD_API size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_pa
 RSD_API rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                                 void (*damage)(void *arg, const rsd_error *what), void *arg,
                                 size_t *count, rsd_error *err);
-
-/* Bytes under way; nonzero cancels. May be called by any thread, one at a time. */
-typedef int (*rsd_progress)(void *arg, int64_t done, int64_t total);
+/* There is a side file. Without one, data of safetensors have no checksums at all. */
+RSD_API bool rsd_ckpt_sealed(const rsd_ckpt *ckpt);
 
 typedef struct rsd_seal_opts {
     size_t  size;      /* sizeof(rsd_seal_opts) */

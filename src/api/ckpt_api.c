@@ -196,6 +196,11 @@ rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *
     return rsi_verify(ckpt, &known, damage, arg, count, err);
 }
 
+bool rsd_ckpt_sealed(const rsd_ckpt *ckpt)
+{
+    return ckpt && ckpt->guard.file;
+}
+
 rsd_err rsd_ckpt_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts, rsd_error *err)
 {
     rsd_seal_opts known = { .size = sizeof(known) };

@@ -31,6 +31,19 @@ rsd_err rsi_verify_note(rsi_verifying *v, const rsi_damage *damage, rsd_error *e
     return rc;
 }
 
+rsd_err rsi_verify_step(rsi_verifying *v, uint64_t bytes, rsd_error *err)
+{
+    const rsd_read_opts *o = v->opts;
+    int                  stop = 0;
+
+    pthread_mutex_lock(&v->lock);
+    v->done += bytes;
+    if (o->on_progress)
+        stop = o->on_progress(o->progress_arg, (int64_t)v->done, (int64_t)v->total);
+    pthread_mutex_unlock(&v->lock);
+    return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
+}
+
 void rsi_verify_name(const rsi_verifying *v, size_t t, size_t i, rsd_error *what)
 {
     rsd_tensor_info info;
@@ -57,6 +70,34 @@ static size_t place_of(const rsi_verifying *v, uint32_t file)
     return v->book ? v->ckpt->guard.place[file] : SIZE_MAX;
 }
 
+/* A chunk that is read for itself, not with the rows around it. */
+static bool is_read_alone(const rsi_verifying *v, const rsd_chunk *chunk, uint32_t file)
+{
+    return chunk->ntransforms > 0 || place_of(v, file) == SIZE_MAX;
+}
+
+static uint64_t bytes_to_read(const rsi_verifying *v)
+{
+    uint64_t total = 0, size;
+
+    for (size_t t = 0; t < v->ckpt->ntensors; t++) {
+        rsd_tensor_info info;
+        rsd_chunk       chunk;
+        uint32_t        file;
+
+        v->ckpt->ops->tensor(v->ckpt, t, &info);
+        for (size_t i = 0; i < info.chunks; i++) {
+            v->ckpt->ops->chunk(v->ckpt, t, i, &chunk, &file);
+            total += is_read_alone(v, &chunk, file) ? chunk.length : 0;
+        }
+    }
+    for (size_t i = 0; v->book && i < rsi_sums_files(v->book); i++) {
+        rsi_sums_file(v->book, i, &size);
+        total += size;
+    }
+    return total;
+}
+
 /* ---- chunks and objects ---- */
 
 static rsd_err put_off(rsi_verifying *v, const rsi_claim *claim, rsd_error *err)
@@ -72,18 +113,16 @@ static rsd_err put_off(rsi_verifying *v, const rsi_claim *claim, rsd_error *err)
     return rc;
 }
 
-static rsd_err check_chunk(rsi_verifying *v, size_t t, size_t i, rsd_error *err)
+static rsd_err check_chunk(rsi_verifying *v, size_t t, size_t i, const rsd_chunk *chunk,
+                           uint32_t file, rsd_error *err)
 {
     rsi_damage damage = { .kind = RSI_DAMAGE_TENSOR, .first = t, .second = i, .what.rank = -1 };
     rsi_extent x;
-    rsd_chunk  chunk;
-    uint32_t   file;
     rsd_err    rc;
 
-    v->ckpt->ops->chunk(v->ckpt, t, i, &chunk, &file);
     damage.place = place_of(v, file);
-    damage.off = chunk.offset;
-    damage.len = chunk.length;
+    damage.off = chunk->offset;
+    damage.len = chunk->length;
     rc = v->ckpt->ops->locate(v->ckpt, t, i, &x, &damage.what);
     if (!rc && x.has_crc && !x.decoded && damage.place != SIZE_MAX)
         return put_off(v,
@@ -111,8 +150,15 @@ static rsd_err check_tensor(rsi_verifying *v, size_t t, rsd_error *err)
     rsd_err         rc = RSD_OK;
 
     v->ckpt->ops->tensor(v->ckpt, t, &info);
-    for (size_t i = 0; i < info.chunks && !rc; i++)
-        rc = check_chunk(v, t, i, err);
+    for (size_t i = 0; i < info.chunks && !rc; i++) {
+        rsd_chunk chunk;
+        uint32_t  file;
+
+        v->ckpt->ops->chunk(v->ckpt, t, i, &chunk, &file);
+        rc = check_chunk(v, t, i, &chunk, file, err);
+        if (!rc)
+            rc = rsi_verify_step(v, is_read_alone(v, &chunk, file) ? chunk.length : 0, err);
+    }
     return rc;
 }
 
@@ -242,6 +288,7 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
         if (v.book)
             rc = rsi_proof_opening(ckpt, note_opening, &v, err);
     } else if (!rc) {
+        v.total = bytes_to_read(&v);
         rc = rsi_workers_run(v.workers, ckpt->ntensors + ckpt->nobjects, check_one, &v, err);
     }
     if (!rc && v.book)

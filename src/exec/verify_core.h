@@ -41,8 +41,9 @@ typedef struct rsi_verifying {
     const rsd_read_opts *opts;
     const rsi_sums_book *book; /* NULL: there is no side file, or none that can be used */
     rsi_workers         *workers;
-    pthread_mutex_t      lock;
-    rsi_damage          *found; /* [n] */
+    pthread_mutex_t      lock;        /* of what follows */
+    uint64_t             done, total; /* bytes, for on_progress */
+    rsi_damage          *found;       /* [n] */
     size_t               n, cap;
     rsi_claim           *claim; /* [nclaims] */
     size_t               nclaims, claim_cap;
@@ -52,6 +53,8 @@ typedef struct rsi_verifying {
 bool rsi_is_damage(rsd_err rc);
 /* Any thread. `damage` is copied. */
 rsd_err rsi_verify_note(rsi_verifying *v, const rsi_damage *damage, rsd_error *err);
+/* So many bytes more are checked; RSD_E_CANCELED if the caller has enough. Any thread. */
+rsd_err rsi_verify_step(rsi_verifying *v, uint64_t bytes, rsd_error *err);
 /* In the order in which they are told. */
 void rsi_verify_sort(rsi_verifying *v);
 /* The error of a chunk with its names. */

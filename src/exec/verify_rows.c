@@ -291,6 +291,8 @@ static rsd_err check_stretch(void *arg, size_t i, rsd_error *err)
         rc = hash_bytes(p, s, &row, off, buf, len, stream, err);
         off += len;
     }
+    if (!rc)
+        rc = rsi_verify_step(p->v, s->end - s->off, err);
     rsi_pool_put(p->pool, buf);
 out:
     rsi_hash128_free(stream);

@@ -15,6 +15,26 @@ END
 
 t '-q says nothing about a good one' verify -q golden/hf_parts
 
+t 'where nothing can find changed data, that is said' verify golden/hf_parts
+out <<'END'
+ok: safetensors, 9 tensors, 1.4 KiB, 0 objects; without checksums: changed data are not found, `reshard manifest` adds some
+END
+
+t 'with a side file all bytes are checked' -c 'cp -r golden/hf_parts "$T/hf" && "$R" manifest "$T/hf" && "$R" verify "$T/hf"'
+out <<'END'
+ok: safetensors, 9 tensors, 1.4 KiB, 0 objects
+END
+
+t 'work that is done at once shows no progress' verify --progress golden/dcp_rows
+out <<'END'
+ok: dcp, 3 tensors, 344 B, 0 objects
+END
+
+t 'on a terminal what was drawn is gone before the result' -c 'script -qec "$R verify golden/dcp_rows" /dev/null | tr "\r" "\n" | sed "s/^.\[K//" | grep -v "^verifying\|^$"'
+out <<'END'
+ok: dcp, 3 tensors, 344 B, 0 objects
+END
+
 t '--quick reads only metadata' verify --quick golden/dcp_rows
 out <<'END'
 ok: dcp, 3 tensors, 344 B, 0 objects; no data were read
@@ -28,6 +48,7 @@ out <<'END'
   "quick": false,
   "tensors": 3,
   "bytes": 344,
+  "checksums": true,
   "damages": [],
   "ok": true
 }
@@ -56,6 +77,7 @@ out <<'END'
   "quick": false,
   "tensors": 1,
   "bytes": 8,
+  "checksums": true,
   "damages": [
     {"error": "RSD_E_CORRUPT", "message": "tensor \"w\": file \"__0_0.distcp\": the data from byte 301 on have the CRC32 b5aee760, the file says 2e3fa576"}
   ],

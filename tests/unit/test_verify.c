@@ -315,6 +315,75 @@ static void a_read_that_fails_is_a_damage(void **state)
     rsd_store_free(inner);
 }
 
+/* ---- progress ---- */
+
+typedef struct watched {
+    int64_t done, total;
+    int     calls, stop_at; /* 0: never */
+} watched;
+
+static int watch(void *arg, int64_t done, int64_t total)
+{
+    watched *w = arg;
+
+    assert_true(done >= w->done && done <= total);
+    w->done = done;
+    w->total = total;
+    return ++w->calls == w->stop_at;
+}
+
+static rsd_err verify_watched(const char *path, bool seal, const char *transform, watched *w)
+{
+    const rsd_read_opts opts = {
+        .size = sizeof(opts), .threads = 2, .on_progress = watch, .progress_arg = w
+    };
+    rsd_store *store = fix_store();
+    size_t     count = 99;
+    rsd_ckpt  *ckpt;
+    rsd_err    rc;
+
+    save(store, path, transform);
+    if (seal)
+        assert_int_equal(rsd_ckpt_seal(store, path, NULL, NULL), RSD_OK);
+    ckpt = fix_open(store, path);
+    assert_int_equal(rsd_ckpt_sealed(ckpt), seal);
+    rc = rsd_ckpt_verify(ckpt, &opts, NULL, NULL, &count, NULL);
+    assert_int_equal(count, rc ? 99 : 0);
+    rsd_ckpt_close(ckpt);
+    rsd_store_free(store);
+    return rc;
+}
+
+static void progress_ends_at_the_bytes_to_check(void **state)
+{
+    static const struct {
+        const char *path, *transform;
+        bool        seal;
+    } cases[] = { { "ck", NULL, false },           { "ck", NULL, true },
+                  { "ck.pt", NULL, false },        { "ck.pt", NULL, true },
+                  { "ck", "stream.zstd", false },  { "ck", "stream.zstd", true },
+                  { "ck.safetensors", NULL, true } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        watched w = { 0 };
+
+        assert_int_equal(verify_watched(cases[i].path, cases[i].seal, cases[i].transform, &w),
+                         RSD_OK);
+        assert_true(w.total >= 21 * 4);
+        assert_int_equal(w.done, w.total);
+    }
+}
+
+static void verifying_can_be_canceled(void **state)
+{
+    watched alone = { .stop_at = 2 }, rows = { .stop_at = 6 };
+
+    (void)state;
+    assert_int_equal(verify_watched("ck", false, NULL, &alone), RSD_E_CANCELED);
+    assert_int_equal(verify_watched("ck", true, NULL, &rows), RSD_E_CANCELED);
+}
+
 static void nobody_needs_to_listen(void **state)
 {
     rsd_store *store = fix_store();
@@ -377,6 +446,8 @@ int main(void)
         cmocka_unit_test(an_object_of_a_torch_file_with_another_value_is_told),
         cmocka_unit_test(a_tensor_inside_an_object_of_a_torch_file_is_checked),
         cmocka_unit_test(a_read_that_fails_is_a_damage),
+        cmocka_unit_test(progress_ends_at_the_bytes_to_check),
+        cmocka_unit_test(verifying_can_be_canceled),
         cmocka_unit_test(nobody_needs_to_listen),
         cmocka_unit_test(verifying_without_memory_fails_cleanly),
     };
