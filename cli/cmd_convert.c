@@ -296,7 +296,7 @@ static int run(const args *a)
 
 static const option_spec options[] = {
     { "to", 0, OPT_CHOICE, "dcp|safetensors|torch", "format of DST; otherwise its name decides" },
-    { "layout", 0, OPT_TEXT, "SPEC|FILE", "lay the tensors out over ranks by these rules" },
+    { "layout", 'l', OPT_PATH, "SPEC", "lay the tensors out over ranks: rules, or a file of them" },
     { "include", 0, OPT_TEXT, "GLOB", "take only what matches; may be repeated" },
     { "exclude", 0, OPT_TEXT, "GLOB", "leave out what matches; may be repeated" },
     { "rename", 0, OPT_TEXT, "s/RE/TO/", "change names, as sed -E does; may be repeated" },
@@ -305,7 +305,7 @@ static const option_spec options[] = {
     { "shard-size", 0, OPT_SIZE, "SIZE", "safetensors: the most that a file has" },
     { "compress", 0, OPT_TEXT, "zstd[:N]", "DCP: compress each item" },
     { "max-memory", 0, OPT_SIZE, "SIZE", "bytes under way; 64M if not given" },
-    { "threads", 0, OPT_COUNT, "N", "how many; as many as there are processors if not given" },
+    { "threads", 'j', OPT_COUNT, "N", "threads that copy; all processors if not given" },
     { "overwrite", 0, OPT_FLAG, NULL, "replace DST if it exists" },
     { "no-sync", 0, OPT_FLAG, NULL, "do not wait until the bytes are safe from a power cut" },
     { "no-checksum", 0, OPT_FLAG, NULL, "write no side file with hashes" },

@@ -149,14 +149,20 @@ void complete_zsh(FILE *out)
                  "    [[ $state == arguments ]] || return\n"
                  "    case $line[1] in\n");
     for (const command *const *c = commands; *c; c++) {
-        fprintf(out, "    %s)\n        _arguments '(- *)--help[print the help]'", (*c)->name);
+        fprintf(out, "    %s)\n        _arguments '(- *)'{-h,--help}'[print the help]'",
+                (*c)->name);
         for (const option_spec *o = (*c)->options; o && o->name; o++)
             zsh_option(out, o);
         fprintf(out, " %s ;;\n", zsh_operands(*c));
     }
+    /* The same text is a file that zsh loads when it completes, and what a ~/.zshrc reads in. */
     fprintf(out, "    esac\n"
                  "}\n"
-                 "_reshard \"$@\"\n");
+                 "if [[ $funcstack[1] == _reshard ]]; then\n"
+                 "    _reshard \"$@\"\n"
+                 "else\n"
+                 "    compdef _reshard reshard\n"
+                 "fi\n");
 }
 
 /* ---- fish ---- */
@@ -201,8 +207,13 @@ void complete_fish(FILE *out)
         fputc('\n', out);
         for (const option_spec *o = (*c)->options; o && o->name; o++)
             fish_option(out, *c, o);
+        fprintf(out, "complete -c reshard -n '__fish_seen_subcommand_from help' -f -a %s -d ",
+                (*c)->name);
+        fish_text(out, (*c)->line);
+        fputc('\n', out);
     }
     fprintf(out, "complete -c reshard -n __fish_use_subcommand -l version -d 'print the version'\n"
+                 "complete -c reshard -l help -s h -d 'print the help'\n"
                  "complete -c reshard -n '__fish_seen_subcommand_from completion' -f -a "
                  "'bash zsh fish'\n");
 }
@@ -233,6 +244,10 @@ const command cmd_completion = {
     .text = "Prints the completion for bash, zsh or fish. An installed reshard has it in the "
             "places where these shells look.",
     .examples = "# in ~/.bashrc\n"
-                "source <(reshard completion bash)\n",
+                "source <(reshard completion bash)\n"
+                "# in ~/.zshrc, behind compinit\n"
+                "source <(reshard completion zsh)\n"
+                "# in ~/.config/fish/config.fish\n"
+                "reshard completion fish | source\n",
     .run = run,
 };

@@ -54,9 +54,11 @@ int source_rules(const args *a, const char *spec, rsd_rules **out)
     struct stat st;
     rsd_error   err = { .msg = "" };
     char       *text = NULL;
+    bool        is_file;
     rsd_err     rc;
 
-    if (stat(spec, &st) == 0 && S_ISREG(st.st_mode)) {
+    is_file = stat(spec, &st) == 0 && S_ISREG(st.st_mode);
+    if (is_file) {
         int code = read_rules(a, spec, st.st_size, &text);
 
         if (code)
@@ -66,6 +68,9 @@ int source_rules(const args *a, const char *spec, rsd_rules **out)
     free(text);
     if (!rc)
         return EXIT_DONE;
+    if (rc == RSD_E_INVALID && !is_file && !strpbrk(spec, " ;\n"))
+        return refuse(a, EXIT_MISUSE, "layout \"%s\" is neither a file nor a mesh with rules",
+                      spec);
     if (rc == RSD_E_INVALID)
         return refuse(a, EXIT_MISUSE, "layout \"%s\": %s", spec, err.msg);
     return fail(a, &err);

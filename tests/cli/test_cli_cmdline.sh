@@ -258,6 +258,30 @@ raw
 inspect
 END
 
+if command -v zsh >/dev/null; then
+    for how in '' yes; do
+        t "zsh completes, read in: ${how:-no}" -c '"$R" completion zsh >"$T/_reshard"; SOURCED='$how' timeout 60 zsh -f ../cli/zsh_types.zsh "reshard ver" "reshard verify --thr" "reshard convert --to saf" "reshard help manif" "reshard cat --format=n"'
+        out <<'END'
+reshard verify 
+reshard verify --threads=
+reshard convert --to safetensors 
+reshard help manifest 
+reshard cat --format=npy 
+END
+    done
+fi
+
+if command -v fish >/dev/null; then
+    t 'fish completes commands, options, their values and the topics of help' -c '"$R" completion fish >"$T/r.fish"; HOME=$T fish --no-config -c "source $T/r.fish; for line in ver \"verify --thr\" \"convert --to saf\" \"help manif\" \"verify --hel\"; complete -C \"reshard \$line\"; end" | cut -f 1'
+    out <<'END'
+verify
+--threads
+safetensors
+manifest
+--help
+END
+fi
+
 t 'completion for an unknown shell is misuse' completion csh
 code 2
 err <<'END'

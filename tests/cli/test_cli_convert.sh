@@ -47,6 +47,12 @@ err <<'END'
 reshard: layout "mash dp=2": line 1, column 1: expected "mesh" and its axes, found "mash"
 END
 
+t 'a layout that looks like a file and is none is misuse' convert golden/dcp_rows "$T/x" -l rules.txt
+code 2
+err <<'END'
+reshard: layout "rules.txt" is neither a file nor a mesh with rules
+END
+
 t 'other compressions than zstd are misuse' convert golden/dcp_rows "$T/x" --compress gzip
 code 2
 err <<'END'
