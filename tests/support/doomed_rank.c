@@ -25,19 +25,23 @@ static struct {
 
 bool doom_parse(const char *what, const char *rank, const char *at, doom *out)
 {
-    char *end_rank, *end_at;
+    const char *colon = strchr(at, ':');
+    char       *end_rank, *end_at;
 
+    memset(out, 0, sizeof(*out));
+    if (colon && colon - at < (ptrdiff_t)sizeof(out->in))
+        memcpy(out->in, at, (size_t)(colon - at));
+    at = colon ? colon + 1 : at;
     out->signal = strcmp(what, "kill") == 0 ? SIGKILL : strcmp(what, "stop") == 0 ? SIGSTOP : 0;
     out->rank = (int32_t)strtol(rank, &end_rank, 10);
     out->at = strtol(at, &end_at, 10);
     return out->signal && end_rank > rank && end_at > at && !*end_rank && !*end_at;
 }
 
-static void write_note(const char *call)
+static void write_note(const char *phase, const char *call)
 {
-    bool own = getpid() == now.process && pthread_equal(pthread_self(), now.thread);
     char line[64];
-    int  n = snprintf(line, sizeof(line), "%s %s\n", own ? now.phase : "write", call);
+    int  n = snprintf(line, sizeof(line), "%s %s\n", phase, call);
     int  fd = open(now.is->note, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 
     if (fd < 0 || write(fd, line, (size_t)n) != n)
@@ -48,10 +52,14 @@ static void write_note(const char *call)
 
 void doom_watch(const char *call, void *arg)
 {
+    bool        own = getpid() == now.process && pthread_equal(pthread_self(), now.thread);
+    const char *phase = own ? now.phase : "write";
+
     (void)arg;
-    if (atomic_fetch_add(now.calls, 1) + 1 != now.is->at)
+    if ((now.is->in[0] && strcmp(now.is->in, phase) != 0) ||
+        atomic_fetch_add(now.calls, 1) + 1 != now.is->at)
         return;
-    write_note(call);
+    write_note(phase, call);
     kill(now.process, now.is->signal);
 }
 

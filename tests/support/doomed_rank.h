@@ -10,11 +10,13 @@
 typedef struct doom {
     int32_t     rank;
     int         signal; /* SIGKILL or SIGSTOP */
+    char        in[8];  /* counts calls of this phase only; "": all */
     long        at;     /* the call before which it comes, 1: the first; 0: never */
     const char *note;   /* a file that is made just before, with one line: "PHASE CALL" */
 } doom;
 
-/* From "kill" or "stop", the rank and the number of the call; false: they are none. */
+/* From "kill" or "stop", the rank and the number of the call, "7" or "write:7"; false: they are
+ * none. */
 bool doom_parse(const char *what, const char *rank, const char *at, doom *out);
 /* On every rank. Counts from now on, and lets nobody's time run out before the rank is gone: then
  * the others wait for `ms`. `d` and its note have to stay. False: no memory. */
@@ -23,7 +25,7 @@ bool doom_begin(const doom *d, rsd_comm *comm, int64_t ms);
 void doom_phase(const char *phase);
 /* The watch of sys_faults.h on the rank. */
 void doom_watch(const char *call, void *arg);
-/* Calls of this rank so far. */
+/* Calls of this rank so far that count. */
 long doom_calls(void);
 
 #endif
