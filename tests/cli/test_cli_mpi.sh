@@ -1,0 +1,76 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# reshard convert under mpirun: what it makes is what one process makes, to the byte, and one rank speaks.
+. "$(dirname "$0")/expect.sh"
+
+build=$(dirname "$R")
+export LD_LIBRARY_PATH="$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" UCX_LOG_LEVEL=error
+
+# $M MPI ARGUMENTS: the tool on 3 ranks; what mpirun itself has to say is left out.
+M=$T/ranks
+export M
+cat >"$M" <<'END'
+#!/bin/sh
+case $1 in
+openmpi) run='mpirun.openmpi --allow-run-as-root --oversubscribe' ;;
+mpich) run=mpirun.mpich ;;
+esac
+shift
+timeout 60 $run -n 3 "$R" "$@" 2>"$T/said"
+code=$?
+grep '^reshard: ' "$T/said" >&2
+exit $code
+END
+chmod +x "$M"
+
+columns="--layout 'mesh tp=4; row shard(1)@tp; * shard(0)@tp'"
+parts='--to safetensors --shard-size 200'
+
+mkdir "$T/one"
+t 'one process converts' -c "
+    \$R convert golden/dcp_rows \$T/one/columns $columns &&
+    \$R convert golden/dcp_blocks \$T/one/blocks.safetensors &&
+    \$R convert -q golden/dcp_items \$T/one/parts $parts &&
+    \$R convert golden/dcp_items \$T/one/items.pt"
+
+for mpi in openmpi mpich; do
+    if ! [ -e "$build/libreshard_mpi_$mpi.so" ] || ! "$M" $mpi --version >/dev/null 2>&1; then
+        echo "$mpi: not built, or its mpirun does not start here: left out"
+        continue
+    fi
+    mkdir "$T/$mpi"
+
+    t "$mpi: a DCP in another layout" -c "
+        \$M $mpi convert golden/dcp_rows \$T/$mpi/columns $columns &&
+        diff -r \$T/one/columns \$T/$mpi/columns"
+
+    t "$mpi: one file" -c "
+        \$M $mpi convert golden/dcp_blocks \$T/$mpi/blocks.safetensors &&
+        cmp \$T/one/blocks.safetensors \$T/$mpi/blocks.safetensors"
+
+    t "$mpi: several files, and one rank says what is left out" -c "
+        \$M $mpi convert golden/dcp_items \$T/$mpi/parts $parts &&
+        diff -r \$T/one/parts \$T/$mpi/parts"
+    err <<'END'
+reshard: left out: optim.param_groups.0.lr: safetensors hold tensors only
+reshard: left out: optim.param_groups.0.betas: safetensors hold tensors only
+reshard: left out: optim.param_groups.0.eps: safetensors hold tensors only
+reshard: left out: optim.param_groups.0.fused: safetensors hold tensors only
+reshard: left out: optim.param_groups.0.params: safetensors hold tensors only
+reshard: left out: step: safetensors hold tensors only
+reshard: left out: best: safetensors hold tensors only
+reshard: left out: tag: safetensors hold tensors only
+END
+
+    t "$mpi: a torch.save file, and nothing else is made than by one process" -c "
+        \$M $mpi convert golden/dcp_items \$T/$mpi/items.pt && diff -r \$T/one \$T/$mpi"
+
+    t "$mpi: a target that exists is refused with 3, by one rank" -c "
+        cd \$T/$mpi && \$M $mpi convert \$OLDPWD/golden/dcp_rows columns"
+    code 3
+    err <<'END'
+reshard: checkpoint "columns": rank 0: "columns" in "." exists already
+END
+done
+
+finish
