@@ -49,7 +49,8 @@ test-faults: setup-test
 test-interop: setup-test
 	@tools/setup $(BUILD) python
 	@$(RUN) ninja -C $(BUILD) --quiet
-	@python=$$(tools/venv $(BUILD)) && $(RUN) $$python tests/interop/run.py --tool $(BUILD)/tests/ckpt_copy
+	@python=$$(tools/venv $(BUILD)) && $(RUN) $$python tests/interop/run.py --tool $(BUILD)/tests/ckpt_copy \
+		--reshard $(BUILD)/reshard
 
 bench: all
 	@$(RUN) $(BUILD)/bench/bench --csv $(BUILD)/bench.csv '$(CASES)'

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests against PyTorch, both ways: PYTHON tests/interop/run.py --tool PATH_TO_ckpt_copy
+"""Tests against PyTorch, both ways: PYTHON tests/interop/run.py --tool PATH_TO_ckpt_copy --reshard
+PATH_TO_reshard
 
 torch writes and we read (read_checks.py); we convert what torch wrote and torch reads
-(copy_checks.py). Four ranks run beside this process (ranks.py).
+(copy_checks.py), also after two conversions by the tool (round_checks.py). Four ranks run beside this process (ranks.py).
 """
 
 import argparse
@@ -16,25 +17,27 @@ import torch.multiprocessing
 import copy_checks
 import ranks
 import read_checks
+import round_checks
 from report import Report
-from tool import Tool
+from tool import Reshard, Tool
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--tool", required=True, help="the program ckpt_copy")
+    options.add_argument("--reshard", required=True, help="the command-line tool")
     options.add_argument("--keep", help="a folder to leave all checkpoints in")
     args = options.parse_args()
     warnings.filterwarnings("ignore")
-    report, tool = Report(), Tool(args.tool)
+    report, tool, reshard = Report(), Tool(args.tool), Reshard(args.reshard)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(args.keep or temporary)
         folder.mkdir(exist_ok=True)
-        run(report, tool, folder)
+        run(report, tool, reshard, folder)
     return report.end()
 
 
-def run(report, tool, folder):
+def run(report, tool, reshard, folder):
     context = torch.multiprocessing.get_context("spawn")
     written, copied = context.Event(), context.Event()
     job = torch.multiprocessing.start_processes(
@@ -49,6 +52,7 @@ def run(report, tool, folder):
         read_checks.sharded(report, tool, folder)
         loads = copy_checks.copies(report, tool, folder)
         copied.set()
+        round_checks.rounds(report, reshard, folder)
         while not job.join(1):
             pass
     except KeyboardInterrupt:

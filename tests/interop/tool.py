@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs ckpt_copy and reads what it lists."""
+"""Runs ckpt_copy and reads what it lists; runs the command-line tool."""
 
 import json
 import pathlib
@@ -47,16 +47,28 @@ class Listing:
         self.paths.update({t.name: t.path for t in self.tensors.values()})
 
 
+def run_program(program, *args):
+    done = subprocess.run([program, *map(str, args)], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise ToolError(done.stderr.strip()[-600:] or f"exit code {done.returncode}")
+
+
+class Reshard:
+    """The tool that people use."""
+
+    def __init__(self, program):
+        self.program = program
+
+    def convert(self, src, dst, *options):
+        run_program(self.program, "convert", "--quiet", *options, src, dst)
+
+
 class Tool:
     def __init__(self, program):
         self.program = program
 
     def _run(self, *args):
-        done = subprocess.run(
-            [self.program, *map(str, args)], capture_output=True, text=True, timeout=60
-        )
-        if done.returncode != 0:
-            raise ToolError(done.stderr.strip()[-600:] or f"exit code {done.returncode}")
+        run_program(self.program, *args)
 
     def dump(self, src):
         with tempfile.TemporaryDirectory() as folder:
