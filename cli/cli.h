@@ -158,7 +158,7 @@ void progress_end(progress *p);
 bool in_colour(FILE *out);
 /* Columns of the terminal; 0 if `out` is none. */
 int screen_width(FILE *out);
-/* Characters that the text takes on a screen. */
+/* Cells that the text takes on a screen. */
 size_t text_width(const char *text);
 /* Cuts behind `most` bytes, at a character, and shows that it did. */
 void text_shorten(char *text, size_t most);

@@ -92,14 +92,14 @@ static void measure(const columns *c, size_t *width)
 /* How wide the first column may be. Text at the end of a line may go on in the next. */
 static size_t limit_first(const columns *c, const size_t *width, FILE *out)
 {
-    const size_t screen = (size_t)screen_width(out);
-    size_t       rest = 0;
+    size_t screen = (size_t)screen_width(out), rest = 0;
 
     for (int i = 1; i < c->n; i++)
         rest += GAP + (i + 1 < c->n || c->right[i] || width[i] < 20 ? width[i] : 20);
     if (screen == 0 || width[0] + rest <= screen)
         return width[0];
-    return screen > rest + 12 ? screen - rest : 12;
+    screen = screen > rest + 12 ? screen - rest : 12;
+    return width[0] < screen ? width[0] : screen;
 }
 
 static void spaces(FILE *out, size_t n)

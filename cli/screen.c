@@ -28,13 +28,37 @@ int screen_width(FILE *out)
     return 80;
 }
 
-/* Every byte of UTF-8 but those that continue a character. */
+/* Cells that a terminal gives a character: East Asian ones and pictures are wide. */
+static size_t cells_of(uint32_t c)
+{
+    static const struct {
+        uint32_t first, last, cells;
+    } range[] = { { 0x300, 0x36f, 0 },     { 0x1100, 0x115f, 2 },   { 0x200b, 0x200f, 0 },
+                  { 0x2e80, 0xa4cf, 2 },   { 0xac00, 0xd7a3, 2 },   { 0xf900, 0xfaff, 2 },
+                  { 0xfe00, 0xfe0f, 0 },   { 0xfe30, 0xfe6f, 2 },   { 0xff00, 0xff60, 2 },
+                  { 0xffe0, 0xffe6, 2 },   { 0x1f300, 0x1f64f, 2 }, { 0x1f680, 0x1f6ff, 2 },
+                  { 0x1f900, 0x1faff, 2 }, { 0x20000, 0x3fffd, 2 } };
+
+    for (size_t i = 0; i < sizeof(range) / sizeof(range[0]); i++)
+        if (c >= range[i].first && c <= range[i].last)
+            return range[i].cells;
+    return 1;
+}
+
+/* Of UTF-8; a byte that is none of it is taken for a character. */
 size_t text_width(const char *text)
 {
     size_t n = 0;
 
-    for (; *text; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
+    while (*text) {
+        const unsigned char lead = (unsigned char)*text++;
+        const int           more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : 0;
+        uint32_t            c = more ? lead & (0x3fu >> more) : lead;
+
+        for (int i = 0; i < more && ((unsigned char)*text & 0xc0) == 0x80; i++)
+            c = c << 6 | ((unsigned char)*text++ & 0x3f);
+        n += cells_of(c);
+    }
     return n;
 }
 

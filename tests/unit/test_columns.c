@@ -49,38 +49,74 @@ static void cells_stand_below_each_other(void **state)
     fclose(out);
 }
 
-static void a_long_name_stands_alone_on_a_narrow_terminal(void **state)
+static void wide_characters_take_two_cells_and_accents_none(void **state)
+{
+    (void)state;
+    assert_int_equal(text_width("k\xc3\xa4se"), 4);
+    assert_int_equal(text_width("\xe6\x97\xa5\xe6\x9c\xac"), 4); /* two of Japanese */
+    assert_int_equal(text_width("\xf0\x9f\x99\x82!"), 3);        /* a face */
+    assert_int_equal(text_width("a\xcc\x88"), 1);                /* a and an accent */
+    assert_int_equal(text_width("\x80\xff\xe6"), 3);             /* no UTF-8 */
+    assert_int_equal(text_width(""), 0);
+}
+
+/* What columns_print writes to a terminal of 40 columns. */
+static void print_narrow(columns *c, char *text, size_t cap)
 {
     struct winsize size = { .ws_row = 20, .ws_col = 40 };
-    char           text[1024] = { 0 };
     size_t         len = 0;
     ssize_t        got;
     FILE          *out;
-    columns        c;
     int            top, end;
 
-    (void)state;
     setenv("NO_COLOR", "1", 1);
     assert_int_equal(openpty(&top, &end, NULL, NULL, &size), 0);
     out = fdopen(end, "w");
-    fill(&c, "a.name.of.fifty.characters.that.does.not.fit.at.all");
-    assert_true(columns_print(&c, out));
+    assert_true(columns_print(c, out));
     fflush(out);
     fcntl(top, F_SETFL, O_NONBLOCK);
-    while (len < sizeof(text) - 1 && (got = read(top, text + len, sizeof(text) - 1 - len)) > 0)
+    while (len < cap - 1 && (got = read(top, text + len, cap - 1 - len)) > 0)
         len += (size_t)got;
+    text[len] = 0;
+    fclose(out);
+    close(top);
+}
+
+static void a_long_name_stands_alone_on_a_narrow_terminal(void **state)
+{
+    char    text[1024];
+    columns c;
+
+    (void)state;
+    fill(&c, "a.name.of.fifty.characters.that.does.not.fit.at.all");
+    print_narrow(&c, text, sizeof(text));
     assert_string_equal(text, "name                        bytes  text\r\n"
                               "a.name.of.fifty.characters.that.does.not.fit.at.all\r\n"
                               "                                1  first\r\n"
                               "b                            1000\r\n");
-    fclose(out);
-    close(top);
+}
+
+static void a_table_that_is_too_wide_has_no_wider_first_column_for_it(void **state)
+{
+    static const char *const wide[] = { ">n", ">a.title.of.forty.characters.or.so.or.more", NULL };
+    char                     text[1024];
+    columns                  c;
+
+    (void)state;
+    columns_begin(&c, wide);
+    columns_add(&c, "7");
+    columns_add(&c, "1");
+    print_narrow(&c, text, sizeof(text));
+    assert_string_equal(text, "n  a.title.of.forty.characters.or.so.or.more\r\n"
+                              "7                                          1\r\n");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cells_stand_below_each_other),
+        cmocka_unit_test(wide_characters_take_two_cells_and_accents_none),
+        cmocka_unit_test(a_table_that_is_too_wide_has_no_wider_first_column_for_it),
         cmocka_unit_test(a_long_name_stands_alone_on_a_narrow_terminal),
     };
 
