@@ -81,9 +81,13 @@ static int slice_parse(const args *a, const char *text, cutting *c)
     for (int d = 0; *s; d++) {
         if (d == c->info.ndim)
             return misuse(a, "--slice \"%s\" has more dimensions than the shape %s", text, shape);
-        if (!slice_dim(&s, c, d) || (*s && *s != ','))
+        if (!slice_dim(&s, c, d) || (*s && *s != ',')) {
+            if (*s == ':')
+                return misuse(a, "--slice \"%s\" has a step, and only whole ranges are cut out",
+                              text);
             return misuse(a, "--slice \"%s\" does not fit dimension %d of the shape %s", text, d,
                           shape);
+        }
         s = skip_space(s + (*s == ','));
     }
     return EXIT_DONE;

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct converting {
     const args      *a;
@@ -284,7 +285,9 @@ static int run(const args *a)
         rc = rsd_convert(c.source, to, rsd_comm_size(a->comm) > 1 ? a->comm : NULL, &c.opts, &err);
         progress_end(&c.bar);
     }
-    if (rc) {
+    if (rc == RSD_E_EXISTS && !c.store && access(to, F_OK) == 0) {
+        code = refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);
+    } else if (rc) {
         code = fail(a, &err);
         say_how_to_go_on(&c);
         if (rc == RSD_E_MISMATCH)

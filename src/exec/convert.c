@@ -97,6 +97,10 @@ static rsd_err choose(converting *c, rsd_error *err)
     save->spec.distributed = o->layout && save->spec.format == RSD_FORMAT_SAFETENSORS;
     if (o->layout && save->spec.one_file)
         return rsi_fail(err, RSD_E_INVALID, "one file has no layout: a folder has");
+    if (o->shard_size && save->spec.format != RSD_FORMAT_SAFETENSORS)
+        return rsi_fail(err, RSD_E_INVALID, "only safetensors are cut into files of a size");
+    if (o->shard_size && save->spec.one_file)
+        return rsi_fail(err, RSD_E_INVALID, "one file is not cut by size: a folder is");
     if (o->checksum == RSD_ALWAYS && !rsi_sums_available())
         return rsi_fail(err, RSD_E_UNSUPPORTED, "this build has no xxHash to make checksums with");
     save->flush.sums = o->checksum != RSD_NEVER && rsi_sums_available() ? &save->sums : NULL;

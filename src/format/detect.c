@@ -38,12 +38,18 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
 static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
 {
     unsigned char  head[9] = { 0 };
+    const char    *name = rsi_files_name(files, 0);
     const uint64_t size = files->file[0]->size;
     const size_t   len = size < sizeof(head) ? (size_t)size : sizeof(head);
     rsd_err        rc = rsi_files_read(files, 0, 0, head, len, err);
 
     if (rc)
         return rc;
+    if (strcmp(name, ".metadata") == 0 || rsi_text_ends(name, ".distcp"))
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "it is a part of a DCP checkpoint: the folder that it lies in is one");
+    if (size == 0)
+        return rsi_fail(err, RSD_E_FORMAT, "it is no checkpoint but an empty file");
     if (len >= 4 && memcmp(head, "PK\3\4", 4) == 0)
         *out = RSD_FORMAT_TORCH;
     else if (len == 9 && head[8] == '{')

@@ -78,7 +78,7 @@ END
 t 'a slice with a step is misuse' cat golden/dcp_blocks blocks --slice 0:4:2
 code 2
 err <<'END'
-reshard: --slice "0:4:2" does not fit dimension 0 of the shape [8, 6]
+reshard: --slice "0:4:2" has a step, and only whole ranges are cut out
 try: reshard help cat
 END
 

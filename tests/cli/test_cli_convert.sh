@@ -21,7 +21,7 @@ END
 t 'a target that exists is refused with 3' -c 'cd $T && mkdir there && $R convert -q $OLDPWD/golden/dcp_rows there'
 code 3
 err <<'END'
-reshard: checkpoint "there": "there" in "." exists already
+reshard: checkpoint "there": "there" in "." exists already; --overwrite replaces it
 END
 
 t 'a folder without a checkpoint ends in 4' -c 'mkdir $T/empty && $R convert $T/empty $T/none 2>/dev/null'
@@ -51,6 +51,16 @@ t 'a layout that looks like a file and is none is misuse' convert golden/dcp_row
 code 2
 err <<'END'
 reshard: layout "rules.txt" is neither a file nor a mesh with rules
+END
+
+t 'a size of files is only for folders of safetensors' -c 'cd "$T"; for to in x x.pt x.safetensors; do "$R" convert "$OLDPWD/golden/dcp_rows" $to --shard-size 1K; echo $?; done 2>&1'
+out <<'END'
+reshard: checkpoint "x": only safetensors are cut into files of a size
+2
+reshard: checkpoint "x.pt": only safetensors are cut into files of a size
+2
+reshard: checkpoint "x.safetensors": one file is not cut by size: a folder is
+2
 END
 
 t 'other compressions than zstd are misuse' convert golden/dcp_rows "$T/x" --compress gzip

@@ -234,7 +234,15 @@ END
 t 'an empty file ends in 4' -c ': >"$T/empty"; cd "$T" && "$R" inspect empty'
 code 4
 err <<'END'
-reshard: checkpoint "empty": it is no checkpoint: it starts like neither torch.save's nor safetensors'
+reshard: checkpoint "empty": it is no checkpoint but an empty file
+END
+
+t 'a file of a DCP checkpoint is told to be one' -c 'for f in .metadata __0_0.distcp; do "$R" inspect golden/dcp_rows/$f; echo $?; done 2>&1'
+out <<'END'
+reshard: checkpoint "golden/dcp_rows/.metadata": it is a part of a DCP checkpoint: the folder that it lies in is one
+4
+reshard: checkpoint "golden/dcp_rows/__0_0.distcp": it is a part of a DCP checkpoint: the folder that it lies in is one
+4
 END
 
 t 'a file of something else ends in 4' inspect golden/dcp_rows.json

@@ -109,7 +109,7 @@ static void bare_pickles_are_unsupported(void **state)
 static void other_files_are_refused(void **state)
 {
     (void)state;
-    assert_file("", 0, RSD_E_FORMAT, 0, "it is no checkpoint");
+    assert_file("", 0, RSD_E_FORMAT, 0, "an empty file");
     assert_file("PK\3", 3, RSD_E_FORMAT, 0, "it is no checkpoint");
     assert_file("PK\1\2", 4, RSD_E_FORMAT, 0, "it is no checkpoint");
     assert_file("\x80\6}.", 4, RSD_E_FORMAT, 0, "it is no checkpoint");
