@@ -338,6 +338,9 @@ const command cmd_convert = {
         "checks it and goes on. A run without --resume begins anew and removes it. What is "
         "compressed is not kept.\n"
         "\n"
+        "Checksums of SRC are compared where a record is read at once, which those of large "
+        "tensors are not: `reshard verify SRC` before tells whether it is whole.\n"
+        "\n"
         "Under mpirun the ranks divide the work. The DST \"null:\" takes everything and keeps "
         "nothing, for measurements.",
     .examples = "# one Hugging Face folder with files of 5 GB and an index\n"

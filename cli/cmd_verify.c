@@ -136,7 +136,7 @@ const command cmd_verify = {
             "file. Damage is named by file, tensor and place.\n"
             "\n"
             "Ends with 0 if there is none, with 1 if there is, with 4 if the metadata themselves "
-            "can't be read.",
+            "can't be read, or name a file that is not there.",
     .examples = "# after a download\n"
                 "reshard verify step-1000\n",
     .run = run,

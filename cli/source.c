@@ -12,9 +12,13 @@
 
 int source_open(const args *a, const char *path, rsd_ckpt **out)
 {
-    rsd_error err = { .msg = "" };
+    rsd_error   err = { .msg = "" };
+    rsd_err     rc = rsd_ckpt_open(NULL, path, out, &err);
+    struct stat st;
 
-    return rsd_ckpt_open(NULL, path, out, &err) ? fail(a, &err) : EXIT_DONE;
+    if (rc == RSD_E_NOTFOUND && stat(path, &st) == 0) /* a file that its metadata name */
+        return refuse(a, EXIT_INVALID, "%s", err.msg);
+    return rc ? fail(a, &err) : EXIT_DONE;
 }
 
 static int read_rules(const args *a, const char *path, off_t size, char **out)

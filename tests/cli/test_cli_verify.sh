@@ -108,6 +108,12 @@ err <<'END'
 reshard: checkpoint "bad/dcp/chunks_overlap": tensor "w": the chunks [0:2] and [1:2] overlap
 END
 
+t 'a file that is missing ends in 4' -c 'cp -r golden/dcp_rows "$T/less" && rm "$T/less/__1_0.distcp" && "$R" verify "$T/less" 2>&1 | sed "s|$T|T|g"; "$R" verify -q "$T/less" 2>/dev/null'
+code 4
+out <<'END'
+reshard: checkpoint "T/less": could not open "less/__1_0.distcp" in "T/": No such file or directory
+END
+
 t 'a path that is not there ends in 3' verify golden/missing
 code 3
 err <<'END'
