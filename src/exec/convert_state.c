@@ -7,8 +7,10 @@
 #include "format/value_pickle.h"
 #include "plan/cast.h"
 
+#include <ctype.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_PARTS = 256 };
@@ -104,8 +106,24 @@ static rsd_err push_path(const taking *k, const char *name, const char *renamed,
     return rc;
 }
 
-/* The layout that DCP to DCP keeps: chunks as they are, each in the file of its old file's number.
- */
+enum { MOST_RANKS = 1 << 20 }; /* that a name is believed; memory is taken for all below */
+
+/* Who wrote a file: "__3_0.distcp" names its rank. Other names get the number that the file has
+ * behind the metadata, which is the first. */
+static int32_t old_rank(const char *name, uint32_t file)
+{
+    char *end;
+    long  rank;
+
+    if (strncmp(name, "__", 2) == 0 && isdigit((unsigned char)name[2])) {
+        rank = strtol(name + 2, &end, 10);
+        if (*end == '_' && rank < MOST_RANKS)
+            return (int32_t)rank;
+    }
+    return file > 0 ? (int32_t)(file - 1) : 0;
+}
+
+/* The layout that DCP to DCP keeps: chunks as they are, each with the rank that wrote it. */
 static rsd_err old_layout(const taking *k, size_t t, const rsd_tensor_info *info, rsd_dtype dtype,
                           rsd_layout **out, rsd_error *err)
 {
@@ -120,7 +138,7 @@ static rsd_err old_layout(const taking *k, size_t t, const rsd_tensor_info *info
         uint32_t  file;
 
         k->source->ops->chunk(k->source, t, i, &chunk, &file);
-        owner[i] = (int32_t)file;
+        owner[i] = old_rank(chunk.file, file);
         box[i] = chunk.box;
     }
     if (!rc)

@@ -123,7 +123,18 @@ static void a_converted_checkpoint_has_the_bytes_of_a_saved_one(void **state)
     rsd_store_free(store);
 }
 
-static void without_a_layout_dcp_keeps_its_chunks(void **state)
+/* The file of the chunk that starts where chunk i of tensor t of another checkpoint does. */
+static const char *same_place(rsd_ckpt *ckpt, size_t t, const rsd_chunk *as)
+{
+    rsd_chunk chunk;
+
+    for (size_t i = 0; rsd_ckpt_chunk(ckpt, t, i, &chunk, NULL) == RSD_OK; i++)
+        if (memcmp(chunk.box.off, as->box.off, sizeof(as->box.off)) == 0)
+            return chunk.file;
+    return "nowhere";
+}
+
+static void without_a_layout_dcp_keeps_its_chunks_and_their_ranks(void **state)
 {
     rsd_store      *store = fix_store();
     rsd_tensor_info a, b;
@@ -143,6 +154,12 @@ static void without_a_layout_dcp_keeps_its_chunks(void **state)
         assert_int_equal(rsd_ckpt_find(y, a.name, &u, NULL), RSD_OK);
         rsd_ckpt_tensor(y, u, &b, NULL);
         assert_int_equal(a.chunks, b.chunks);
+        for (size_t i = 0; i < a.chunks && a.bytes > 0; i++) {
+            rsd_chunk chunk;
+
+            assert_int_equal(rsd_ckpt_chunk(x, t, i, &chunk, NULL), RSD_OK);
+            assert_string_equal(same_place(y, u, &chunk), chunk.file);
+        }
     }
     rsd_ckpt_close(x);
     rsd_ckpt_close(y);
@@ -480,7 +497,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_format_and_layout_becomes_every_other),
         cmocka_unit_test(a_converted_checkpoint_has_the_bytes_of_a_saved_one),
-        cmocka_unit_test(without_a_layout_dcp_keeps_its_chunks),
+        cmocka_unit_test(without_a_layout_dcp_keeps_its_chunks_and_their_ranks),
         cmocka_unit_test(objects_go_along_or_are_named),
         cmocka_unit_test(only_what_is_included_and_not_excluded_is_taken),
         cmocka_unit_test(a_list_with_holes_becomes_flat_names),
