@@ -4,6 +4,8 @@
 #include "cli.h"
 #include "rename.h"
 
+#include <dirent.h>
+#include <fnmatch.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,6 +203,44 @@ static int read_options(converting *c)
     return code;
 }
 
+/* ---- what --overwrite may remove ---- */
+
+static bool is_of_checkpoint(const char *name)
+{
+    static const char *const pattern[] = { ".metadata",
+                                           ".metadata.tmp",
+                                           "__*.metadata",
+                                           "*.distcp",
+                                           "*.safetensors",
+                                           "*.safetensors.index.json",
+                                           ".reshard-sums",
+                                           ".",
+                                           ".." };
+
+    for (size_t i = 0; i < sizeof(pattern) / sizeof(pattern[0]); i++)
+        if (fnmatch(pattern[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+/* A folder is replaced with all that is in it, so nothing else may be there. */
+static int check_replaced(const args *a, const char *folder)
+{
+    DIR                 *dir = opendir(folder);
+    const struct dirent *entry;
+    int                  code = EXIT_DONE;
+
+    while (dir && !code && (entry = readdir(dir)) != NULL)
+        if (!is_of_checkpoint(entry->d_name))
+            code = refuse(a, EXIT_COULD_NOT,
+                          "\"%s\" holds \"%s\", which is no part of a checkpoint and would be "
+                          "removed by --overwrite",
+                          folder, entry->d_name);
+    if (dir)
+        closedir(dir);
+    return code;
+}
+
 /* ---- how to go on ---- */
 
 /* A word as a shell reads it back. */
@@ -277,7 +317,8 @@ static int run(const args *a)
         c.opts.store = c.store;
         c.opts.keep = false;
         to = "null";
-    }
+    } else if (!code && args_has(a, "overwrite"))
+        code = check_replaced(a, to);
     if (!code)
         code = source_open(a, a->operand[0], &c.source);
     if (!code) {
@@ -309,7 +350,8 @@ static const option_spec options[] = {
     { "compress", 0, OPT_TEXT, "zstd[:N]", "DCP: compress each item" },
     { "max-memory", 0, OPT_SIZE, "SIZE", "bytes under way; 64M if not given" },
     { "threads", 'j', OPT_COUNT, "N", "threads that copy; all processors if not given" },
-    { "overwrite", 0, OPT_FLAG, NULL, "replace DST if it exists" },
+    { "overwrite", 0, OPT_FLAG, NULL,
+      "replace DST if it exists; a folder with other things in it is not replaced" },
     { "no-sync", 0, OPT_FLAG, NULL, "do not wait until the bytes are safe from a power cut" },
     { "no-checksum", 0, OPT_FLAG, NULL, "write no side file with hashes" },
     { "resume", 0, OPT_FLAG, NULL, "go on from what an earlier run left" },

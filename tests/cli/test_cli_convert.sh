@@ -63,6 +63,18 @@ reshard: checkpoint "x.safetensors": one file is not cut by size: a folder is
 2
 END
 
+t '--overwrite replaces no folder that holds other things' -c 'cd "$T"; src=$OLDPWD/golden/dcp_rows; mkdir mine && echo much work >mine/thesis.txt; "$R" convert "$src" mine --overwrite; echo $?; cat mine/thesis.txt; rm mine/thesis.txt; "$R" convert "$src" mine --overwrite && "$R" convert "$src" mine --overwrite --to safetensors && "$R" diff "$src" mine; ls -A mine'
+out <<'END'
+3
+much work
+same: 3 tensors, 344 B, 0 objects
+.reshard-sums
+model.safetensors
+END
+err <<'END'
+reshard: "mine" holds "thesis.txt", which is no part of a checkpoint and would be removed by --overwrite
+END
+
 t 'other compressions than zstd are misuse' convert golden/dcp_rows "$T/x" --compress gzip
 code 2
 err <<'END'
