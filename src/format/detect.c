@@ -50,6 +50,10 @@ static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
                         "it is a part of a DCP checkpoint: the folder that it lies in is one");
     if (size == 0)
         return rsi_fail(err, RSD_E_FORMAT, "it is no checkpoint but an empty file");
+    if (size < 1024 && memcmp(head, "version h", sizeof(head)) == 0)
+        return rsi_fail(
+            err, RSD_E_FORMAT,
+            "it is what git LFS leaves in place of a file: `git lfs pull` fetches that");
     if (len >= 4 && memcmp(head, "PK\3\4", 4) == 0)
         *out = RSD_FORMAT_TORCH;
     else if (len == 9 && head[8] == '{')
