@@ -69,7 +69,7 @@ END
         cd \$T/$mpi && \$M $mpi convert \$OLDPWD/golden/dcp_rows columns"
     code 3
     err <<'END'
-reshard: checkpoint "columns": rank 0: "columns" in "." exists already
+reshard: checkpoint "columns": rank 0: "columns" in "." exists already; --overwrite replaces it
 END
 done
 
