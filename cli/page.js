@@ -20,6 +20,11 @@ function make(tag, attributes, ...children) {
     return e;
 }
 
+// As on the terminal: a name may have line ends and worse in it.
+function spelled(name) {
+    return name.replace(/[\x00-\x1f\x7f-\x9f]/g, c => "\\x" + c.charCodeAt(0).toString(16).padStart(2, "0"));
+}
+
 function sizeText(n) {
     const unit = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let u = 0;
@@ -50,7 +55,7 @@ function rowFor(k) {
     const t = found[k];
     const row = make("div", { class: "row", role: "option", id: "row-" + k, "aria-selected": k === current,
         "aria-setsize": found.length, "aria-posinset": k + 1 },
-        make("span", { class: "name", text: t.name, title: t.name }),
+        make("span", { class: "name", text: spelled(t.name), title: spelled(t.name) }),
         make("span", { class: "kind" }, make("span", { text: kindText(t) }),
             make("span", { text: plural(chunks(t), "chunk") }), make("span", { text: sizeText(t.bytes) })));
     row.style.top = k * ROW + "px";

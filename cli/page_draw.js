@@ -295,7 +295,7 @@ function openTensor(t, view) {
         if (/^(axis|at)-/.test(focused) && $(focused)) $(focused).focus(); // what was used was made anew
     };
     again();
-    view.replaceChildren(make("h2", {}, make("code", { text: t.name })),
+    view.replaceChildren(make("h2", {}, make("code", { text: spelled(t.name) })),
         make("p", { class: "meta", text: kindText(t) + ", " + sizeText(t.bytes) + ", " + plural(t.before.n, "chunk") }),
         card, state.table,
         make("p", {}, make("button", { type: "button", onclick: overview, text: "back to the overview" })));
