@@ -361,7 +361,8 @@ RSD_API rsd_err rsd_comm_create_launched(rsd_comm **out, rsd_error *err);
 RSD_API rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm **out,
                                rsd_error *err);
 /* Comms made with rsd_comm_split are freed before what they were made from; memory of
- * rsd_comm_alloc has been given back. On MPI: [collective], unless the comm is broken. */
+ * rsd_comm_alloc has been given back. On MPI: [collective], unless the comm is broken, and without
+ * a deadline: a rank may work on for long before it comes. */
 RSD_API void rsd_comm_free(rsd_comm *comm);
 
 RSD_API int32_t rsd_comm_rank(const rsd_comm *comm);
