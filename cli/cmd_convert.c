@@ -195,6 +195,7 @@ static int read_options(converting *c)
     o->sync = args_has(a, "no-sync") ? RSD_NEVER : RSD_DEFAULT;
     o->checksum = args_has(a, "no-checksum") ? RSD_NEVER : RSD_DEFAULT;
     o->keep = !args_has(a, "no-keep");
+    o->verify = args_has(a, "no-verify") ? RSD_NEVER : RSD_DEFAULT;
     o->resume = args_has(a, "resume");
     o->on_progress = step;
     o->left_out = note_left_out;
@@ -356,6 +357,7 @@ static const option_spec options[] = {
     { "no-checksum", 0, OPT_FLAG, NULL, "write no side file with hashes" },
     { "resume", 0, OPT_FLAG, NULL, "go on from what an earlier run left" },
     { "no-keep", 0, OPT_FLAG, NULL, "keep nothing if it ends early" },
+    { "no-verify", 0, OPT_FLAG, NULL, "don't compare the checksums of SRC" },
     OPTIONS_PROGRESS,
     { 0 },
 };
@@ -380,8 +382,8 @@ const command cmd_convert = {
         "checks it and goes on. A run without --resume begins anew and removes it. What is "
         "compressed is not kept.\n"
         "\n"
-        "Checksums of SRC are compared where a record is read at once, which those of large "
-        "tensors are not: `reshard verify SRC` before tells whether it is whole.\n"
+        "Checksums of what is taken from SRC are compared, for which its bytes are read once more; "
+        "damage ends the conversion, and nothing is published or kept.\n"
         "\n"
         "Under mpirun the ranks divide the work. The DST \"null:\" takes everything and keeps "
         "nothing, for measurements.",

@@ -1158,14 +1158,16 @@ typedef struct rsd_convert_opts {
     void (*left_out)(void *arg, const char *name, const char *why);
     /* Called on rank 0 when a run that keeps its work ended early, with the folder's name. */
     void (*kept)(void *arg, const char *partial);
-    void *arg;
+    void      *arg;
+    rsd_choice verify; /* the source's checksums: compared unless NEVER */
 } rsd_convert_opts;
 
 /* Writes what is in a checkpoint as another one: other format, layout, names, dtypes, in one pass
  * and in bounded memory whatever its size (an item of a compressed source is decoded whole). The
  * target is published as rsd_save publishes, all or nothing; the same source and options give the
- * same bytes. A source whose files change meanwhile is RSD_E_MISMATCH. All tensors with a dtype
- * that the target can't hold are named before anything is written.
+ * same bytes. A source whose files change meanwhile is RSD_E_MISMATCH, one whose bytes are not
+ * those of its checksums RSD_E_CORRUPT: nothing is published then. All tensors with a dtype that
+ * the target can't hold are named before anything is written.
  *
  * Casts round to nearest even; see rsd_load_opts. Where lists of the original would have holes,
  * because something is left out, a torch.save file gets flat names.

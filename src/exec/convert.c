@@ -267,6 +267,27 @@ static rsd_err begin_partial(converting *c, rsd_error *err)
 
 /* ---- data ---- */
 
+/* Checksums of the source: on the way, or by prove() where ranks would read the same records and
+ * where a run that ended early may not have come to them. */
+static rsd_choice on_the_way(const converting *c)
+{
+    if (c->opts->verify == RSD_NEVER)
+        return RSD_NEVER;
+    return c->job.save.comm && rsd_comm_size(c->job.save.comm) > 1 ? RSD_DEFAULT : RSD_ALWAYS;
+}
+
+static rsd_err prove(converting *c, rsd_error *err)
+{
+    rsd_comm *comm = c->job.save.comm;
+    bool      needed = c->opts->resume || on_the_way(c) == RSD_DEFAULT;
+    rsd_err   rc = RSD_OK;
+
+    if (needed && c->opts->verify != RSD_NEVER)
+        rc = rsi_pull_prove(&c->pull, c->taken.state->ntensors, c->job.workers,
+                            comm ? (size_t)comm->rank : 0, comm ? (size_t)comm->size : 1, err);
+    return agree(c, rc, err);
+}
+
 /* Threads that the memory is enough for, and what they read with. */
 static rsd_err make_workers(converting *c, rsd_error *err)
 {
@@ -285,8 +306,8 @@ static rsd_err make_workers(converting *c, rsd_error *err)
     c->job.workers = workers;
     c->job.save.opts.threads = rsi_workers_count(workers);
     c->job.save.opts.staging = memory / 2;
-    rc = rsi_pull_open(&c->pull, c->source, c->taken.from, (size_t)rsi_workers_count(workers),
-                       memory / 2, err);
+    rc = rsi_pull_open(&c->pull, c->source, c->taken.from, on_the_way(c),
+                       (size_t)rsi_workers_count(workers), memory / 2, err);
     for (size_t i = 0; i < c->taken.state->ntensors; i++) {
         rsi_state_tensor *t = &c->taken.state->tensor[i];
 
@@ -318,10 +339,14 @@ static rsd_err check_source(converting *c, rsd_error *err)
 
     for (size_t i = 0; i < c->source->files.n && !rc; i++)
         rc = rsi_file_unchanged(c->source->files.file[i], err);
-    rc = agree(c, rc, err);
-    if (rc && c->begun && leads(c)) /* half of it may be of the one, half of the other */
+    return agree(c, rc, err);
+}
+
+/* What was made of a damaged source, or half of one and half of another, is not kept. */
+static void drop_partial(converting *c)
+{
+    if (c->begun && leads(c))
         c->begun = rsi_partial_remove(&c->partial, NULL) != RSD_OK;
-    return rc;
 }
 
 /* ---- publish ---- */
@@ -378,6 +403,7 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
 {
     rsd_convert_opts own = *opts;
     converting       c = { .source = source, .opts = &own };
+    bool             damaged = false;
     rsd_err          rc;
 
     c.job.save = (rsi_save_job){ .path = path, .comm = comm, .rank = -1, .store = opts->store };
@@ -391,7 +417,13 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
     if (!rc)
         rc = write_data(&c, err);
     if (!rc)
+        rc = prove(&c, err);
+    if (!rc) {
         rc = check_source(&c, err);
+        damaged = rc != RSD_OK;
+    }
+    if (rc == RSD_E_CORRUPT || damaged)
+        drop_partial(&c);
     if (!rc)
         rc = publish(&c, err);
     return end(&c, rc, err);

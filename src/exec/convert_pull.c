@@ -17,13 +17,16 @@ size_t rsi_pull_memory(void)
     return FETCH_BYTES + CAST_BYTES;
 }
 
-rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor, size_t threads,
-                      size_t limit, rsd_error *err)
+rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor, rsd_choice verify,
+                      size_t threads, size_t limit, rsd_error *err)
 {
     rsd_err rc;
 
     *pull = (rsi_pull){ .source = source, .tensor = tensor };
+    pull->opts = (rsd_read_opts){ .size = sizeof(pull->opts), .verify = verify };
     rc = rsi_extents_create(source, limit, &pull->extents, err);
+    if (!rc)
+        rc = rsi_seen_create(&pull->seen, err);
     if (!rc)
         rc = rsi_pool_create(threads * CAST_BYTES, CAST_BYTES, &pull->cast, err);
     if (!rc)
@@ -31,6 +34,7 @@ rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor
     pull->tools.get = rsi_extents_get;
     pull->tools.put = rsi_extents_put;
     pull->tools.arg = pull->extents;
+    pull->tools.seen = pull->seen;
     if (rc)
         rsi_pull_close(pull);
     return rc;
@@ -39,17 +43,66 @@ rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor
 void rsi_pull_close(rsi_pull *pull)
 {
     rsi_extents_free(pull->extents);
+    rsi_seen_free(pull->seen);
     rsi_pool_free(pull->cast);
     rsi_pool_free(pull->tools.pool);
     *pull = (rsi_pull){ 0 };
 }
 
+/* ---- checksums ---- */
+
+typedef struct proving {
+    rsi_pull *pull;
+    size_t   *before; /* [n + 1] chunks of the tensors up to each */
+    size_t    n, first, step;
+} proving;
+
+static rsd_err prove_one(void *arg, size_t i, rsd_error *err)
+{
+    const proving *p = arg;
+    size_t         k = p->first + i * p->step, lo = 0, hi = p->n;
+
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (p->before[mid] <= k)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return rsi_fetch_prove(&p->pull->tools, p->pull->source, p->pull->tensor[lo].t,
+                           k - p->before[lo], err);
+}
+
+rsd_err rsi_pull_prove(rsi_pull *pull, size_t n, rsi_workers *workers, size_t first, size_t step,
+                       rsd_error *err)
+{
+    proving p = { .pull = pull, .n = n, .first = first, .step = step };
+    rsd_err rc = RSD_OK;
+    size_t  all;
+
+    p.before = rsi_calloc(n + 1, sizeof(p.before[0]));
+    if (!p.before)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu tensors", n);
+    for (size_t i = 0; i < n; i++) {
+        rsd_tensor_info info;
+
+        pull->source->ops->tensor(pull->source, pull->tensor[i].t, &info);
+        p.before[i + 1] = p.before[i] + info.chunks;
+    }
+    all = p.before[n];
+    if (all > first)
+        rc = rsi_workers_run(workers, (all - first - 1) / step + 1, prove_one, &p, err);
+    rsi_free(p.before);
+    return rc;
+}
+
+/* ---- elements ---- */
+
 /* Elements [at, end) of the packed box as the source has them. */
 static rsd_err pull_stored(rsi_pull *pull, size_t t, const rsd_box *box, int64_t at, int64_t end,
                            int64_t elem_bytes, unsigned char *out, rsd_error *err)
 {
-    static const rsd_read_opts opts = { .size = sizeof(opts) };
-
     while (at < end) {
         rsd_view view = { .data = out };
         int64_t  n = rsi_range_box(box->ndim, box->len, at, end, &view.box);
@@ -57,7 +110,7 @@ static rsd_err pull_stored(rsi_pull *pull, size_t t, const rsd_box *box, int64_t
 
         for (int d = 0; d < box->ndim; d++)
             view.box.off[d] += box->off[d];
-        rc = rsi_fetch_with(&pull->tools, pull->source, t, &view, &opts, err);
+        rc = rsi_fetch_with(&pull->tools, pull->source, t, &view, &pull->opts, err);
         if (rc)
             return rc;
         out += n * elem_bytes;

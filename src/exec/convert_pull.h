@@ -18,13 +18,20 @@ typedef struct rsi_pull {
     const rsi_pulled *tensor;
     rsi_extents      *extents;
     rsi_pool         *cast; /* buffers of elements that are still to be cast */
+    rsi_seen         *seen; /* what was compared with its checksums */
+    rsd_read_opts     opts;
     rsi_fetch_tools   tools;
 } rsi_pull;
 
 /* For `threads` that pull at once. Decoded chunks of a transformed source take `limit` bytes or one
- * chunk for each thread. */
-rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor, size_t threads,
-                      size_t limit, rsd_error *err);
+ * chunk for each thread. `verify` ALWAYS: all of a row or record that something is pulled of is
+ * compared with its checksum, by whoever is the first. */
+rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor, rsd_choice verify,
+                      size_t threads, size_t limit, rsd_error *err);
+/* Compares what belongs to the first n tensors and was not compared yet: every `step`th chunk from
+ * number `first` on. */
+rsd_err rsi_pull_prove(rsi_pull *pull, size_t n, rsi_workers *workers, size_t first, size_t step,
+                       rsd_error *err);
 void    rsi_pull_close(rsi_pull *pull);
 /* Bytes that one thread takes at most. */
 size_t rsi_pull_memory(void);

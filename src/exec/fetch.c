@@ -256,6 +256,8 @@ static void leave_extent(const reading *rd, rsi_extent *extent, const rsi_extent
 /* Rows that were touched but not checked yet. */
 typedef struct touched {
     rsi_file           *file;
+    uint32_t            number; /* of the file */
+    rsi_seen           *seen;
     const rsi_sum_row **row; /* [n] */
     size_t              n, cap;
 } touched;
@@ -287,22 +289,28 @@ static rsd_err touch(const rsi_fetching *f, uint64_t off, uint64_t len, touched 
 static rsd_err check_touched(void *arg, size_t i, rsd_error *err)
 {
     const touched *t = arg;
+    bool           first = true;
+    rsd_err        rc = RSD_OK;
 
-    return rsi_proof_row(t->file, t->row[i], err);
+    if (t->seen)
+        rc = rsi_seen_take(t->seen, t->number, t->row[i]->off, &first, err);
+    return rc || !first ? rc : rsi_proof_row(t->file, t->row[i], err);
 }
 
-/* Reads every row whole that a byte was read of: of the elements, and of what stands around them in
- * the item. */
+/* Reads every row whole that a byte was read of, or could be if nothing is: of the elements, and of
+ * what stands around them in the item. */
 static rsd_err check_rows(const reading *rd, const rsi_fetching *f, const rsd_chunk *chunk,
                           rsd_error *err)
 {
     const rsi_extent *x = &f->extent;
-    touched           rows = { .file = rd->ckpt->files.file[f->file] };
+    touched           rows = { .file = rd->ckpt->files.file[f->file],
+                               .number = f->file,
+                               .seen = rd->tools->seen };
     uint64_t          end = chunk->offset + chunk->length;
     rsi_block         block;
     rsd_err           rc;
 
-    if (x->decoded) {
+    if (x->decoded || !rd->into) {
         rc = touch(f, chunk->offset, chunk->length, &rows, err);
     } else {
         rc = touch(f, chunk->offset, x->record - chunk->offset, &rows, err);
@@ -318,6 +326,20 @@ static rsd_err check_rows(const reading *rd, const rsi_fetching *f, const rsd_ch
         rc = rsi_workers_run(rd->workers, rows.n, check_touched, &rows, err);
     rsi_free(rows.row);
     return rc;
+}
+
+static rsd_err check_chunk(const reading *rd, const rsi_fetching *f, const rsd_chunk *chunk,
+                           rsd_error *err)
+{
+    uint64_t at = f->extent.decoded ? chunk->offset : f->extent.record;
+    bool     first = true;
+    rsd_err  rc = RSD_OK;
+
+    if (rd->rows && rd->ckpt->guard.place[f->file] != SIZE_MAX)
+        return check_rows(rd, f, chunk, err);
+    if (rd->tools->seen && f->extent.has_crc)
+        rc = rsi_seen_take(rd->tools->seen, f->file, at, &first, err);
+    return rc || !first ? rc : rsi_check_crc(rd->ckpt, f->file, &f->extent, err);
 }
 
 static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, uint32_t file,
@@ -353,12 +375,8 @@ static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, 
     rsi_region_order(&f.region, rd->into->box.len, f.to.box.len);
     rsi_region_order(&f.region, stride, f.to.stride);
     rc = run_jobs(&f, rd->workers, rd->rows, rd->opts->verify, &checked, err);
-    if (!rc && rd->opts->verify == RSD_ALWAYS) {
-        if (rd->rows && rd->ckpt->guard.place[file] != SIZE_MAX)
-            rc = check_rows(rd, &f, chunk, err);
-        else if (!checked)
-            rc = rsi_check_crc(rd->ckpt, file, &f.extent, err);
-    }
+    if (!rc && rd->opts->verify == RSD_ALWAYS && (rd->rows || !checked))
+        rc = check_chunk(rd, &f, chunk, err);
     leave_extent(rd, &f.extent, shared);
     return rc;
 }
@@ -410,6 +428,29 @@ rsd_err rsi_fetch_with(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, c
     }
     if (!rc)
         rc = fetch_chunks(&rd, err);
+    return rc ? rsi_while(err, rc, "tensor \"%s\"", rd.info.name) : RSD_OK;
+}
+
+rsd_err rsi_fetch_prove(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, size_t i,
+                        rsd_error *err)
+{
+    reading           rd = { .ckpt = ckpt, .t = t, .tools = tools };
+    rsi_fetching      f = { .ckpt = ckpt };
+    const rsi_extent *shared = NULL;
+    rsd_chunk         chunk;
+    rsd_err           rc;
+
+    ckpt->ops->tensor(ckpt, t, &rd.info);
+    ckpt->ops->chunk(ckpt, t, i, &chunk, &f.file);
+    rc = rsi_proof_begin(ckpt, RSD_ALWAYS, &rd.rows, err);
+    if (!rc)
+        rc = find_extent(&rd, i, &f.extent, &shared, err);
+    if (!rc) {
+        rc = check_chunk(&rd, &f, &chunk, err);
+        leave_extent(&rd, &f.extent, shared);
+    }
+    if (rc)
+        rsi_while(err, rc, "file \"%s\"", chunk.file);
     return rc ? rsi_while(err, rc, "tensor \"%s\"", rd.info.name) : RSD_OK;
 }
 

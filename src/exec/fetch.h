@@ -5,6 +5,7 @@
 
 #include "base/pool.h"
 #include "base/workers.h"
+#include "exec/seen.h"
 #include "format/ckpt.h"
 
 /* Who takes blocks as they are read instead of a view. Any thread, in any order; `packed` is gone
@@ -19,6 +20,7 @@ typedef struct rsi_fetch_tools {
     rsi_pool        *pool;    /* made by rsi_fetch_pool */
     rsi_workers     *workers; /* NULL: the caller's thread does it */
     const rsi_taker *taker;   /* NULL: the view says where the bytes go */
+    rsi_seen        *seen;    /* with verify ALWAYS: what need not be checked again; may be NULL */
     /* Where a chunk is, borrowed until it is given back. Any thread. NULL: it is looked for each
      * time. */
     rsd_err (*get)(void *arg, size_t t, size_t i, const rsi_extent **out, rsd_error *err);
@@ -34,6 +36,9 @@ rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read
 /* The same with tools that are there already. Any thread, if the workers are NULL. */
 rsd_err rsi_fetch_with(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, const rsd_view *into,
                        const rsd_read_opts *opts, rsd_error *err);
+/* Compares all that is stored for chunk i of tensor t and was not seen yet with its checksums. */
+rsd_err rsi_fetch_prove(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, size_t i,
+                        rsd_error *err);
 /* Reads the record around an extent of a file and compares its CRC32, if it has one. */
 rsd_err rsi_check_crc(rsd_ckpt *ckpt, uint32_t file, const rsi_extent *extent, rsd_error *err);
 
