@@ -13,8 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SLICE ((size_t)1 << 20) /* bytes that are read, summed and written at once */
-#define PAGE  ((size_t)4096)
+#define SLICE  ((size_t)1 << 20) /* bytes that are read, summed and written at once */
+#define PAGE   ((size_t)4096)
+#define BUFFER ((size_t)2 << 20) /* a slice wherever it begins, in a page of its own */
 
 /* Consecutive blocks of one file that a thread does at once. */
 typedef struct unit {
@@ -52,7 +53,7 @@ typedef struct doing {
 
 size_t rsi_convert_thread_memory(void)
 {
-    return SLICE + PAGE;
+    return BUFFER;
 }
 
 static char *full_name(const rsi_convert_job *job, const char *name)
@@ -506,8 +507,8 @@ rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
     p.target = rsi_calloc(job->save.image.nfiles, sizeof(p.target[0]));
     rc = p.target ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
     if (!rc)
-        rc = rsi_pool_create((size_t)rsi_workers_count(job->workers) * (SLICE + PAGE), SLICE + PAGE,
-                             &p.pool, err);
+        rc =
+            rsi_pool_create((size_t)rsi_workers_count(job->workers) * BUFFER, BUFFER, &p.pool, err);
     if (job->save.comm)
         rc = rsi_agree(job->save.comm, rc, err);
     if (!rc)
