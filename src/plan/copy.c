@@ -59,7 +59,8 @@ static void rows_stream(unsigned char *to, int64_t to_step, const unsigned char 
     for (int64_t r = 0; r < rows; r++, to += to_step, from += from_step) {
         int64_t head = rsi_min(run, (int64_t)(-(uintptr_t)to & (LINE - 1))), i;
 
-        memcpy(to, from, (size_t)head);
+        if (head > 0)
+            memcpy(to, from, (size_t)head);
         for (i = head; i + LINE <= run; i += LINE) {
             const __m128i *f = (const __m128i *)(const void *)(from + i);
             __m128i       *t = (__m128i *)(void *)(to + i);
@@ -72,7 +73,8 @@ static void rows_stream(unsigned char *to, int64_t to_step, const unsigned char 
             _mm_stream_si128(t + 2, c);
             _mm_stream_si128(t + 3, d);
         }
-        memcpy(to + i, from + i, (size_t)(run - i));
+        if (i < run)
+            memcpy(to + i, from + i, (size_t)(run - i));
     }
     _mm_sfence();
 }
