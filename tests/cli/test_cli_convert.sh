@@ -27,6 +27,11 @@ END
 t 'a folder without a checkpoint ends in 4' -c 'mkdir $T/empty && $R convert $T/empty $T/none 2>/dev/null'
 code 4
 
+t 'a damaged source ends in 4 and leaves nothing' -c 'mkdir $T/damaged && $R convert -q bad/dcp/item_bit_flipped $T/damaged/out.pt 2>/dev/null; code=$?; ls $T/damaged; exit $code'
+code 4
+
+t '--no-verify takes a damaged source as it is' convert --no-verify bad/dcp/item_bit_flipped "$T/as-it-is"
+
 t 'a rename that is none is misuse' convert golden/dcp_rows "$T/x" --rename foo
 code 2
 err <<'END'
