@@ -51,28 +51,6 @@ typedef struct walk {
     rsd_path_part part[RSD_VALUE_MAX_DEPTH + 1];
 } walk;
 
-/* True if there is a tensor somewhere in v. */
-static bool has_tensor(struct frame *stack, const rsd_value *v)
-{
-    size_t depth = 0;
-
-    while (v) {
-        if (rsd_value_kind(v) == RSD_VALUE_TENSOR)
-            return true;
-        if (rsd_value_count(v) > 0)
-            stack[depth++] = (struct frame){ .value = v };
-        for (v = NULL; depth > 0 && !v;) {
-            struct frame *top = &stack[depth - 1];
-
-            if (top->next < rsd_value_count(top->value))
-                v = rsd_value_item(top->value, top->next++);
-            else
-                depth--;
-        }
-    }
-    return false;
-}
-
 /* Of a dict with other keys, or without any, no names can be made. */
 static bool has_names(const rsd_value *dict)
 {
@@ -85,15 +63,16 @@ static bool has_names(const rsd_value *dict)
     return rsd_value_count(dict) > 0;
 }
 
-/* True if a list has such a dict in it, however deep, with nothing but lists around it. */
-static bool has_dict(struct frame *stack, const rsd_value *v)
+/* True if somewhere in v there is a tensor; or a dict with names, and nothing but lists around it.
+ */
+static bool has(rsd_value_type what, struct frame *stack, const rsd_value *v)
 {
     size_t depth = 0;
 
     while (v) {
-        if (rsd_value_kind(v) == RSD_VALUE_DICT && has_names(v))
+        if (rsd_value_kind(v) == what && (what == RSD_VALUE_TENSOR || has_names(v)))
             return true;
-        if (rsd_value_kind(v) == RSD_VALUE_LIST)
+        if (what == RSD_VALUE_TENSOR ? rsd_value_count(v) > 0 : rsd_value_kind(v) == RSD_VALUE_LIST)
             stack[depth++] = (struct frame){ .value = v };
         for (v = NULL; depth > 0 && !v;) {
             struct frame *top = &stack[depth - 1];
@@ -115,9 +94,9 @@ static bool opens(walk *w, const rsd_value *v)
     case RSD_VALUE_DICT:
         return has_names(v);
     case RSD_VALUE_LIST:
-        return has_dict(w->probe, v) || has_tensor(w->probe, v);
+        return has(RSD_VALUE_DICT, w->probe, v) || has(RSD_VALUE_TENSOR, w->probe, v);
     case RSD_VALUE_TUPLE:
-        return has_tensor(w->probe, v);
+        return has(RSD_VALUE_TENSOR, w->probe, v);
     default:
         return false;
     }
