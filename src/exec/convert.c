@@ -16,6 +16,7 @@
 #include "exec/convert_state.h"
 #include "exec/convert_write.h"
 #include "exec/path_format.h"
+#include "exec/proof.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 typedef struct converting {
     rsd_ckpt               *source;
     const rsd_convert_opts *opts;
+    bool                    no_book; /* the side file is of another kind than this build knows */
     rsi_convert_state       taken;
     rsi_pull                pull;
     rsi_convert_job         job;
@@ -273,7 +275,24 @@ static rsd_choice on_the_way(const converting *c)
 {
     if (c->opts->verify == RSD_NEVER)
         return RSD_NEVER;
-    return c->job.save.comm && rsd_comm_size(c->job.save.comm) > 1 ? RSD_DEFAULT : RSD_ALWAYS;
+    if (c->no_book || (c->job.save.comm && rsd_comm_size(c->job.save.comm) > 1))
+        return RSD_DEFAULT;
+    return RSD_ALWAYS;
+}
+
+/* The side file before anything else: a damaged one, or damaged metadata, end the conversion; one
+ * that this build can't read does not. */
+static rsd_err open_book(converting *c, rsd_error *err)
+{
+    rsd_choice verify = c->opts->verify == RSD_NEVER ? RSD_NEVER : RSD_ALWAYS;
+    rsd_error  why = { .rank = -1 };
+    bool       on;
+    rsd_err    rc = rsi_proof_begin(c->source, verify, &on, &why);
+
+    c->no_book = rc == RSD_E_UNSUPPORTED;
+    if (rc && !c->no_book && err)
+        *err = why;
+    return agree(c, c->no_book ? RSD_OK : rc, err);
 }
 
 static rsd_err prove(converting *c, rsd_error *err)
@@ -282,7 +301,7 @@ static rsd_err prove(converting *c, rsd_error *err)
     bool      needed = c->opts->resume || on_the_way(c) == RSD_DEFAULT;
     rsd_err   rc = RSD_OK;
 
-    if (needed && c->opts->verify != RSD_NEVER)
+    if (needed && !c->no_book && c->opts->verify != RSD_NEVER)
         rc = rsi_pull_prove(&c->pull, c->taken.state->ntensors, c->job.workers,
                             comm ? (size_t)comm->rank : 0, comm ? (size_t)comm->size : 1, err);
     return agree(c, rc, err);
@@ -411,7 +430,9 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
         c.job.save.rank = rsd_comm_rank(comm);
     if (!leads(&c))
         own.left_out = NULL; /* one rank tells */
-    rc = plan(&c, err);
+    rc = open_book(&c, err);
+    if (!rc)
+        rc = plan(&c, err);
     if (!rc)
         rc = c.keep ? begin_partial(&c, err) : begin_tree(&c, err);
     if (!rc)
