@@ -422,7 +422,7 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
 {
     rsd_convert_opts own = *opts;
     converting       c = { .source = source, .opts = &own };
-    bool             damaged = false;
+    bool             changed = false; /* the source, meanwhile */
     rsd_err          rc;
 
     c.job.save = (rsi_save_job){ .path = path, .comm = comm, .rank = -1, .store = opts->store };
@@ -441,9 +441,9 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
         rc = prove(&c, err);
     if (!rc) {
         rc = check_source(&c, err);
-        damaged = rc != RSD_OK;
+        changed = rc != RSD_OK;
     }
-    if (rc == RSD_E_CORRUPT || damaged)
+    if (rc == RSD_E_CORRUPT || changed)
         drop_partial(&c);
     if (!rc)
         rc = publish(&c, err);

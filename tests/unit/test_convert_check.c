@@ -11,6 +11,7 @@
 #include "ckpt_fixture.h"
 #include "convert_fixture.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,6 +203,20 @@ static void turn_byte(const char *path, long at)
     assert_int_equal(fclose(f), 0);
 }
 
+/* Folders of runs that ended early. */
+static int count_partial(const char *folder)
+{
+    DIR                 *dir = opendir(folder);
+    const struct dirent *entry;
+    int                  n = 0;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)))
+        n += strstr(entry->d_name, ".partial-") != NULL;
+    closedir(dir);
+    return n;
+}
+
 /* The damaged bytes are among those that the first run took without looking. */
 static void a_run_that_goes_on_checks_what_was_taken_before(void **state)
 {
@@ -222,10 +237,12 @@ static void a_run_that_goes_on_checks_what_was_taken_before(void **state)
                                                   .on_progress = cancel_at_once },
                               &err),
                      RSD_E_CANCELED);
+    assert_int_equal(count_partial(folder), 1);
     assert_int_equal(
         conv_run(NULL, from, to, (rsd_convert_opts){ .resume = true, .sync = RSD_NEVER }, &err),
         RSD_E_CORRUPT);
     assert_int_equal(access(to, F_OK), -1);
+    assert_int_equal(count_partial(folder), 0);
     turn_byte(from, 2000);
     assert_int_equal(
         conv_run(NULL, from, to, (rsd_convert_opts){ .resume = true, .sync = RSD_NEVER }, &err),
