@@ -34,7 +34,6 @@ demo: all
 
 test: setup-test
 	@$(RUN) ninja -C $(BUILD) --quiet
-	@$(RUN) tools/run-mpi-tests $(BUILD)
 	@$(RUN) tools/run-tests $(BUILD)
 
 test-long: setup-test

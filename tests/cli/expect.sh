@@ -7,6 +7,8 @@
 #     err <<'END'                                    the same for stderr
 #     code 2                                         what it ends with; 0 if not given
 #
+# `t_terminal` is the same for a test that needs a terminal (`script`); it is skipped where none can be opened. Whatever else this
+# machine can't run is left out with `skip 'what it shows' 'the reason'`.
 # It runs in tests/data, so that names of files are short. $R is the tool, $T an empty folder.
 # Prints what cmocka would, so that tools/run-tests can add it up.
 R=$(realpath "${RESHARD:-build/reshard}")
@@ -17,7 +19,7 @@ unset NO_COLOR
 cd "$(dirname "$0")/../data" || exit 1
 trap 'rm -rf "$T" "$W"' EXIT
 W=$(mktemp -d) # for the tests themselves
-ran=0 bad=0 name=
+ran=0 bad=0 left=0 name=
 
 # A file of safetensors: st FILE HEADER DATA; the data may have escapes as printf knows them.
 st()
@@ -75,11 +77,36 @@ check()
     fi
 }
 
+skip()
+{
+    check
+    name=
+    left=$((left + 1))
+    echo "[ RUN      ] $1"
+    echo "$2"
+    echo "[  SKIPPED ] $1"
+    echo "$1: $2" >>"$W/skipped"
+}
+
+# A container without /dev/pts has no terminals.
+t_terminal()
+{
+    if script -qec true /dev/null >/dev/null 2>&1; then
+        t "$@"
+    else
+        skip "$1" 'no terminal can be opened here'
+    fi
+}
+
 finish()
 {
     check
     echo "[==========] $ran test(s) run."
     echo "[  PASSED  ] $((ran - bad)) test(s)."
+    if [ "$left" != 0 ]; then
+        echo "[  SKIPPED ] $left test(s), listed below:"
+        sed 's/^/[  SKIPPED ] /' "$W/skipped"
+    fi
     [ "$bad" = 0 ] && exit 0
     echo "[  FAILED  ] $bad test(s), listed below:"
     sed 's/^/[  FAILED  ] /' "$W/failed"

@@ -260,7 +260,7 @@ END
 
 if command -v zsh >/dev/null; then
     for how in '' yes; do
-        t "zsh completes, read in: ${how:-no}" -c '"$R" completion zsh >"$T/_reshard"; SOURCED='$how' timeout 60 zsh -f ../cli/zsh_types.zsh "reshard ver" "reshard verify --thr" "reshard convert --to saf" "reshard help manif" "reshard cat --format=n"'
+        t_terminal "zsh completes, read in: ${how:-no}" -c '"$R" completion zsh >"$T/_reshard"; SOURCED='$how' timeout 60 zsh -f ../cli/zsh_types.zsh "reshard ver" "reshard verify --thr" "reshard convert --to saf" "reshard help manif" "reshard cat --format=n"'
         out <<'END'
 reshard verify 
 reshard verify --threads=
@@ -269,6 +269,8 @@ reshard help manifest
 reshard cat --format=npy 
 END
     done
+else
+    skip 'zsh completes' 'there is no zsh here'
 fi
 
 if command -v fish >/dev/null; then
@@ -280,6 +282,8 @@ safetensors
 manifest
 --help
 END
+else
+    skip 'fish completes' 'there is no fish here'
 fi
 
 t 'completion for an unknown shell is misuse' completion csh

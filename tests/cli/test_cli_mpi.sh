@@ -35,7 +35,7 @@ t 'one process converts' -c "
 
 for mpi in openmpi mpich; do
     if ! [ -e "$build/libreshard_mpi_$mpi.so" ] || ! "$M" $mpi --version >/dev/null 2>&1; then
-        echo "$mpi: not built, or its mpirun does not start here: left out"
+        skip "convert under $mpi" 'not built, or its mpirun does not start here'
         continue
     fi
     mkdir "$T/$mpi"

@@ -115,7 +115,7 @@ try: reshard help inspect
 END
 code 2
 
-t 'on a terminal there are colours, unless NO_COLOR is set' -c '
+t_terminal 'on a terminal there are colours, unless NO_COLOR is set' -c '
     script -qec "$R inspect golden/dcp_blocks --picture blocks" /dev/null | grep -c "$(printf "\033\\[48")"
     NO_COLOR=1 script -qec "$R inspect golden/dcp_blocks --picture blocks" /dev/null | grep -c "$(printf "\033\\[48")"'
 out <<'END'

@@ -30,7 +30,7 @@ out <<'END'
 ok: dcp, 3 tensors, 344 B, 0 objects
 END
 
-t 'on a terminal what was drawn is gone before the result' -c 'script -qec "$R verify golden/dcp_rows" /dev/null | tr "\r" "\n" | sed "s/^.\[K//" | grep -v "^verifying\|^$"'
+t_terminal 'on a terminal what was drawn is gone before the result' -c 'script -qec "$R verify golden/dcp_rows" /dev/null | tr "\r" "\n" | sed "s/^.\[K//" | grep -v "^verifying\|^$"'
 out <<'END'
 ok: dcp, 3 tensors, 344 B, 0 objects
 END

@@ -10,6 +10,7 @@
 #include "base/hash128.h"
 #include "ckpt_fixture.h"
 #include "convert_fixture.h"
+#include "skip_because.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -153,7 +154,7 @@ static void another_number_of_ranks_can_go_on(void **state)
 
     (void)state;
     if (!rsi_hash128_available())
-        skip();
+        skip_because("built without xxHash");
     conv_folder(folder, sizeof(folder));
     snprintf(from, sizeof(from), "%s/a", folder);
     snprintf(to, sizeof(to), "%s/b.pt", folder);

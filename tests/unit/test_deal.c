@@ -11,6 +11,7 @@
 #include "base/hash128.h"
 #include "ckpt_fixture.h"
 #include "comm_suite.h"
+#include "skip_because.h"
 
 #include <semaphore.h>
 #include <stdlib.h>
@@ -188,7 +189,7 @@ static void a_wrong_hash_is_found_though_each_rank_wants_columns(void **unused)
 
     (void)unused;
     if (!rsi_hash128_available())
-        skip();
+        skip_because("built without xxHash");
     find_it(&d, "one.safetensors");
 }
 

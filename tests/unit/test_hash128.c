@@ -8,6 +8,7 @@
 
 #include "base/hash128.h"
 #include "base/mem.h"
+#include "skip_because.h"
 
 #include <string.h>
 
@@ -35,7 +36,7 @@ static void the_hash_of_nothing_is_the_published_one(void **state)
 
     (void)state;
     if (!rsi_hash128_available())
-        skip();
+        skip_because("built without xxHash");
     rsi_hash128("", 0, got);
     assert_memory_equal(got, want, sizeof(want));
 }
@@ -47,7 +48,7 @@ static void pieces_give_the_hash_of_the_whole(void **state)
 
     (void)state;
     if (!rsi_hash128_available())
-        skip();
+        skip_because("built without xxHash");
     stream = rsi_hash128_create();
     assert_non_null(stream);
     for (size_t len = 0; len <= MOST; len += 1 + len / 5)
@@ -68,7 +69,7 @@ static void the_fast_way_gives_the_same_hash(void **state)
 
     (void)state;
     if (!rsi_hash128_plainly("", 0, plain))
-        skip();
+        skip_because("built without xxHash");
     for (size_t len = 0; len <= MOST; len++) {
         rsi_hash128_plainly(bytes, len, plain);
         rsi_hash128(bytes, len, fast);
@@ -82,7 +83,7 @@ static void every_flipped_bit_changes_the_hash(void **state)
 
     (void)state;
     if (!rsi_hash128_available())
-        skip();
+        skip_because("built without xxHash");
     rsi_hash128(bytes, 600, whole);
     for (size_t bit = 0; bit < 600 * 8; bit++) {
         bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);

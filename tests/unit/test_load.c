@@ -9,6 +9,7 @@
 
 #include "ckpt_fixture.h"
 #include "format/sums.h"
+#include "skip_because.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -384,7 +385,7 @@ static void a_flipped_byte_of_a_name_is_damage_and_no_missing_key(void **unused)
 
     (void)unused;
     if (!rsi_sums_available())
-        skip();
+        skip_because("built without xxHash");
     free(fix_get(store, METADATA, &len));
     for (uint64_t i = 0; i < 4 * len; i++) {
         bool    below = i & 1;
@@ -441,7 +442,7 @@ static void a_name_that_is_damaged_fails_all_ranks(void **unused)
     len = (size_t)(name - bytes);
     free(bytes);
     if (!rsi_sums_available())
-        skip();
+        skip_because("built without xxHash");
     fix_xor(store, METADATA, len, 1);
     rc = rsd_comm_run_threads(3, load_damaged, missing, &err);
     fix_xor(store, METADATA, len, 1);

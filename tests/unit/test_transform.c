@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "rot13.h"
 #include "transform_help.h"
+#include "skip_because.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static rsd_err refuse_all(void *arg, const void *piece, size_t len, rsd_error *e
 static void need_zstd(void)
 {
     if (!rsi_transform_zstd(0))
-        skip();
+        skip_because("built without zstd");
 }
 
 /* ---- registry -------------------------------------------------------------------------------- */
