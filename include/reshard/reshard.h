@@ -650,8 +650,9 @@ typedef struct rsd_store_ops {
      * longer. NULL: can't be told. */
     rsd_err (*stamp)(void *self, void *file, uint64_t *out, rsd_error *err);
     /* Like begin, but the tree is what has the name `from`, a file or a folder that was written
-     * bit by bit over several runs; it gets the temporary name. After a failure it is where it was.
-     * NULL: can't be done. */
+     * bit by bit over several runs. It stays there until commit: after a failure, also of commit,
+     * and after abort it is where it was. What commit replaces may be left there. NULL: can't be
+     * done. */
     rsd_err (*adopt)(void *self, const char *name, uint32_t flags, const char *from, void **tree,
                      const char **temp, rsd_error *err);
 } rsd_store_ops;

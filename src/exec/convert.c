@@ -240,6 +240,8 @@ static rsd_err begin_folder(converting *c, rsd_error *err)
     rc = rsi_tree_abort(trial, err);
     if (!rc)
         rc = rsi_partial_begin(&c->partial, save->name, c->opts->resume, err);
+    if (!rc && c->opts->resume)
+        rc = rsi_partial_tidy(&c->partial, &save->image, err);
     if (!rc && !save->spec.one_file)
         rc = rsi_store_make_folder(save->store, c->partial.tree, err);
     return rc;
@@ -361,34 +363,35 @@ static rsd_err check_source(converting *c, rsd_error *err)
     return agree(c, rc, err);
 }
 
-/* What was made of a damaged source, or half of one and half of another, is not kept. */
+/* What was made of a damaged source, or half of one and half of another, is not kept; nor is what
+ * is left when the target has its name. */
 static void drop_partial(converting *c)
 {
-    if (c->begun && leads(c))
-        c->begun = rsi_partial_remove(&c->partial, NULL) != RSD_OK;
+    if (c->begun && leads(c)) /* what can't be removed is removed by the next conversion */
+        rsi_partial_remove(&c->partial, NULL);
+    c->begun = false;
 }
 
 /* ---- publish ---- */
 
-static rsd_err publish(converting *c, rsd_error *err)
+/* The work of a run that can be resumed stays where it is until the very rename. */
+static rsd_err publish_kept(converting *c, rsd_error *err)
 {
     rsi_save_job *save = &c->job.save;
-    rsd_err       rc = RSD_OK;
+    rsd_err       rc = leads(c) ? rsi_save_rest(save, err) : RSD_OK;
 
-    if (c->keep && leads(c))
+    rsi_journal_close(c->job.journal); /* by every rank, before the folder is removed */
+    c->job.journal = NULL;
+    rc = agree(c, rc, err);
+    if (!rc && leads(c))
         rc = rsi_tree_adopt(save->store, save->name, tree_flags(c), c->partial.tree, &save->tree,
                             err);
-    if (!rc && c->keep && leads(c))
-        save->flush.top = save->tree->temp;
-    rc = agree(c, rc, err);
-    if (!rc)
-        rc = rsi_save_publish(save, err);
-    if (!rc && c->keep) {
-        if (leads(c)) /* else the next conversion to this name removes it */
-            rsi_partial_remove(&c->partial, NULL);
-        c->begun = false;
+    if (!rc && leads(c)) {
+        rc = rsi_save_name(save, err);
+        if (!save->tree) /* it has its name, even if its checksums have not */
+            drop_partial(c);
     }
-    return rc;
+    return agree(c, rc, err);
 }
 
 /* Tells where the work of a run that failed is. */
@@ -446,6 +449,6 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
     if (rc == RSD_E_CORRUPT || changed)
         drop_partial(&c);
     if (!rc)
-        rc = publish(&c, err);
+        rc = c.keep ? publish_kept(&c, err) : rsi_save_publish(&c.job.save, err);
     return end(&c, rc, err);
 }

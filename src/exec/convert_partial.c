@@ -4,6 +4,7 @@
  * there removes it. So whoever is alone in the folder after that may have it. */
 #include "exec/convert_partial.h"
 #include "base/arena.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "exec/journal.h"
 
@@ -18,6 +19,29 @@ enum { DIGITS = 16 };
 static rsd_err no_memory(rsd_error *err)
 {
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a folder");
+}
+
+typedef struct names {
+    char **at;
+    size_t n, cap;
+} names;
+
+static rsd_err add_name(names *s, const char *name, rsd_error *err)
+{
+    if (!rsi_grow(&s->at, s->n, &s->cap, sizeof(s->at[0])))
+        return no_memory(err);
+    s->at[s->n] = rsi_strdup(name);
+    if (!s->at[s->n])
+        return no_memory(err);
+    s->n++;
+    return RSD_OK;
+}
+
+static void free_names(names *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        rsi_free(s->at[i]);
+    rsi_free(s->at);
 }
 
 rsd_err rsi_partial_name(rsi_partial *partial, rsd_store *store, const char *target, uint64_t id,
@@ -84,8 +108,7 @@ static rsd_err lock_folder(rsd_store *store, const char *folder, rsi_tree **out,
 
 typedef struct sweeping {
     const char *last; /* of the target's name */
-    char      **found;
-    size_t      n, cap;
+    names       found;
 } sweeping;
 
 static rsd_err note_partial(void *arg, const rsd_entry *entry, rsd_error *err)
@@ -98,13 +121,7 @@ static rsd_err note_partial(void *arg, const rsd_entry *entry, rsd_error *err)
         strncmp(entry->name + len, MARK, mark) != 0 ||
         strspn(digits, "0123456789abcdef") != DIGITS || digits[DIGITS])
         return RSD_OK;
-    if (!rsi_grow(&s->found, s->n, &s->cap, sizeof(s->found[0])))
-        return no_memory(err);
-    s->found[s->n] = rsi_strdup(entry->name);
-    if (!s->found[s->n])
-        return no_memory(err);
-    s->n++;
-    return RSD_OK;
+    return add_name(&s->found, entry->name, err);
 }
 
 /* Best effort, as in the store: what can't be removed must not stop the one who wants to convert.
@@ -120,21 +137,20 @@ static rsd_err remove_ended(rsd_store *store, const char *target, rsd_error *err
         folder[top ? top - 1 : 0] = '\0';
         rc = rsi_store_list(store, folder, note_partial, &s, err);
     }
-    for (size_t i = 0; i < s.n; i++) {
-        size_t    len = top + strlen(s.found[i]) + 1;
+    for (size_t i = 0; i < s.found.n; i++) {
+        size_t    len = top + strlen(s.found.at[i]) + 1;
         char     *name = rsi_calloc(len, 1);
         rsi_tree *lock = NULL;
 
         if (name && !rc) {
-            snprintf(name, len, "%.*s%s", (int)top, target, s.found[i]);
+            snprintf(name, len, "%.*s%s", (int)top, target, s.found.at[i]);
             if (lock_folder(store, name, &lock, NULL) == RSD_OK)
                 rsi_store_remove(store, name, NULL);
             rsi_tree_abort(lock, NULL);
         }
         rsi_free(name);
-        rsi_free(s.found[i]);
     }
-    rsi_free(s.found);
+    free_names(&s.found);
     rsi_free(folder);
     return rc;
 }
@@ -159,6 +175,84 @@ rsd_err rsi_partial_remove(rsi_partial *partial, rsd_error *err)
     return rc;
 }
 
+/* ---- what an earlier run left in the tree ---- */
+
+typedef struct tidying {
+    const rsi_image *image;
+    rsi_map          file; /* by name */
+    names            stale;
+} tidying;
+
+/* A file of the image, no longer than it will be: its blocks are checked one by one. */
+static rsd_err note_stale(void *arg, const rsd_entry *entry, rsd_error *err)
+{
+    tidying *t = arg;
+    uint64_t f;
+
+    if (entry->kind == RSD_ENTRY_FILE &&
+        rsi_map_get(&t->file, entry->name, strlen(entry->name), &f) &&
+        entry->size <= t->image->file[f].bytes)
+        return RSD_OK;
+    return add_name(&t->stale, entry->name, err);
+}
+
+static rsd_err list_stale(const rsi_partial *partial, tidying *t, rsd_error *err)
+{
+    for (uint64_t f = 0; f < t->image->nfiles; f++) {
+        const char *name = t->image->file[f].name;
+        uint64_t    place = f;
+
+        if (!rsi_map_add(&t->file, name, strlen(name), &place, NULL))
+            return no_memory(err);
+    }
+    return rsi_store_list(partial->store, partial->tree, note_stale, t, err);
+}
+
+static rsd_err remove_stale(const rsi_partial *partial, const tidying *t, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < t->stale.n && !rc; i++) {
+        size_t len = strlen(partial->tree) + strlen(t->stale.at[i]) + 2;
+        char  *name = rsi_calloc(len, 1);
+
+        if (!name)
+            return no_memory(err);
+        snprintf(name, len, "%s/%s", partial->tree, t->stale.at[i]);
+        rc = rsi_store_remove(partial->store, name, err);
+        rsi_free(name);
+    }
+    return rc;
+}
+
+rsd_err rsi_partial_tidy(const rsi_partial *partial, const rsi_image *image, rsd_error *err)
+{
+    tidying   t = { .image = image };
+    bool      one_file = image->nfiles == 1 && !image->file[0].name;
+    rsd_entry entry;
+    rsd_error why = { .rank = -1 };
+    rsd_err   rc = rsi_store_stat(partial->store, partial->tree, &entry, &why);
+
+    if (rc == RSD_E_NOTFOUND)
+        return RSD_OK;
+    if (rc) {
+        if (err)
+            *err = why;
+        return rc;
+    }
+    if (entry.kind != (one_file ? RSD_ENTRY_FILE : RSD_ENTRY_FOLDER) ||
+        (one_file && entry.size > image->file[0].bytes))
+        return rsi_store_remove(partial->store, partial->tree, err);
+    if (one_file)
+        return RSD_OK;
+    rc = list_stale(partial, &t, err);
+    if (!rc)
+        rc = remove_stale(partial, &t, err);
+    rsi_map_release(&t.file);
+    free_names(&t.stale);
+    return rc;
+}
+
 /* ---- journals ---- */
 
 char *rsi_partial_journal(const rsi_partial *partial, int32_t rank)
@@ -171,24 +265,11 @@ char *rsi_partial_journal(const rsi_partial *partial, int32_t rank)
     return name;
 }
 
-typedef struct names {
-    char **at;
-    size_t n, cap;
-} names;
-
 static rsd_err note_journal(void *arg, const rsd_entry *entry, rsd_error *err)
 {
-    names *s = arg;
-
     if (strncmp(entry->name, JOURNAL, strlen(JOURNAL)) != 0)
         return RSD_OK;
-    if (!rsi_grow(&s->at, s->n, &s->cap, sizeof(s->at[0])))
-        return no_memory(err);
-    s->at[s->n] = rsi_strdup(entry->name);
-    if (!s->at[s->n])
-        return no_memory(err);
-    s->n++;
-    return RSD_OK;
+    return add_name(arg, entry->name, err);
 }
 
 rsd_err rsi_partial_read(const rsi_partial *partial, rsi_cuts *cuts, rsd_error *err)
@@ -207,8 +288,7 @@ rsd_err rsi_partial_read(const rsi_partial *partial, rsi_cuts *cuts, rsd_error *
             rc = no_memory(err);
         }
         rsi_free(name);
-        rsi_free(s.at[i]);
     }
-    rsi_free(s.at);
+    free_names(&s);
     return rc;
 }

@@ -10,6 +10,7 @@
 #define RSI_CONVERT_PARTIAL_H
 
 #include "exec/cuts.h"
+#include "exec/image.h"
 #include "store/store.h"
 
 typedef struct rsi_partial {
@@ -26,6 +27,9 @@ rsd_err rsi_partial_name(rsi_partial *partial, rsd_store *store, const char *tar
 /* Makes the folder, or takes the one that a run which has ended left; rank 0. Not `resume`: all
  * that ended runs to this target left is removed before. RSD_E_EXISTS: somebody works on it. */
 rsd_err rsi_partial_begin(rsi_partial *partial, const char *target, bool resume, rsd_error *err);
+/* Removes what earlier runs left in the tree and this one does not go on with: metadata of a run
+ * that could not be published, or a checkpoint that a run replaced before it died; rank 0. */
+rsd_err rsi_partial_tidy(const rsi_partial *partial, const rsi_image *image, rsd_error *err);
 /* Marks the blocks that the journals of all ranks of earlier runs have. */
 rsd_err rsi_partial_read(const rsi_partial *partial, rsi_cuts *cuts, rsd_error *err);
 /* The name of rank's journal; for rsi_free. NULL: no memory. */

@@ -55,8 +55,9 @@ ssize_t rsi_fs_getdents(const rsi_fs *fs, int fd, void *buf, size_t cap);
 int     rsi_fs_fsync(const rsi_fs *fs, int fd); /* EINTR only: nothing was tried then (C3) */
 int     rsi_fs_mkdirat(const rsi_fs *fs, int dir, const char *name);
 int     rsi_fs_unlinkat(const rsi_fs *fs, int dir, const char *name, int flags);
-int     rsi_fs_rename(const rsi_fs *fs, int dir, const char *name, const char *to, unsigned flags);
-int     rsi_fs_linkat(const rsi_fs *fs, int dir, const char *name, const char *to);
+int     rsi_fs_rename(const rsi_fs *fs, int dir, const char *name, int to_dir, const char *to,
+                      unsigned flags);
+int     rsi_fs_linkat(const rsi_fs *fs, int dir, const char *name, int to_dir, const char *to);
 int     rsi_fs_flock(const rsi_fs *fs, int fd, int how);
 /* Room for `bytes` from the start on; 0 where the file system has no such call. */
 int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes);

@@ -81,22 +81,23 @@ int rsi_fs_unlinkat(const rsi_fs *fs, int dir, const char *name, int flags)
     return rc;
 }
 
-int rsi_fs_rename(const rsi_fs *fs, int dir, const char *name, const char *to, unsigned flags)
+int rsi_fs_rename(const rsi_fs *fs, int dir, const char *name, int to_dir, const char *to,
+                  unsigned flags)
 {
     int rc;
 
     do
-        rc = fs->sys->renameat2(dir, name, dir, to, flags);
+        rc = fs->sys->renameat2(dir, name, to_dir, to, flags);
     while (interrupted(rc));
     return rc;
 }
 
-int rsi_fs_linkat(const rsi_fs *fs, int dir, const char *name, const char *to)
+int rsi_fs_linkat(const rsi_fs *fs, int dir, const char *name, int to_dir, const char *to)
 {
     int rc;
 
     do
-        rc = fs->sys->linkat(dir, name, dir, to, 0);
+        rc = fs->sys->linkat(dir, name, to_dir, to, 0);
     while (interrupted(rc));
     return rc;
 }

@@ -446,7 +446,7 @@ static int hide(const rsi_fs *fs, int dir, const char *last, char *temp)
     if (rsi_fs_random(fs, &random) < 0)
         return -1;
     rsi_temp_name(last, random, temp);
-    return rsi_fs_rename(fs, dir, last, temp, 0) < 0 ? -1 : sync_at(fs, dir, ".");
+    return rsi_fs_rename(fs, dir, last, dir, temp, 0) < 0 ? -1 : sync_at(fs, dir, ".");
 }
 
 rsd_err rsi_fs_remove(void *self, const char *name, rsd_error *err)

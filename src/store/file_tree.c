@@ -25,13 +25,14 @@ enum {
 
 typedef struct tree {
     int   parent; /* the folder that the name is in, to be synced; attached: -1 */
-    int   lock;   /* the temporary folder or file, opened and locked */
+    int   from;   /* the folder that the tree is written in: `parent`, unless it was adopted */
+    int   lock;   /* the temporary folder or file, opened and locked; adopted: -1 */
     bool  attached, one_file, overwrite;
     bool  failed; /* a commit did: no second try (C3) */
     bool  keep;   /* abort leaves the temporary name: a power cut may still swap the two */
     char *name;   /* as begin was given it */
     char *last;   /* its last part */
-    char *temp;   /* the temporary name, from the top */
+    char *temp;   /* the name it is written under, from the top */
     char *temp_last;
 } tree;
 
@@ -40,6 +41,8 @@ static void free_tree(const rsi_fs *fs, tree *t)
     if (!t)
         return;
     rsi_fs_close(fs, t->lock);
+    if (t->from != t->parent)
+        rsi_fs_close(fs, t->from);
     rsi_fs_close(fs, t->parent);
     rsi_free(t->name);
     rsi_free(t->temp);
@@ -175,7 +178,7 @@ static int can_exchange(const rsi_fs *fs, tree *t)
     if (rc == 0)
         rc = rsi_fs_mkdirat(fs, t->parent, t->temp_last);
     if (rc == 0)
-        rc = rsi_fs_rename(fs, t->parent, t->temp_last, other, RENAME_EXCHANGE);
+        rc = rsi_fs_rename(fs, t->parent, t->temp_last, t->parent, other, RENAME_EXCHANGE);
     sys_errno = errno;
     rsi_fs_unlinkat(fs, t->parent, other, AT_REMOVEDIR);
     rsi_fs_unlinkat(fs, t->parent, t->temp_last, AT_REMOVEDIR);
@@ -253,6 +256,7 @@ static rsd_err new_tree(const char *name, uint32_t flags, tree **out, rsd_error 
     if (!t)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to write \"%s\"", name);
     t->parent = -1;
+    t->from = -1;
     t->lock = -1;
     t->one_file = flags & RSD_TREE_FILE;
     t->overwrite = flags & RSD_TREE_OVERWRITE;
@@ -271,27 +275,26 @@ static rsd_err new_tree(const char *name, uint32_t flags, tree **out, rsd_error 
     return RSD_OK;
 }
 
-/* Gives what has the name `from` the temporary name, opens and locks it. */
-static rsd_err move_temp(const rsi_fs *fs, tree *t, const char *from, rsd_error *err)
+/* The tree is what has the name `from`, and stays there until it is published: whoever wrote it bit
+ * by bit keeps others away from it, and has it still if publishing fails. */
+static rsd_err adopt(const rsi_fs *fs, tree *t, const char *from, rsd_error *err)
 {
     const char *last;
-    int         dir, locked = -1;
+    int         dir;
     rsd_err     rc = rsi_fs_enter(fs, from, false, &dir, &last, err);
 
     if (rc)
         return rc;
-    if (new_temp(fs, t) < 0) {
-        rc = rsi_fs_fail(fs, err, errno, "find a random name for", t->name);
-    } else {
-        t->lock = rsi_fs_openat(fs, dir, last, OPEN_ANY, 0);
-        locked = t->lock < 0 ? -1 : lock_shared(fs, t->lock);
-        if (locked < 0)
-            rc = rsi_fs_fail(fs, err, errno, "lock", from);
-        else if (locked == 0)
-            rc = rsi_fail(err, RSD_E_NOTFOUND, "\"%s\" in \"%s\" is being removed", from, fs->path);
-        else if (fs->sys->renameat2(dir, last, t->parent, t->temp_last, 0) < 0)
-            rc = rsi_fs_fail(fs, err, errno, "rename", from);
-    }
+    t->from = rsi_fs_openat(fs, dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (t->from < 0)
+        rc = rsi_fs_fail(fs, err, errno, "open the folder of", from);
+    else if (!is_there(fs, t->from, last))
+        rc = rsi_fs_fail(fs, err, errno, "find", from);
+    rsi_free(t->temp);
+    t->temp = rsi_strdup(from);
+    if (!rc && !t->temp)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory to write \"%s\"", t->name);
+    t->temp_last = t->temp ? t->temp + (last - from) : NULL;
     rsi_fs_leave(fs, dir);
     return rc;
 }
@@ -325,8 +328,12 @@ static rsd_err begin(const rsi_fs *fs, const char *name, uint32_t flags, const c
     if (locks_reach_everyone(fs, t->parent))
         rsi_fs_entries(fs, t->parent, sweep_entry, &s);
     rc = check_target(fs, t, err);
-    if (!rc)
-        rc = from ? move_temp(fs, t, from, err) : make_temp(fs, t, err);
+    if (!rc && from) {
+        rc = adopt(fs, t, from, err);
+    } else if (!rc) {
+        t->from = t->parent;
+        rc = make_temp(fs, t, err);
+    }
     if (rc)
         goto out;
     *out = t;
@@ -390,10 +397,10 @@ static int publish_plain(const rsi_fs *fs, const tree *t)
         return -1;
     }
     if (!t->one_file)
-        return rsi_fs_rename(fs, t->parent, t->temp_last, t->last, 0);
-    if (rsi_fs_linkat(fs, t->parent, t->temp_last, t->last) < 0)
+        return rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, 0);
+    if (rsi_fs_linkat(fs, t->from, t->temp_last, t->parent, t->last) < 0)
         return -1;
-    rsi_fs_unlinkat(fs, t->parent, t->temp_last, 0); /* else the next begin removes it */
+    rsi_fs_unlinkat(fs, t->from, t->temp_last, 0); /* else the next begin removes it */
     return 0;
 }
 
@@ -406,12 +413,12 @@ typedef struct outcome {
 /* Takes the place of what has the name. -1 and errno; ENOENT: it went meanwhile. */
 static int replace(const rsi_fs *fs, const tree *t, outcome *o)
 {
-    int rc = rsi_fs_rename(fs, t->parent, t->temp_last, t->last, RENAME_EXCHANGE);
+    int rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, RENAME_EXCHANGE);
 
     o->swapped = rc == 0;
     if (rc == 0 || !cannot(errno) || !t->one_file || !is_regular(fs, t->parent, t->last))
         return rc;
-    rc = rsi_fs_rename(fs, t->parent, t->temp_last, t->last, 0);
+    rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, 0);
     o->replaced = rc == 0;
     return rc;
 }
@@ -426,7 +433,7 @@ static int publish(const rsi_fs *fs, const tree *t, outcome *o)
             if (errno != ENOENT)
                 return -1;
         }
-        if (rsi_fs_rename(fs, t->parent, t->temp_last, t->last, RENAME_NOREPLACE) == 0)
+        if (rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, RENAME_NOREPLACE) == 0)
             return 0;
         if (cannot(errno) && publish_plain(fs, t) == 0)
             return 0;
@@ -452,7 +459,7 @@ static rsd_err unpublish(const rsi_fs *fs, tree *t, const outcome *o, int sys_er
 {
     unsigned how = o->swapped ? RENAME_EXCHANGE : RENAME_NOREPLACE;
 
-    if (!o->replaced && rsi_fs_rename(fs, t->parent, t->last, t->temp_last, how) == 0) {
+    if (!o->replaced && rsi_fs_rename(fs, t->parent, t->last, t->from, t->temp_last, how) == 0) {
         /* Nobody knows whether the name is durable. Unless the way back is, abort must not take
          * apart what the name may stand for after a power cut. */
         t->keep = rsi_fs_fsync(fs, t->parent) < 0;
@@ -470,7 +477,7 @@ static rsd_err publish_durably(const rsi_fs *fs, tree *t, rsd_error *err)
     rsd_err rc = RSD_OK;
     int     old = -1;
 
-    if (!t->one_file && rsi_fs_sync_folders(fs, t->parent, t->temp_last) < 0)
+    if (!t->one_file && rsi_fs_sync_folders(fs, t->from, t->temp_last) < 0)
         return rsi_fail_errno(err, rsi_errno_code(errno), errno,
                               "could not sync the folder \"%s\" in \"%s\"", t->temp, fs->path);
     /* Once exchanged, what is replaced has a temporary name: without a lock a begin of someone else
@@ -483,8 +490,10 @@ static rsd_err publish_durably(const rsi_fs *fs, tree *t, rsd_error *err)
         rc = publish_failed(fs, t, errno, err);
     else if (rsi_fs_fsync(fs, t->parent) < 0)
         rc = unpublish(fs, t, &o, errno, err);
+    else if (t->from != t->parent && rsi_fs_fsync(fs, t->from) < 0)
+        rc = RSD_OK; /* the name is durable; what it had before is left to whoever wrote the tree */
     else if (o.swapped)
-        rsi_fs_remove_tree(fs, t->parent, t->temp_last); /* else the next begin removes it */
+        rsi_fs_remove_tree(fs, t->from, t->temp_last); /* else the next begin removes it */
     rsi_fs_close(fs, old);
     return rc;
 }
@@ -513,7 +522,8 @@ rsd_err rsi_fs_abort(void *self, void *handle, rsd_error *err)
     tree         *t = handle;
     rsd_err       rc = RSD_OK;
 
-    if (!t->attached && !t->keep && rsi_fs_remove_tree(fs, t->parent, t->temp_last) < 0)
+    if (!t->attached && !t->keep && t->from == t->parent &&
+        rsi_fs_remove_tree(fs, t->from, t->temp_last) < 0)
         rc = rsi_fs_fail(fs, err, errno, "remove", t->temp);
     free_tree(fs, t);
     return rc;

@@ -11,6 +11,7 @@
 
 #include "fault_case.h"
 #include "ckpt_fixture.h"
+#include "base/hash128.h"
 #include "crash_store.h"
 
 #include <fcntl.h>
@@ -26,6 +27,7 @@ typedef struct cuts {
     fault_bed   again; /* where the next save after a cut is tried */
     fault_row  *row;
     bool        may_none, may_old, may_new;
+    bool        keeps;     /* leaves work that only the next conversion removes */
     int         few, more; /* of crash_cut */
     int         after;     /* changes before the cut */
     int         resaves;   /* states in which the next save is still to be tried */
@@ -57,7 +59,7 @@ static fault_found verdict(cuts *t)
 static void save_again(cuts *t)
 {
     fault_clear(&t->again);
-    crash_put(t->again.quiet, true);
+    crash_put(t->again.quiet, !t->keeps);
     fault_reset(&t->again);
 }
 
@@ -271,13 +273,14 @@ static void sealing_leaves_the_checkpoint_whole_after_a_power_cut(void **state)
 }
 
 /* Version 2 comes from another checkpoint. */
-static void convert(cuts *t, const fault_case *c)
+static void convert(cuts *t, const fault_case *c, bool keep)
 {
     const rsd_convert_opts opts = { .size = sizeof(opts),
                                     .store = t->bed.on[0],
                                     .format = c->format,
                                     .threads = 1,
-                                    .overwrite = c->overwrite };
+                                    .overwrite = c->overwrite,
+                                    .keep = keep && rsi_hash128_available() };
     fault_bed              from;
     rsd_ckpt              *source;
 
@@ -290,21 +293,28 @@ static void convert(cuts *t, const fault_case *c)
     fault_bed_close(&from);
 }
 
+static void convert_and_cut(const fault_case *c, fault_row *row, bool keep)
+{
+    cuts t;
+
+    open_cuts(&t, c, row, keep ? "converting with keep" : "converting");
+    t.keeps = keep;
+    convert(&t, c, keep);
+    cut_from(&t, 0, crash_changes());
+    t.what = "converted";
+    t.may_old = t.may_none = false;
+    cut_from(&t, crash_changes(), crash_changes());
+    close_cuts(&t);
+}
+
 static void converting_leaves_the_old_or_the_new_checkpoint_after_a_power_cut(void **state)
 {
     fault_row row = { .fault = "power cut while a checkpoint is converted" };
 
     (void)state;
     for (const fault_case *c = fault_next(NULL); c; c = fault_next(c)) {
-        cuts t;
-
-        open_cuts(&t, c, &row, "converting");
-        convert(&t, c);
-        cut_from(&t, 0, crash_changes());
-        t.what = "converted";
-        t.may_old = t.may_none = false;
-        cut_from(&t, crash_changes(), crash_changes());
-        close_cuts(&t);
+        convert_and_cut(c, &row, false);
+        convert_and_cut(c, &row, true);
     }
     fault_row_print(&row);
     assert_int_equal(row.lost, 0);

@@ -192,19 +192,27 @@ static int c_linkat(int dir, const char *name, int new_dir, const char *new_name
 static int c_renameat2(int dir, const char *name, int new_dir, const char *new_name, unsigned flags)
 {
     const char *from, *to;
-    int         rc, at, node, there;
+    int         rc, at, to_at, node, there;
 
     pthread_mutex_lock(&lock);
     node = node_at(dir, name);
     there = node_at(new_dir, new_name);
     at = crash.on ? folder_of(dir, name, &from) : -1;
-    crash_need(!crash.on || at == folder_of(new_dir, new_name, &to), "renames stay in one folder");
+    to_at = crash.on ? folder_of(new_dir, new_name, &to) : -1;
+    crash_need((at < 0) == (to_at < 0), "renames stay below the folder");
     rc = rsi_sys_real.renameat2(dir, name, new_dir, new_name, flags);
     if (rc == 0 && at >= 0) {
         crash_change *c = note(CRASH_SET, at);
 
         c->name = crash_name(from);
         c->child = flags & RENAME_EXCHANGE ? there : -1;
+        if (to_at != at) { /* the names of two folders: one may be kept without the other */
+            c = note(CRASH_SET, to_at);
+            c->name = crash_name(to);
+            c->child = node;
+            pthread_mutex_unlock(&lock);
+            return rc;
+        }
         c->other = crash_name(to);
         c->other_child = node;
     }

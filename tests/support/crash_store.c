@@ -277,7 +277,7 @@ static bool is_temp(int name)
 {
     const char *dot = strstr(crash.name[name], ".tmp-");
 
-    return dot && strlen(dot) == 21;
+    return (dot && strlen(dot) == 21) || strstr(crash.name[name], ".partial-");
 }
 
 bool crash_there(const char *name)

@@ -37,7 +37,7 @@ int crash_cut(int after, int few, int more, uint64_t seed, void (*visit)(void *a
 /* ---- within visit: the state that is left ---- */
 
 bool crash_there(const char *name); /* something has this name; '/' between folders */
-/* One number for all names and bytes. `temps`: also of temporary names. */
+/* One number for all names and bytes. `temps`: also of temporary names and of unfinished work. */
 uint64_t crash_sum(bool temps);
 /* Writes it all into an empty store. */
 void crash_put(rsd_store *store, bool temps);
