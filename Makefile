@@ -3,9 +3,11 @@ BUILD ?= build
 MESON_ARGS ?=
 CASES ?= *
 RUN = tools/with-deps $(BUILD)
+# Ninja gets make's -jN as its own; on a terminal it shows how far it is.
+NINJA = [ -t 1 ] || quiet=--quiet; $(RUN) ninja -C $(BUILD) $$quiet $(filter-out -j,$(filter -j%,$(MAKEFLAGS)))
 
 all: setup-build
-	@$(RUN) ninja -C $(BUILD) --quiet
+	@$(NINJA)
 
 help:
 	@echo 'make          build the library, the tool ($(BUILD)/reshard) and the examples'
@@ -18,55 +20,67 @@ help:
 	@echo 'make format   let clang-format lay out every C file'
 	@echo 'make check    layers, file names, format'
 	@echo 'make install  into PREFIX (default /usr/local); DESTDIR works'
+	@echo 'make uninstall  remove the files that the last make install copied'
 	@echo 'RESHARD_NO_INSTALL=1 keeps any of them from installing packages'
 
 setup-build:
 	@tools/setup $(BUILD) build features
-	@test -f $(BUILD)/build.ninja || $(RUN) meson setup $(BUILD) $(MESON_ARGS) >/dev/null
+	@tools/configure $(BUILD) $(MESON_ARGS)
 
 setup-test:
 	@tools/setup $(BUILD) build features mpi test
-	@test -f $(BUILD)/build.ninja || $(RUN) meson setup $(BUILD) $(MESON_ARGS) >/dev/null
+	@tools/configure $(BUILD) $(MESON_ARGS)
 	@$(RUN) meson configure $(BUILD) -Dtests=enabled
 
 demo: all
 	@$(RUN) $(BUILD)/reshard demo
 
 test: setup-test
-	@$(RUN) ninja -C $(BUILD) --quiet
+	@$(NINJA)
 	@$(RUN) tools/run-tests $(BUILD)
 
 test-long: setup-test
-	@$(RUN) ninja -C $(BUILD) --quiet
+	@$(NINJA)
 	@RESHARD_CASES=100000 $(RUN) $(BUILD)/tests/test_random_plans
 
 test-faults: setup-test
 	@tools/setup $(BUILD) faults
-	@$(RUN) ninja -C $(BUILD) --quiet
+	@$(NINJA)
 	@$(RUN) tools/run-faults $(BUILD)
 
 test-interop: setup-test
 	@tools/setup $(BUILD) python
-	@$(RUN) ninja -C $(BUILD) --quiet
+	@$(NINJA)
 	@python=$$(tools/venv $(BUILD)) && $(RUN) $$python tests/interop/run.py --tool $(BUILD)/tests/ckpt_copy \
 		--reshard $(BUILD)/reshard
 
 bench: all
 	@$(RUN) $(BUILD)/bench/bench --csv $(BUILD)/bench.csv '$(CASES)'
 
-check: setup-build
-	@tools/check-layers
-	@tools/check-format
+check:
+	@tools/setup $(BUILD) check
+	@$(RUN) tools/check-layers
+	@$(RUN) tools/check-format
 
 format:
-	@tools/check-format --fix
+	@tools/setup $(BUILD) check
+	@$(RUN) tools/check-format --fix
 
+# Builds only what is installed: no tests, fuzz targets or benchmarks.
 install: setup-build
 	@$(RUN) meson configure $(BUILD) $(if $(PREFIX),-Dprefix=$(abspath $(PREFIX)))
-	@$(RUN) ninja -C $(BUILD) --quiet
+	@$(NINJA) $$($(RUN) meson introspect --installed $(BUILD) | tr ',' '\n' | \
+		sed -n '/meson-private/d; s|^[{ ]*"$(abspath $(BUILD))/\([^"]*\)".*|\1|p')
 	@$(RUN) meson install -C $(BUILD) --no-rebuild
+
+uninstall:
+	@test -f $(BUILD)/meson-logs/install-log.txt || { echo 'uninstall: nothing was installed from $(BUILD)' >&2; exit 1; }
+	@$(RUN) ninja -C $(BUILD) --quiet uninstall
+	@rm $(BUILD)/meson-logs/install-log.txt
 
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all help setup-build setup-test demo test test-long test-faults test-interop bench check format install clean
+.PHONY: all help setup-build setup-test demo test test-long test-faults test-interop bench check format install uninstall clean
+# Targets share one build folder, so they run one after another, whatever -j says.
+.NOTPARALLEL:
