@@ -133,9 +133,12 @@ void    rsi_hop_block(const rsi_region *region, int64_t i, rsd_box *out);
 bool    rsi_slots_idle(const rsi_slot *slot);
 
 /* (exchange_reach.c) */
-rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err);
-rsd_err rsi_tables_make(rsi_exchange *x, rsd_error *err);
-rsd_err rsi_tables_start(rsi_exchange *x, rsd_error *err);
+/* Linux moves at most 2 GiB less a page in one call, and may move less: longer copies take several.
+ * A test lowers it. */
+extern size_t rsi_reach_part_bytes;
+rsd_err       rsi_reach_probe(rsi_exchange *x, rsd_error *err);
+rsd_err       rsi_tables_make(rsi_exchange *x, rsd_error *err);
+rsd_err       rsi_tables_start(rsi_exchange *x, rsd_error *err);
 /* Makes the table of an incoming pair usable if it has come. */
 bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair);
 /* Copies a box out of the view that the pair's hop lies in. */

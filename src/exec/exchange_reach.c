@@ -18,6 +18,8 @@
 #define TABLE_OF  16   /* a table has at most one in so many bytes of what it helps to move, */
 #define TABLE_MIN 4096 /* or so many */
 
+size_t rsi_reach_part_bytes = (size_t)1 << 30;
+
 /* ---- can it be read? ---- */
 
 /* What each rank shows of itself. */
@@ -453,22 +455,46 @@ bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair)
 typedef struct batch {
     struct iovec to[MOST_IOV], from[MOST_IOV];
     size_t       n;
-    size_t       bytes;
     pid_t        pid;
 } batch;
 
+/* Reads what one call may move from run `at` on: whole runs, or the head of a longer one. */
+static ssize_t read_some(const batch *b, size_t at)
+{
+    struct iovec cut = { b->to[at].iov_base, rsi_reach_part_bytes };
+    size_t       n = 0, left = rsi_reach_part_bytes;
+
+    while (at + n < b->n && b->to[at + n].iov_len <= left)
+        left -= b->to[at + n++].iov_len;
+    if (n == 0) /* the shorter side ends the call */
+        return process_vm_readv(b->pid, &cut, 1, &b->from[at], 1, 0);
+    return process_vm_readv(b->pid, &b->to[at], n, &b->from[at], n, 0);
+}
+
+static void skip_bytes(struct iovec *v, size_t bytes)
+{
+    v->iov_base = (char *)v->iov_base + bytes;
+    v->iov_len -= bytes;
+}
+
 static rsd_err read_batch(batch *b, rsd_error *err)
 {
-    ssize_t got = 0;
+    for (size_t at = 0; at < b->n;) {
+        ssize_t got = read_some(b, at);
+        size_t  more = got > 0 ? (size_t)got : 0;
 
-    if (b->n > 0)
-        got = process_vm_readv(b->pid, b->to, b->n, b->from, b->n, 0);
-    if (got < 0)
-        return rsi_fail_errno(err, RSD_E_COMM, errno, "could not read another rank's memory");
-    if ((size_t)got != b->bytes)
-        return rsi_fail(err, RSD_E_COMM, "%zd of %zu bytes of another rank's memory could be read",
-                        got, b->bytes);
-    b->n = b->bytes = 0;
+        if (got < 0)
+            return rsi_fail_errno(err, RSD_E_COMM, errno, "could not read another rank's memory");
+        if (got == 0)
+            return rsi_fail(err, RSD_E_COMM, "could not read another rank's memory");
+        for (; at < b->n && more >= b->to[at].iov_len; at++)
+            more -= b->to[at].iov_len;
+        if (more > 0) {
+            skip_bytes(&b->to[at], more);
+            skip_bytes(&b->from[at], more);
+        }
+    }
+    b->n = 0;
     return RSD_OK;
 }
 
@@ -484,7 +510,6 @@ static rsd_err copy_process(const rsi_loops *l, pid_t pid, unsigned char *to, ui
 
         b.to[b.n] = (struct iovec){ to, (size_t)l->run };
         b.from[b.n++] = (struct iovec){ (void *)(uintptr_t)from, (size_t)l->run };
-        b.bytes += (size_t)l->run;
         if (b.n == MOST_IOV) {
             rsd_err rc = read_batch(&b, err);
 
