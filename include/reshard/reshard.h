@@ -1019,12 +1019,13 @@ RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndi
  * `comm` NULL: [local], this process stands for all ranks. The views of each tensor cover it, and
  * its layout tells which rank's file each box goes to. Otherwise [collective]: every rank gives a
  * state with the same names, dtypes, shapes and layouts, in the same order, and views of its own
- * boxes; a rank that means something else is named in the error (unless `uneven_keys`). Each rank
- * writes its own files, rank 0 publishes when all have; if one fails, all do, and what had the name
- * before is untouched. DCP and distributed safetensors have files of each rank. A safetensors or
- * torch.save file, and those of `shard_size`, are written by all ranks together: each gathers its
- * share from those who hold it, in bounded memory (32 MiB of staging at least), and the values are
- * the same on all. */
+ * boxes; a rank that means something else is named in the error (unless `uneven_keys`). Values may
+ * differ from rank to rank (host names, random states, loader positions): rank 0's is saved, or
+ * with `uneven_keys` that of the lowest rank that has the name. Each rank writes its own files,
+ * rank 0 publishes when all have; if one fails, all do, and what had the name before is untouched.
+ * DCP and distributed safetensors have files of each rank. A safetensors or torch.save file, and
+ * those of `shard_size`, are written by all ranks together: each gathers its share from those who
+ * hold it, in bounded memory (32 MiB of staging at least), and the values are the same on all. */
 RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
                          const rsd_save_opts *opts, rsd_error *err);
 

@@ -31,15 +31,14 @@ rsd_err rsi_image_file(rsi_image *image, const char *name, int32_t owner, rsd_er
     return RSD_OK;
 }
 
-/* Is the open file one whose items are wanted? */
-static bool is_kept(const rsi_image *image)
+bool rsi_image_keeps(const rsi_image *image)
 {
     return image->keep < 0 || image->file[image->nfiles - 1].owner == image->keep;
 }
 
 rsd_err rsi_image_item(rsi_image *image, rsi_dcp_row *row, rsd_error *err)
 {
-    if (!is_kept(image))
+    if (!rsi_image_keeps(image))
         return RSD_OK;
     if (!rsi_grow(&image->item, image->nitems, &image->item_cap, sizeof(image->item[0])))
         return no_memory(err);
@@ -53,7 +52,7 @@ rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *er
     rsi_out_file *file = &image->file[image->nfiles - 1];
     rsi_out_part *kept;
 
-    if (is_kept(image)) {
+    if (rsi_image_keeps(image)) {
         if (!rsi_grow(&image->part, image->nparts, &image->part_cap, sizeof(image->part[0])))
             return no_memory(err);
         kept = &image->part[image->nparts++];
@@ -132,8 +131,9 @@ static rsd_err find_archive(rsi_image *image, rsi_zip_spec *spec, const rsi_out_
 static rsd_err add_archive(rsi_image *image, rsi_zip_plan *zip, size_t n,
                            const rsi_out_part *storage, rsd_error *err)
 {
-    uint32_t *crc = is_kept(image) ? rsi_arena_array(&image->mem, n + 1, sizeof(crc[0])) : NULL;
-    rsd_err   rc = crc || !is_kept(image) ? RSD_OK : no_memory(err);
+    uint32_t *crc =
+        rsi_image_keeps(image) ? rsi_arena_array(&image->mem, n + 1, sizeof(crc[0])) : NULL;
+    rsd_err rc = crc || !rsi_image_keeps(image) ? RSD_OK : no_memory(err);
 
     for (size_t i = 0; i < n && crc; i++)
         if (storage[i].kind == RSI_PART_BYTES)
@@ -260,8 +260,8 @@ rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image
     }
     if (rc)
         rsi_image_release(image);
-    else if (image->transform)
-        for (size_t i = 0; i < image->nfiles; i++)
+    for (size_t i = 0; i < image->nfiles; i++)
+        if (image->transform || image->file[i].guessed)
             image->file[i].bytes = 0;
     return rc;
 }

@@ -40,7 +40,8 @@ typedef struct rsi_out_file {
     const char *name;  /* below the checkpoint; NULL: it is the checkpoint */
     int32_t     owner; /* rank that writes it */
     size_t      first, nitems;
-    uint64_t    bytes; /* that it will have; 0: not known before it is written (transformed) */
+    uint64_t    bytes;   /* that it will have; 0: not known before it is written (transformed) */
+    bool        guessed; /* values in it are known to their writer alone */
 } rsi_out_file;
 
 typedef struct rsi_image {
@@ -85,6 +86,8 @@ rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err
 /* Each adds behind what is there. */
 rsd_err rsi_image_file(rsi_image *image, const char *name, int32_t owner, rsd_error *err);
 rsd_err rsi_image_item(rsi_image *image, rsi_dcp_row *row, rsd_error *err);
+/* Is the open file one whose items are wanted? */
+bool    rsi_image_keeps(const rsi_image *image);
 rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *err);
 
 /* Adds a torch.save archive as one item of the open file: its pickle, in image->mem, and n

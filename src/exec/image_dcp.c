@@ -180,15 +180,15 @@ static rsd_err add_value(building *b, size_t i, rsd_error *err)
     void                  *kept;
     rsd_err                rc;
 
-    if (!value->value) { /* its writer knows how long it is */
-        open_row(b, &b->meta->item[i].row);
+    open_row(b, &b->meta->item[i].row);
+    if (!rsi_image_keeps(b->image)) {
+        b->image->file[b->image->nfiles - 1].guessed = true; /* its writer knows how long it is */
         return RSD_OK;
     }
     rc = rsi_value_to_pickle(value->value, &pickle, &storages, err);
     if (!rc)
         rc = rsi_image_storages(b->image, &storages, &part, err);
     if (!rc) {
-        open_row(b, &b->meta->item[i].row);
         kept = rsi_arena_text(&b->image->mem, (const char *)pickle.at, pickle.len);
         rc = kept ? rsi_image_archive(b->image, &b->meta->item[i].row, kept, pickle.len, storages.n,
                                       part, err)
@@ -257,21 +257,15 @@ static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
     return rsi_image_archive(b->image, row, kept->bytes, kept->len, 1, &data, err);
 }
 
-static int32_t writer_of(const building *b, size_t value)
-{
-    int32_t writer = b->state->value[value].writer;
-
-    return writer >= 0 ? writer : (int32_t)(value % (size_t)b->world);
-}
-
-/* The file of one rank: values first, then chunks, both in the order of the state. */
+/* The file of one rank: values first, then chunks, both in the order of the state. Only the writer
+ * of a value pickles it: the others may hold another one, of another length. */
 static rsd_err add_rank(building *b, int32_t rank, rsd_error *err)
 {
     bool    open = false;
     rsd_err rc = RSD_OK;
 
     for (size_t i = 0; i < b->state->nvalues && !rc; i++) {
-        if (writer_of(b, i) != rank)
+        if (b->state->value[i].writer != rank)
             continue;
         rc = open_file(b, rank, &open, err);
         if (!rc)

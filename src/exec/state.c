@@ -205,7 +205,7 @@ rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *l
 
 rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *value, rsd_error *err)
 {
-    rsi_state_value v = { .value = value, .writer = -1 };
+    rsi_state_value v = { .value = value };
     rsd_err         rc = RSD_OK;
 
     if (!state || !value)

@@ -39,7 +39,7 @@ typedef struct rsi_state_tensor {
 typedef struct rsi_state_value {
     rsi_spot         spot;
     const rsd_value *value;  /* NULL: only `writer` has it */
-    int32_t          writer; /* rank that writes it; -1: by its number */
+    int32_t          writer; /* rank that writes it: the lowest that has it */
 } rsi_state_value;
 
 /* What saves keep for the next one of the same state: rsi_kept of plan_cache.c, memory of

@@ -223,7 +223,7 @@ static void dcp_has_a_file_for_each_rank_that_writes(void **state)
     (void)state;
     assert_int_equal(rsd_values_create(&owner, NULL), RSD_OK);
     made = small_state(owner);
-    assert_files(made, &spec, "__0_0.distcp@0/2 __1_0.distcp@1/3 __2_0.distcp@2/1");
+    assert_files(made, &spec, "__0_0.distcp@0/3 __1_0.distcp@1/2 __2_0.distcp@2/1");
     rsd_state_free(made);
     made = make();
     assert_files(made, &spec, "");
