@@ -12,7 +12,7 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
     rsi_arena mem = { 0 };
     char    **names;
     size_t    n;
-    bool      dcp = false, st = false, temp = false;
+    bool      dcp = false, st = false, temp = false, bins = false;
     rsd_err   rc = rsi_files_list(files, &mem, &names, &n, err);
 
     for (size_t i = 0; !rc && i < n; i++) {
@@ -20,6 +20,7 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
         st = st || rsi_text_ends(names[i], ".safetensors") ||
              strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
         temp = temp || strcmp(names[i], ".metadata.tmp") == 0;
+        bins = bins || rsi_text_ends(names[i], ".bin.index.json");
     }
     rsi_arena_release(&mem);
     if (rc)
@@ -31,6 +32,9 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
     if (temp)
         return rsi_fail(err, RSD_E_FORMAT,
                         "it has a \".metadata.tmp\" but no \".metadata\": a save that did not end");
+    if (bins)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "it has the index of several torch.save files: open each .bin file");
     return rsi_fail(err, RSD_E_FORMAT,
                     "no checkpoint is in it: neither \".metadata\" nor a \".safetensors\" file");
 }
@@ -48,6 +52,12 @@ static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
     if (strcmp(name, ".metadata") == 0 || rsi_text_ends(name, ".distcp"))
         return rsi_fail(err, RSD_E_FORMAT,
                         "it is a part of a DCP checkpoint: the folder that it lies in is one");
+    if (rsi_text_ends(name, ".safetensors.index.json"))
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "it is the index of a checkpoint: open the folder that holds it");
+    if (rsi_text_ends(name, ".bin.index.json"))
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "it is the index of several torch.save files: open each .bin file");
     if (size == 0)
         return rsi_fail(err, RSD_E_FORMAT, "it is no checkpoint but an empty file");
     if (size < 1024 && memcmp(head, "version h", sizeof(head)) == 0)
