@@ -122,6 +122,10 @@ int misuse(const args *a, const char *fmt, ...) __attribute__((format(printf, 2,
 /* One line; `code`. */
 int  refuse(const args *a, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 bool speaks(const args *a); /* one rank does */
+/* To be called first: a reader that leaves early is no signal. */
+void output_begin(void);
+/* Nothing more can be printed, so that long output may end; finish_output tells why. */
+bool output_over(void);
 /* Flushes stdout: EXIT_COULD_NOT with a message if it can't be written, but quiet if its reader has
  * gone. */
 int finish_output(int code);
@@ -162,10 +166,14 @@ int screen_width(FILE *out);
 size_t text_width(const char *text);
 /* Cuts behind `most` bytes, at a character, and shows that it did. */
 void text_shorten(char *text, size_t most);
+/* Prints a line, on a terminal with line ends between words where it is too long. */
+void print_wrapped(FILE *out, const char *line);
 /* Prints names from files: control characters become \xNN. */
 void print_safe(FILE *out, const char *text);
 /* "1.5 GiB", "17 B". */
 const char *size_text(uint64_t bytes, char *buf, size_t cap);
+/* "6.7B", "124.4M", "9999". */
+const char *count_text(uint64_t n, char *buf, size_t cap);
 /* "[4, 8]", "[]". */
 const char *shape_text(int ndim, const int64_t *shape, char *buf, size_t cap);
 /* "dcp", "safetensors", "torch". */
@@ -184,12 +192,14 @@ typedef struct columns {
     int         n;
     const char *title[MOST_COLUMNS];
     bool        right[MOST_COLUMNS]; /* numbers */
+    bool        spare[MOST_COLUMNS]; /* may be left out where there is no room */
     char       *text;                /* cells one after the other, each with its NUL */
     size_t      len, cap, cells;
     bool        failed; /* no memory: nothing is printed */
 } columns;
 
-/* Titles until NULL; one that starts with '>' is a column of numbers. */
+/* Titles until NULL; "?" before one: a column to leave out on a terminal that is too narrow, the
+ * last of them first; ">" before it: one of numbers. */
 void columns_begin(columns *c, const char *const *title);
 void columns_add(columns *c, const char *cell);
 void columns_addf(columns *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -289,6 +299,33 @@ typedef struct tolerance {
 rsd_err compare_pairs(rsd_ckpt *a, rsd_ckpt *b, pair *p, size_t n, const tolerance *tol,
                       int32_t threads, progress *bar, rsd_error *err);
 
+/* How many this process may run on. */
+int32_t processors(void);
+
+/* ---- stats.c: what the elements of many tensors amount to ---- */
+
+/* Elements that are not finite are counted and left out of all else; complex ones count by their
+ * modulus. `known` is false if nothing is left, or for two values in a byte. */
+typedef struct stats {
+    int64_t     count, nans, infs; /* count: of the finite ones */
+    long double least, most;       /* holds every integer of 64 bits */
+    long double sum, squares;
+    double      mean, norm;   /* norm: the root of the sum of squares */
+    bool        known, whole; /* whole: of integers */
+} stats;
+
+/* Reads n tensors, a few MiB for each of `threads` threads (0: as many as there are processors);
+ * the result does not depend on their number. */
+rsd_err stats_read(rsd_ckpt *ckpt, const size_t *tensor, size_t n, stats *out, int32_t threads,
+                   progress *bar, rsd_error *err);
+
+/* ---- names.c ---- */
+
+/* The order for people: layers.2 before layers.10, and what lies below one name together. */
+int name_compare(const char *a, const char *b);
+/* "a.b" lies below "a". */
+bool name_below(const char *name, const char *top);
+
 /* ---- scratch.c ---- */
 
 /* A new folder below `dir`; *out is taken back by scratch_remove, which also removes it with all
@@ -320,7 +357,13 @@ typedef struct holders {
 /* The number of a file, a new one if it has none yet. False: no memory. */
 bool holders_number(holders *h, const char *name, size_t *out);
 /* "__3_0.distcp" was written by rank 3; -1: the name does not tell. */
-int32_t file_writer(const char *name);
+int32_t  file_writer(const char *name);
+uint64_t tensor_elements(const rsd_tensor_info *info);
+/* How many files hold tensor t, and the first of them by name, which is the checkpoint's. */
+int tensor_files(const args *a, rsd_ckpt *ckpt, size_t t, const char **first, size_t *n);
+/* How a tensor is cut: "whole", "shard(0)/4", "shard(0)/2 shard(1)/4", or "irregular" if the chunks
+ * make no grid. */
+int tensor_layout(const args *a, rsd_ckpt *ckpt, size_t t, char *buf, size_t cap);
 /* The chunks of tensor t, held by files. *out is the caller's to free. */
 int tiles_stored(const args *a, rsd_ckpt *ckpt, size_t t, holders *h, tile **out, size_t *n);
 /* The boxes of all ranks. *out is the caller's to free. False: no memory. */

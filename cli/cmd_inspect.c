@@ -1,24 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard inspect: what is in a checkpoint, from its metadata alone. */
+/* reshard inspect: what is in a checkpoint, from its metadata alone unless --stats asks for more.
+ */
 #include "page.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define LONGEST_VALUE 200 /* characters of an object in the table; --json has all */
+
+typedef struct row {
+    const rsd_tensor_info *t;
+    size_t                 index; /* its number in the checkpoint */
+    const char            *file;  /* the first of its files */
+    size_t                 files;
+} row;
+
+typedef struct object {
+    const char *name;
+    size_t      index;
+} object;
 
 /* What was asked for. */
 typedef struct listing {
     const args      *a;
     rsd_ckpt        *ckpt;
     rsd_tensor_info *tensor; /* [ntensors] */
-    size_t          *index;  /* [ntensors] their numbers in the checkpoint */
+    row             *row;    /* [ntensors] in the order that they are listed in */
     size_t           ntensors;
-    size_t          *object; /* [nobjects] */
+    stats           *stats;  /* [ntensors] as in `row`; NULL: not asked for */
+    object          *object; /* [nobjects] */
     size_t           nobjects;
-    uint64_t         bytes, chunks;
+    uint64_t         bytes, chunks, elements;
+    bool             folder;
     bool            *used; /* [noperands] the pattern matched something */
 } listing;
 
@@ -38,8 +55,8 @@ static int collect_tensors(listing *l)
     rsd_error    err = { .msg = "" };
 
     l->tensor = calloc(n + 1, sizeof(*l->tensor));
-    l->index = calloc(n + 1, sizeof(*l->index));
-    if (!l->tensor || !l->index)
+    l->row = calloc(n + 1, sizeof(*l->row));
+    if (!l->tensor || !l->row)
         return refuse(l->a, EXIT_COULD_NOT, "no memory for %zu tensors", n);
     for (size_t t = 0; t < n; t++) {
         rsd_tensor_info *info = &l->tensor[l->ntensors];
@@ -50,7 +67,8 @@ static int collect_tensors(listing *l)
             continue;
         l->bytes += (uint64_t)info->bytes;
         l->chunks += info->chunks;
-        l->index[l->ntensors++] = t;
+        l->elements += tensor_elements(info);
+        l->row[l->ntensors++] = (row){ .t = info, .index = t };
     }
     return EXIT_DONE;
 }
@@ -68,86 +86,144 @@ static int collect_objects(listing *l)
         if (rsd_ckpt_object(l->ckpt, i, &name, NULL, NULL, &err))
             return fail(l->a, &err);
         if (wanted(l, name))
-            l->object[l->nobjects++] = i;
+            l->object[l->nobjects++] = (object){ name, i };
     }
     return EXIT_DONE;
 }
 
-/* ---- how a tensor is cut ---- */
+/* ---- their order ---- */
 
-static int by_number(const void *a, const void *b)
+static int by_name(const void *a, const void *b)
 {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
+    return name_compare(((const row *)a)->t->name, ((const row *)b)->t->name);
 }
 
-/* "whole", "shard(0)/4", "shard(0)/2 shard(1)/4", or "irregular" if the chunks make no grid. */
-static int layout_text(listing *l, size_t t, const rsd_tensor_info *info, char *buf, size_t cap)
+static int by_size(const void *a, const void *b)
 {
-    const size_t n = info->chunks;
-    rsd_error    err = { .msg = "" };
-    int64_t     *off;
-    size_t       at = 0, grid = 1;
+    const int64_t x = ((const row *)a)->t->bytes, y = ((const row *)b)->t->bytes;
 
-    snprintf(buf, cap, "whole");
-    if (n <= 1)
-        return EXIT_DONE;
-    off = calloc(n * RSD_MAX_NDIM, sizeof(*off)); /* of dimension d: off[d * n ..] */
-    if (!off)
-        return refuse(l->a, EXIT_COULD_NOT, "no memory for %zu chunks", n);
-    for (size_t i = 0; i < n; i++) {
-        rsd_chunk chunk;
+    return x != y ? (x > y) - (x < y) : by_name(a, b);
+}
 
-        if (rsd_ckpt_chunk(l->ckpt, t, i, &chunk, &err)) {
-            free(off);
-            return fail(l->a, &err);
-        }
-        for (int d = 0; d < info->ndim; d++)
-            off[(size_t)d * n + i] = chunk.box.off[d];
+static int by_dtype(const void *a, const void *b)
+{
+    const int c = strcmp(rsd_dtype_name(((const row *)a)->t->dtype),
+                         rsd_dtype_name(((const row *)b)->t->dtype));
+
+    return c ? c : by_name(a, b);
+}
+
+static int by_file(const void *a, const void *b)
+{
+    const int c = name_compare(((const row *)a)->file, ((const row *)b)->file);
+
+    return c ? c : by_name(a, b);
+}
+
+static int objects_by_name(const void *a, const void *b)
+{
+    return name_compare(((const object *)a)->name, ((const object *)b)->name);
+}
+
+/* Tables are sorted by name unless --sort says otherwise, JSON is as stored. */
+static void sort_listing(listing *l)
+{
+    static int (*const by[])(const void *, const void *) = { by_name, by_size, by_dtype, by_file };
+    static const char *const key[] = { "name", "size", "dtype", "file" };
+    const bool               text = !args_has(l->a, "json") && !args_has(l->a, "html");
+    const char              *wish = args_text(l->a, "sort", text ? "name" : "stored");
+    const bool               back = wish[0] == '-';
+
+    if (strcmp(wish, "stored") == 0)
+        return;
+    for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
+        if (strcmp(wish + back, key[i]) == 0)
+            qsort(l->row, l->ntensors, sizeof(*l->row), by[i]);
+    for (size_t i = 0; back && i < l->ntensors / 2; i++) {
+        const row other = l->row[i];
+
+        l->row[i] = l->row[l->ntensors - 1 - i];
+        l->row[l->ntensors - 1 - i] = other;
     }
-    for (int d = 0; d < info->ndim; d++) {
-        int64_t *of_dim = off + (size_t)d * n;
-        size_t   parts = 1;
+    qsort(l->object, l->nobjects, sizeof(*l->object), objects_by_name);
+}
 
-        qsort(of_dim, n, sizeof(*of_dim), by_number);
-        for (size_t i = 1; i < n; i++)
-            parts += of_dim[i] != of_dim[i - 1];
-        grid *= parts;
-        if (parts > 1 && at < cap)
-            at += (size_t)snprintf(buf + at, cap - at, "%sshard(%d)/%zu", at ? " " : "", d, parts);
+/* What the order and the table need of files. */
+static int find_files(listing *l)
+{
+    struct stat st;
+    int         code = EXIT_DONE;
+
+    l->folder = stat(l->a->operand[0], &st) == 0 && S_ISDIR(st.st_mode);
+    for (size_t i = 0; !code && i < l->ntensors; i++) {
+        row *r = &l->row[i];
+
+        code = tensor_files(l->a, l->ckpt, r->index, &r->file, &r->files);
     }
-    free(off);
-    if (grid != n)
-        snprintf(buf, cap, "irregular");
-    return EXIT_DONE;
+    return code;
 }
 
 /* ---- as text ---- */
 
+static int add_row(listing *l, columns *c, const row *r)
+{
+    char layout[128], text[256];
+    int  code = tensor_layout(l->a, l->ckpt, r->index, layout, sizeof(layout));
+
+    columns_add(c, layout);
+    columns_addf(c, "%zu", r->t->chunks);
+    columns_add(c, size_text((uint64_t)r->t->bytes, text, sizeof(text)));
+    if (l->folder && r->files == 1)
+        columns_add(c, r->file);
+    else if (l->folder)
+        columns_addf(c, "%zu files", r->files);
+    return code;
+}
+
+static void add_stats(columns *c, const stats *s)
+{
+    const char *real = s->whole ? "%.0Lf" : "%.5Lg";
+
+    if (s->known) {
+        columns_addf(c, real, s->least);
+        columns_addf(c, real, s->most);
+        columns_addf(c, "%.5g", s->mean);
+        columns_addf(c, "%.5g", s->norm);
+    } else {
+        for (int i = 0; i < 4; i++)
+            columns_add(c, "-");
+    }
+    columns_addf(c, "%" PRId64, s->nans);
+    columns_addf(c, "%" PRId64, s->infs);
+}
+
 static int print_tensors(listing *l)
 {
-    static const char *const title[] = { "name",    "dtype",  "shape", "layout",
-                                         ">chunks", ">bytes", NULL };
+    static const char *const title[] = { "name",     "dtype",  "?shape", "?layout",
+                                         "?>chunks", ">bytes", NULL };
+    static const char *const placed[] = { "name",     "dtype",  "?shape", "?layout",
+                                          "?>chunks", ">bytes", "?file",  NULL };
+    static const char *const counted[] = { "name",  "?dtype", "?shape", ">min", ">max",
+                                           ">mean", ">norm",  ">nan",   ">inf", NULL };
     columns                  c;
     char                     text[256];
+    int                      code = EXIT_DONE;
 
-    columns_begin(&c, title);
-    for (size_t i = 0; i < l->ntensors; i++) {
-        const rsd_tensor_info *t = &l->tensor[i];
-        char                   layout[128];
-        int                    code = layout_text(l, l->index[i], t, layout, sizeof(layout));
+    columns_begin(&c, l->stats ? counted : l->folder ? placed : title);
+    for (size_t i = 0; !code && i < l->ntensors; i++) {
+        const rsd_tensor_info *t = l->row[i].t;
 
-        if (code) {
-            free(c.text);
-            return code;
-        }
         columns_add(&c, t->name);
         columns_add(&c, rsd_dtype_name(t->dtype));
         columns_add(&c, shape_text(t->ndim, t->shape, text, sizeof(text)));
-        columns_add(&c, layout);
-        columns_addf(&c, "%zu", t->chunks);
-        columns_add(&c, size_text((uint64_t)t->bytes, text, sizeof(text)));
+        if (l->stats)
+            add_stats(&c, &l->stats[i]);
+        else
+            code = add_row(l, &c, &l->row[i]);
+    }
+    if (code) {
+        free(c.text);
+        return code;
     }
     if (!columns_print(&c, stdout))
         return refuse(l->a, EXIT_COULD_NOT, "no memory for the table");
@@ -163,7 +239,7 @@ static int print_objects(listing *l)
     for (size_t i = 0; i < l->nobjects; i++) {
         const char *name;
         char       *value;
-        int         code = source_object(l->a, l->ckpt, l->object[i], false, &name, &value);
+        int         code = source_object(l->a, l->ckpt, l->object[i].index, false, &name, &value);
 
         if (code) {
             free(c.text);
@@ -181,7 +257,7 @@ static int print_objects(listing *l)
 
 static int print_text(listing *l)
 {
-    char size[32];
+    char size[32], count[32], line[256];
     int  code = EXIT_DONE;
 
     if (l->ntensors && args_has(l->a, "tree")) {
@@ -196,10 +272,13 @@ static int print_text(listing *l)
     }
     if (code)
         return code;
-    printf("%s%s: %zu tensor%s in %" PRIu64 " chunk%s, %s; %zu object%s\n",
-           l->ntensors || l->nobjects ? "\n" : "", format_name(rsd_ckpt_format(l->ckpt)),
-           l->ntensors, plural(l->ntensors), l->chunks, plural(l->chunks),
-           size_text(l->bytes, size, sizeof(size)), l->nobjects, plural(l->nobjects));
+    printf(l->ntensors || l->nobjects ? "\n" : "");
+    snprintf(line, sizeof(line),
+             "%s: %zu tensor%s in %" PRIu64 " chunk%s, %s parameter%s, %s; %zu object%s",
+             format_name(rsd_ckpt_format(l->ckpt)), l->ntensors, plural(l->ntensors), l->chunks,
+             plural(l->chunks), count_text(l->elements, count, sizeof(count)), plural(l->elements),
+             size_text(l->bytes, size, sizeof(size)), l->nobjects, plural(l->nobjects));
+    print_wrapped(stdout, line);
     return EXIT_DONE;
 }
 
@@ -233,7 +312,7 @@ static int json_objects(listing *l, json_out *j)
     for (size_t i = 0; i < l->nobjects; i++) {
         const char *name;
         char       *value;
-        int         code = source_object(l->a, l->ckpt, l->object[i], true, &name, &value);
+        int         code = source_object(l->a, l->ckpt, l->object[i].index, true, &name, &value);
 
         if (code)
             return code;
@@ -247,6 +326,22 @@ static int json_objects(listing *l, json_out *j)
     return EXIT_DONE;
 }
 
+static void json_stats(json_out *j, const stats *s)
+{
+    char text[64];
+
+    json_open_object(j, "stats");
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof(text), s->whole ? "%.0Lf" : "%.17Lg", i ? s->most : s->least);
+        json_raw(j, i ? "max" : "min", s->known ? text : "null");
+    }
+    json_real(j, "mean", s->mean);
+    json_real(j, "norm", s->known ? s->norm : (double)NAN);
+    json_int(j, "nan", s->nans);
+    json_int(j, "inf", s->infs);
+    json_close(j);
+}
+
 static int print_json(listing *l)
 {
     json_out j = { .out = stdout };
@@ -255,17 +350,20 @@ static int print_json(listing *l)
     json_open_object(&j, NULL);
     json_text(&j, "format", format_name(rsd_ckpt_format(l->ckpt)));
     json_text(&j, "path", l->a->operand[0]);
+    json_uint(&j, "parameters", l->elements);
     json_uint(&j, "bytes", l->bytes);
     json_open_array(&j, "tensors");
     for (size_t i = 0; i < l->ntensors; i++) {
-        const rsd_tensor_info *t = &l->tensor[i];
+        const rsd_tensor_info *t = l->row[i].t;
 
         json_open_object(&j, NULL);
         json_text(&j, "name", t->name);
         json_text(&j, "dtype", rsd_dtype_name(t->dtype));
         json_ints(&j, "shape", t->ndim, t->shape);
         json_int(&j, "bytes", t->bytes);
-        code = json_chunks(l, &j, l->index[i], t->chunks);
+        if (l->stats)
+            json_stats(&j, &l->stats[i]);
+        code = json_chunks(l, &j, l->row[i].index, t->chunks);
         if (code)
             return code;
         json_close(&j);
@@ -286,14 +384,44 @@ static int write_page(listing *l)
     int              code = page_begin(l->a, args_text(l->a, "html", "-"), &about, &p);
 
     for (size_t i = 0; !code && i < l->ntensors; i++)
-        code = page_tensor(p, l->ckpt, l->index[i], NULL);
+        code = page_tensor(p, l->ckpt, l->row[i].index, NULL);
     return page_end(p, code);
+}
+
+/* ---- what the elements amount to ---- */
+
+static int find_stats(listing *l)
+{
+    size_t   *tensor = calloc(l->ntensors + 1, sizeof(*tensor));
+    rsd_error err = { .msg = "" };
+    progress  bar;
+    rsd_err   rc;
+
+    l->stats = calloc(l->ntensors + 1, sizeof(*l->stats));
+    if (!tensor || !l->stats) {
+        free(tensor);
+        return refuse(l->a, EXIT_COULD_NOT, "no memory for %zu tensors", l->ntensors);
+    }
+    for (size_t i = 0; i < l->ntensors; i++)
+        tensor[i] = l->row[i].index;
+    progress_begin(&bar, l->a, "reading");
+    rc = stats_read(l->ckpt, tensor, l->ntensors, l->stats, args_number(l->a, "threads", 0), &bar,
+                    &err);
+    progress_end(&bar);
+    free(tensor);
+    return rc ? fail(l->a, &err) : EXIT_DONE;
 }
 
 /* ---- the command ---- */
 
 static int print_listing(listing *l)
 {
+    int code = EXIT_DONE;
+
+    if (args_has(l->a, "stats"))
+        code = find_stats(l);
+    if (code)
+        return code;
     if (args_has(l->a, "html"))
         return write_page(l);
     return args_has(l->a, "json") ? print_json(l) : print_text(l);
@@ -313,6 +441,7 @@ static int report_unmatched(const listing *l)
 static int check_options(const args *a)
 {
     static const char *const way[] = { "json", "tree", "picture", "html", NULL };
+    static const char *const table[] = { "stats", "sort", NULL };
     const char              *first = NULL;
 
     for (int i = 0; way[i]; i++) {
@@ -322,6 +451,11 @@ static int check_options(const args *a)
             return misuse(a, "--%s and --%s exclude each other", first, way[i]);
         first = way[i];
     }
+    for (int i = 0; table[i]; i++)
+        if (first && strcmp(first, "json") != 0 && args_has(a, table[i]))
+            return misuse(a, "--%s and --%s exclude each other", first, table[i]);
+    if (args_has(a, "threads") && !args_has(a, "stats"))
+        return misuse(a, "--threads needs --stats");
     if (args_has(a, "picture") && a->noperands > 1)
         return misuse(a, "--picture takes the name; \"%s\" is one too many", a->operand[1]);
     if (args_has(a, "axes") && !args_has(a, "picture"))
@@ -353,12 +487,17 @@ static int run(const args *a)
     if (!code && args_has(a, "html"))
         code = report_unmatched(&l);
     if (!code)
+        code = find_files(&l);
+    if (!code) {
+        sort_listing(&l);
         code = print_listing(&l);
+    }
     if (!code && !args_has(a, "html"))
         code = report_unmatched(&l);
     free(l.used);
     free(l.tensor);
-    free(l.index);
+    free(l.row);
+    free(l.stats);
     free(l.object);
     rsd_ckpt_close(l.ckpt);
     return code;
@@ -366,10 +505,18 @@ static int run(const args *a)
 
 static const option_spec options[] = {
     OPTION_JSON,
+    { "sort", 0, OPT_CHOICE, "name|-name|size|-size|dtype|-dtype|file|-file|stored",
+      "the order of the tensors, backwards with a minus; name if not given, and stored for "
+      "--json" },
+    { "stats", 0, OPT_FLAG, NULL,
+      "read the tensors: smallest, largest, mean, norm, how many are NaN or infinite" },
+    { "threads", 'j', OPT_COUNT, "N",
+      "threads that read for --stats; all processors if not given" },
     { "tree", 0, OPT_FLAG, NULL, "group the tensors by the dots in their names, with sums" },
     { "picture", 0, OPT_TEXT, "NAME", "draw which rank or file holds which part of a tensor" },
     { "axes", 0, OPT_TEXT, "A,B", "the axes that --picture draws, down and across" },
     { "html", 0, OPT_PATH, "FILE", "write a page for browsers, with a picture of each tensor" },
+    OPTIONS_PROGRESS,
     { 0 },
 };
 
@@ -380,8 +527,9 @@ const command cmd_inspect = {
     .min = 1,
     .max = -1,
     .options = options,
-    .text = "Lists each tensor with its dtype, its shape, how it is cut into chunks and its size, "
-            "then the objects that are no tensors, then totals. Reads only metadata.\n"
+    .text = "Lists each tensor with its dtype, its shape, how it is cut into chunks, its size and "
+            "its file, then the objects that are no tensors, then totals. Reads only metadata, "
+            "unless --stats asks for what is in the tensors.\n"
             "\n"
             "NAME is a name or a pattern of the shell; `*` also matches dots. The layout is "
             "\"whole\" for one chunk, \"shard(0)/4\" for four along dimension 0, \"irregular\" if "
@@ -398,6 +546,10 @@ const command cmd_inspect = {
         "reshard inspect step-1000 'model.layers.0.*'\n"
         "# who holds what of one tensor\n"
         "reshard inspect step-1000 --picture model.embed.weight\n"
+        "# the largest tensors\n"
+        "reshard inspect step-1000 --sort -size | head\n"
+        "# NaNs, and numbers that are far too large\n"
+        "reshard inspect --stats step-1000 'model.*'\n"
         "# names and shapes for a script\n"
         "reshard inspect --json step-1000 | jq -r '.tensors[] | [.name, .shape[]] | @tsv'\n",
     .run = run,

@@ -241,12 +241,14 @@ static int print_ranks(planning *p, bool moves, share *total)
 
 static int print_plan(planning *p)
 {
-    static const char *const with[] = { ">rank",  ">needs", ">reads",    ">pieces", ">files",
+    static const char *const with[] = { ">rank",  ">needs", ">reads",    "?>pieces", "?>files",
                                         ">keeps", ">sends", ">receives", NULL };
-    static const char *const without[] = { ">rank", ">needs", ">reads", ">pieces", ">files", NULL };
-    const bool               moves = writers_known(p);
-    share                    total = { 0 };
-    int                      code;
+    static const char *const without[] = {
+        ">rank", ">needs", ">reads", "?>pieces", "?>files", NULL
+    };
+    const bool moves = writers_known(p);
+    share      total = { 0 };
+    int        code;
 
     if (p->json) {
         json_open_object(&p->out, NULL);
@@ -268,9 +270,13 @@ static int print_plan(planning *p)
     } else {
         if (!columns_print(&p->table, stdout))
             return no_memory(p);
-        printf("\nneeds: memory of the rank; reads: bytes from files, in so many pieces\n");
+        printf("\n");
+        print_wrapped(stdout,
+                      "needs: memory of the rank; reads: bytes from files, in so many pieces");
         if (moves)
-            printf("keeps, sends, receives: if the ranks that wrote the files still held them\n");
+            print_wrapped(
+                stdout,
+                "keeps, sends, receives: if the ranks that wrote the files still held them");
     }
     return code;
 }

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GAP 2 /* spaces between columns */
+#define GAP         2  /* spaces between columns */
+#define FIRST_LEAST 24 /* cells that the first column gets before others are left out */
+#define NARROW      4  /* what it is indented by where it stands on lines of its own */
 
 static void add_bytes(columns *c, const char *cell, size_t len)
 {
@@ -30,8 +32,12 @@ void columns_begin(columns *c, const char *const *title)
 {
     *c = (columns){ 0 };
     for (; *title && c->n < MOST_COLUMNS; title++) {
-        c->right[c->n] = **title == '>';
-        c->title[c->n] = *title + c->right[c->n];
+        const char *text = *title;
+
+        c->spare[c->n] = *text == '?';
+        text += c->spare[c->n];
+        c->right[c->n] = *text == '>';
+        c->title[c->n] = text + c->right[c->n];
         c->n++;
     }
     for (int i = 0; i < c->n; i++)
@@ -89,17 +95,38 @@ static void measure(const columns *c, size_t *width)
     }
 }
 
-/* How wide the first column may be. Text at the end of a line may go on in the next. */
-static size_t limit_first(const columns *c, const size_t *width, FILE *out)
+static size_t least(size_t a, size_t b)
 {
-    size_t screen = (size_t)screen_width(out), rest = 0;
+    return a < b ? a : b;
+}
 
+/* What the columns behind the first take. Text at the end of a line may go on in the next. */
+static size_t rest_width(const columns *c, const size_t *width, const bool *left_out)
+{
+    size_t rest = 0;
+    int    last = c->n - 1;
+
+    while (last > 0 && left_out[last])
+        last--;
     for (int i = 1; i < c->n; i++)
-        rest += GAP + (i + 1 < c->n || c->right[i] || width[i] < 20 ? width[i] : 20);
-    if (screen == 0 || width[0] + rest <= screen)
-        return width[0];
-    screen = screen > rest + 12 ? screen - rest : 12;
-    return width[0] < screen ? width[0] : screen;
+        if (!left_out[i])
+            rest += GAP + (i < last || c->right[i] || width[i] < 20 ? width[i] : 20);
+    return rest;
+}
+
+/* Makes the table fit the screen: columns that can be spared go, then the first becomes narrow. */
+static void fit(const columns *c, size_t *width, bool *left_out, FILE *out)
+{
+    const size_t screen = (size_t)screen_width(out);
+    const size_t first = least(width[0], FIRST_LEAST);
+    size_t       rest;
+
+    if (screen == 0)
+        return;
+    for (int i = c->n - 1; i > 0 && first + rest_width(c, width, left_out) > screen; i--)
+        left_out[i] = c->spare[i];
+    rest = screen - least(screen, rest_width(c, width, left_out));
+    width[0] = least(width[0], rest > NARROW ? rest : NARROW);
 }
 
 static void spaces(FILE *out, size_t n)
@@ -107,10 +134,10 @@ static void spaces(FILE *out, size_t n)
     fprintf(out, "%*s", (int)n, "");
 }
 
-static void print_cell(const columns *c, int col, const char *cell, const size_t *width, FILE *out)
+static void print_cell(const columns *c, int col, const char *cell, const size_t *width, bool last,
+                       FILE *out)
 {
     const size_t w = text_width(cell);
-    const bool   last = col + 1 == c->n;
 
     if (col > 0 && !(last && w == 0))
         spaces(out, GAP);
@@ -126,27 +153,47 @@ static void print_cell(const columns *c, int col, const char *cell, const size_t
     }
 }
 
+static void print_left_out(const columns *c, const bool *left_out, FILE *out)
+{
+    char   text[256] = "no room for: ";
+    size_t at = strlen(text), any = at;
+
+    for (int i = 0; i < c->n; i++)
+        if (left_out[i] && at < sizeof(text))
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at > any ? ", " : "",
+                                   c->title[i]);
+    if (at > any)
+        print_wrapped(out, text);
+}
+
 bool columns_print(columns *c, FILE *out)
 {
     const char *cell = c->text;
     const bool  ok = !c->failed, bold = in_colour(out);
     size_t      width[MOST_COLUMNS];
+    bool        left_out[MOST_COLUMNS] = { false };
+    int         last = c->n - 1;
 
     if (ok) {
         measure(c, width);
-        width[0] = limit_first(c, width, out);
+        fit(c, width, left_out, out);
     }
+    while (last > 0 && left_out[last])
+        last--;
     for (size_t i = 0; ok && i < c->cells; i++) {
         const int  col = (int)(i % (size_t)c->n);
         const bool title = i < (size_t)c->n;
 
         if (bold && title && col == 0)
             fputs("\033[1m", out);
-        print_cell(c, col, cell, width, out);
-        if (col + 1 == c->n)
+        if (!left_out[col])
+            print_cell(c, col, cell, width, col == last, out);
+        if (col == last)
             fputs(bold && title ? "\033[0m\n" : "\n", out);
         cell += strlen(cell) + 1;
     }
+    if (ok)
+        print_left_out(c, left_out, out);
     free(c->text);
     *c = (columns){ 0 };
     return ok;

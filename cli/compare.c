@@ -218,7 +218,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-static int32_t processors(void)
+int32_t processors(void)
 {
     cpu_set_t set;
 

@@ -3,8 +3,11 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 int exit_code(const rsd_error *err)
 {
@@ -86,11 +89,30 @@ int fail(const args *a, const rsd_error *err)
                   err->msg[0] ? err->msg : rsd_err_name((rsd_err)err->code));
 }
 
+void output_begin(void)
+{
+    /* A reader that leaves early must not end work that is more than output. */
+    signal(SIGPIPE, SIG_IGN);
+}
+
+bool output_over(void)
+{
+    return ferror(stdout) != 0;
+}
+
+/* Asks the system, since errno may be that of a later call. */
+static bool reader_gone(void)
+{
+    struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+
+    return poll(&out, 1, 0) == 1 && out.revents & (POLLERR | POLLHUP);
+}
+
 int finish_output(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
-    if (errno == EPIPE)
+    if (errno == EPIPE || reader_gone())
         return code;
     fprintf(stderr, "reshard: could not write to stdout: %s\n", strerror(errno));
     return EXIT_COULD_NOT;

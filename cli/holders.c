@@ -3,6 +3,7 @@
  * and page.c make pictures of them. */
 #include "cli.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +44,100 @@ int32_t file_writer(const char *name)
         return -1;
     rank = strtol(base + 2, &end, 10);
     return *end == '_' && rank < INT32_MAX / 2 ? (int32_t)rank : -1;
+}
+
+uint64_t tensor_elements(const rsd_tensor_info *info)
+{
+    const size_t size = rsd_dtype_size(info->dtype);
+
+    return size ? (uint64_t)info->bytes / size : 0;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+int tensor_files(const args *a, rsd_ckpt *ckpt, size_t t, const char **first, size_t *n)
+{
+    rsd_error       err = { .msg = "" };
+    rsd_tensor_info info;
+    const char    **file;
+    size_t          all = 0;
+
+    *first = "";
+    *n = 0;
+    if (rsd_ckpt_tensor(ckpt, t, &info, &err))
+        return fail(a, &err);
+    file = calloc(info.chunks + 1, sizeof(*file));
+    if (!file)
+        return refuse(a, EXIT_COULD_NOT, "no memory for %zu chunks", info.chunks);
+    for (size_t i = 0; i < info.chunks; i++) {
+        rsd_chunk chunk;
+
+        if (rsd_ckpt_chunk(ckpt, t, i, &chunk, &err)) {
+            free(file);
+            return fail(a, &err);
+        }
+        if (all == 0 || file[all - 1] != chunk.file)
+            file[all++] = chunk.file;
+    }
+    qsort(file, all, sizeof(*file), by_text);
+    for (size_t i = 0; i < all; i++)
+        *n += i == 0 || strcmp(file[i], file[i - 1]) != 0;
+    *first = all ? file[0] : "";
+    free(file);
+    return EXIT_DONE;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+int tensor_layout(const args *a, rsd_ckpt *ckpt, size_t t, char *buf, size_t cap)
+{
+    rsd_error       err = { .msg = "" };
+    rsd_tensor_info info;
+    int64_t        *off;
+    size_t          n, at = 0, grid = 1;
+
+    if (rsd_ckpt_tensor(ckpt, t, &info, &err))
+        return fail(a, &err);
+    n = info.chunks;
+    snprintf(buf, cap, "whole");
+    if (n <= 1)
+        return EXIT_DONE;
+    off = calloc(n * RSD_MAX_NDIM, sizeof(*off)); /* of dimension d: off[d * n ..] */
+    if (!off)
+        return refuse(a, EXIT_COULD_NOT, "no memory for %zu chunks", n);
+    for (size_t i = 0; i < n; i++) {
+        rsd_chunk chunk;
+
+        if (rsd_ckpt_chunk(ckpt, t, i, &chunk, &err)) {
+            free(off);
+            return fail(a, &err);
+        }
+        for (int d = 0; d < info.ndim; d++)
+            off[(size_t)d * n + i] = chunk.box.off[d];
+    }
+    for (int d = 0; d < info.ndim; d++) {
+        int64_t *of_dim = off + (size_t)d * n;
+        size_t   parts = 1;
+
+        qsort(of_dim, n, sizeof(*of_dim), by_number);
+        for (size_t i = 1; i < n; i++)
+            parts += of_dim[i] != of_dim[i - 1];
+        grid *= parts;
+        if (parts > 1 && at < cap)
+            at += (size_t)snprintf(buf + at, cap - at, "%sshard(%d)/%zu", at ? " " : "", d, parts);
+    }
+    free(off);
+    if (grid != n)
+        snprintf(buf, cap, "irregular");
+    return EXIT_DONE;
 }
 
 int tiles_stored(const args *a, rsd_ckpt *ckpt, size_t t, holders *h, tile **out, size_t *n)

@@ -60,6 +60,7 @@ int main(int argc, char **argv)
 {
     const command *cmd;
 
+    output_begin();
     if (argc < 2)
         return misuse(NULL, "a command is needed");
     if (strcmp(argv[1], "--version") == 0) {

@@ -71,6 +71,24 @@ void text_shorten(char *text, size_t most)
     memcpy(text + most, "...", 4);
 }
 
+void print_wrapped(FILE *out, const char *line)
+{
+    const size_t most = (size_t)screen_width(out);
+    size_t       at = 0;
+
+    while (*line) {
+        const size_t len = strcspn(line, " ");
+
+        if (most && at > 0 && at + 1 + len > most) {
+            fputc('\n', out);
+            at = 0;
+        }
+        at += (size_t)fprintf(out, "%s%.*s", at ? " " : "", (int)len, line);
+        line += len + strspn(line + len, " ");
+    }
+    fputc('\n', out);
+}
+
 void print_safe(FILE *out, const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
@@ -96,6 +114,24 @@ const char *size_text(uint64_t bytes, char *buf, size_t cap)
         u++;
     }
     snprintf(buf, cap, u ? "%.1f %s" : "%.0f %s", x, unit[u]);
+    return buf;
+}
+
+const char *count_text(uint64_t n, char *buf, size_t cap)
+{
+    static const char unit[] = "KMBT";
+    double            x = (double)n / 1000;
+    size_t            u = 0;
+
+    if (n < 10000) {
+        snprintf(buf, cap, "%" PRIu64, n);
+        return buf;
+    }
+    while (x >= 999.95 && unit[u + 1]) {
+        x /= 1000;
+        u++;
+    }
+    snprintf(buf, cap, "%.1f%c", x, unit[u]);
     return buf;
 }
 

@@ -17,40 +17,14 @@ typedef struct branch {
     int                    level;
 } branch;
 
-/* ---- order: numbers by their value ---- */
-
 static size_t digits(const char *s)
 {
     return strspn(s, "0123456789");
 }
 
-/* Of two parts that end in a dot or the end. */
-static int compare_parts(const char *a, size_t la, const char *b, size_t lb)
+static int by_name(const void *a, const void *b)
 {
-    const bool numbers = la && lb && digits(a) == la && digits(b) == lb;
-    int        c;
-
-    if (numbers && la != lb)
-        return la < lb ? -1 : 1;
-    c = memcmp(a, b, la < lb ? la : lb);
-    return c ? c : (la > lb) - (la < lb);
-}
-
-static int by_name(const void *pa, const void *pb)
-{
-    const char *a = ((const rsd_tensor_info *)pa)->name, *b = ((const rsd_tensor_info *)pb)->name;
-
-    for (;;) {
-        size_t la = strcspn(a, "."), lb = strcspn(b, ".");
-        int    c = compare_parts(a, la, b, lb);
-
-        if (c)
-            return c;
-        if (!a[la] || !b[lb])
-            return (a[la] != '\0') - (b[lb] != '\0');
-        a += la + 1;
-        b += lb + 1;
-    }
+    return name_compare(((const rsd_tensor_info *)a)->name, ((const rsd_tensor_info *)b)->name);
 }
 
 /* ---- branches ---- */
@@ -128,21 +102,25 @@ static void add_leaf(columns *c, int level, const char *name, const rsd_tensor_i
     columns_add(c, rsd_dtype_name(t->dtype));
     columns_add(c, shape_text(t->ndim, t->shape, text, sizeof(text)));
     columns_add(c, "");
+    columns_add(c, count_text(tensor_elements(t), text, sizeof(text)));
     columns_add(c, size_text((uint64_t)t->bytes, text, sizeof(text)));
 }
 
 static void add_sum(columns *c, int level, const char *name, size_t len, const rsd_tensor_info *t,
                     size_t n)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, elements = 0;
     char     text[32];
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         bytes += (uint64_t)t[i].bytes;
+        elements += tensor_elements(&t[i]);
+    }
     add_name(c, level, name, len);
     columns_add(c, "");
     columns_add(c, "");
     columns_addf(c, "%zu", n);
+    columns_add(c, count_text(elements, text, sizeof(text)));
     columns_add(c, size_text(bytes, text, sizeof(text)));
 }
 
@@ -205,7 +183,8 @@ static void add_branch(columns *c, branch b)
 
 bool tree_print(FILE *out, rsd_tensor_info *t, size_t n)
 {
-    static const char *const title[] = { "name", "dtype", "shape", ">tensors", ">bytes", NULL };
+    static const char *const title[] = { "name",         "?dtype", "?shape", ">tensors",
+                                         "?>parameters", ">bytes", NULL };
     columns                  c;
 
     qsort(t, n, sizeof(*t), by_name);

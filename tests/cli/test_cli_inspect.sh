@@ -5,138 +5,138 @@
 
 t 'tensors are listed with layout, chunks and size' inspect golden/dcp_blocks
 out <<'END'
-name     dtype     shape    layout                 chunks  bytes
-blocks   float32   [8, 6]   shard(0)/2 shard(1)/2       4  192 B
-nested   float32   [10, 3]  shard(0)/4                  4  120 B
-strided  bfloat16  [8, 3]   shard(0)/4                  4   48 B
+name     dtype     shape    layout                 chunks  bytes  file
+blocks   float32   [8, 6]   shard(0)/2 shard(1)/2       4  192 B  4 files
+nested   float32   [10, 3]  shard(0)/4                  4  120 B  4 files
+strided  bfloat16  [8, 3]   shard(0)/4                  4   48 B  4 files
 
-dcp: 3 tensors in 12 chunks, 360 B; 0 objects
+dcp: 3 tensors in 12 chunks, 102 parameters, 360 B; 0 objects
 END
 
 t 'objects are listed as Python prints them' inspect golden/dcp_objects
 out <<'END'
 object         value
-step           7
-negative       -300
-large          1099511627776
+bytes          b'\x00\xff\x80abc'
+device         device('cuda:0')
+dtype          torch.bfloat16
+empty_list     []
 huge           1180591620717411303424
 huge_negative  -36893488147419103232
-pi             3.141592653589793
-tiny           5e-324
-nan            nan
 inf            -inf
-yes            True
+large          1099511627776
+nan            nan
+negative       -300
 no             False
 none           None
-text           'héllo "quoted" \\ \n 😀'
-bytes          b'\x00\xff\x80abc'
-tuple          (1, 'a', (2.5, None), ())
+pi             3.141592653589793
 set            {1, 2, 3}
 size           (2, 3)
-dtype          torch.bfloat16
-device         device('cuda:0')
-empty_list     []
+step           7
+text           'héllo "quoted" \\ \n 😀'
+tiny           5e-324
+tuple          (1, 'a', (2.5, None), ())
+yes            True
 
-dcp: 0 tensors in 0 chunks, 0 B; 20 objects
+dcp: 0 tensors in 0 chunks, 0 parameters, 0 B; 20 objects
 END
 
 t 'a torch.save file is listed with both' inspect golden/training.pt
 out <<'END'
 name                      dtype     shape   layout  chunks  bytes
-model.layers.0.weight     float32   [8, 6]  whole        1  192 B
-model.layers.0.bias       float32   [8]     whole        1   32 B
-optim.state.0.step        float32   []      whole        1    4 B
-optim.state.0.exp_avg     bfloat16  [8, 6]  whole        1   96 B
-optim.state.0.exp_avg_sq  float32   [8, 6]  whole        1  192 B
 buffers.0                 int64     [3]     whole        1   24 B
 buffers.1.ema             float32   [2, 2]  whole        1   16 B
+model.layers.0.bias       float32   [8]     whole        1   32 B
+model.layers.0.weight     float32   [8, 6]  whole        1  192 B
+optim.state.0.exp_avg     bfloat16  [8, 6]  whole        1   96 B
+optim.state.0.exp_avg_sq  float32   [8, 6]  whole        1  192 B
+optim.state.0.step        float32   []      whole        1    4 B
 
 object                       value
-optim.param_groups.0.lr      0.001
+best                         0.125
 optim.param_groups.0.betas   (0.9, 0.999)
 optim.param_groups.0.eps     1e-08
 optim.param_groups.0.fused   None
+optim.param_groups.0.lr      0.001
 optim.param_groups.0.params  [0]
 step                         1000
-best                         0.125
 tag                          'run'
 
-torch: 7 tensors in 7 chunks, 556 B; 8 objects
+torch: 7 tensors in 7 chunks, 160 parameters, 556 B; 8 objects
 END
 
 t 'empty shards, empty tensors and scalars are listed' inspect golden/dcp_empty_shards
 out <<'END'
-name          dtype    shape   layout      chunks  bytes
-empty_shards  int64    [2, 3]  shard(0)/3       3   48 B
-one_element   float32  [1]     shard(0)/2       2    4 B
-nested_few    int32    [3, 2]  shard(0)/4       4   24 B
-no_rows       float32  [0, 4]  whole            1    0 B
+name          dtype    shape   layout      chunks  bytes  file
+empty_shards  int64    [2, 3]  shard(0)/3       3   48 B  3 files
+nested_few    int32    [3, 2]  shard(0)/4       4   24 B  4 files
+no_rows       float32  [0, 4]  whole            1    0 B  __1_0.distcp
+one_element   float32  [1]     shard(0)/2       2    4 B  2 files
 
-dcp: 4 tensors in 10 chunks, 76 B; 0 objects
+dcp: 4 tensors in 10 chunks, 13 parameters, 76 B; 0 objects
 END
 
 t 'a file of safetensors is found by its content' inspect golden/plain.safetensors t.float32 none scalar.bool
 out <<'END'
 name         dtype    shape   layout  chunks  bytes
 none         float32  [0]     whole        1    0 B
-t.float32    float32  [3, 5]  whole        1   60 B
 scalar.bool  bool     []      whole        1    1 B
+t.float32    float32  [3, 5]  whole        1   60 B
 
-safetensors: 3 tensors in 3 chunks, 61 B; 0 objects
+safetensors: 3 tensors in 3 chunks, 16 parameters, 61 B; 0 objects
 END
 
 t 'a folder of safetensors is listed' inspect golden/hf_parts
 out <<'END'
-name          dtype     shape      layout                 chunks  bytes
-empty_shards  int64     [2, 3]     shard(0)/3                  3   48 B
-middle        float64   [3, 6, 5]  shard(1)/4                  4  720 B
-blocks        float32   [8, 6]     shard(0)/2 shard(1)/2       4  192 B
-row           float32   [8, 6]     shard(0)/4                  4  192 B
-uneven        float32   [14, 1]    shard(0)/4                  4   56 B
-column        bfloat16  [6, 8]     shard(1)/4                  4   96 B
-strided       bfloat16  [8, 3]     shard(0)/4                  4   48 B
-no_rows       float32   [0, 4]     whole                       1    0 B
-hsdp          float32   [6, 4]     shard(0)/2                  2   96 B
+name          dtype     shape      layout                 chunks  bytes  file
+blocks        float32   [8, 6]     shard(0)/2 shard(1)/2       4  192 B  4 files
+column        bfloat16  [6, 8]     shard(1)/4                  4   96 B  4 files
+empty_shards  int64     [2, 3]     shard(0)/3                  3   48 B  3 files
+hsdp          float32   [6, 4]     shard(0)/2                  2   96 B  2 files
+middle        float64   [3, 6, 5]  shard(1)/4                  4  720 B  4 files
+no_rows       float32   [0, 4]     whole                       1    0 B  shard-00002-model-00001-of-00001.safetensors
+row           float32   [8, 6]     shard(0)/4                  4  192 B  4 files
+strided       bfloat16  [8, 3]     shard(0)/4                  4   48 B  4 files
+uneven        float32   [14, 1]    shard(0)/4                  4   56 B  4 files
 
-safetensors: 9 tensors in 30 chunks, 1.4 KiB; 0 objects
+safetensors: 9 tensors in 30 chunks, 302 parameters, 1.4 KiB; 0 objects
 END
 
 t 'names pick tensors' inspect golden/dcp_blocks nested blocks
 out <<'END'
-name    dtype    shape    layout                 chunks  bytes
-blocks  float32  [8, 6]   shard(0)/2 shard(1)/2       4  192 B
-nested  float32  [10, 3]  shard(0)/4                  4  120 B
+name    dtype    shape    layout                 chunks  bytes  file
+blocks  float32  [8, 6]   shard(0)/2 shard(1)/2       4  192 B  4 files
+nested  float32  [10, 3]  shard(0)/4                  4  120 B  4 files
 
-dcp: 2 tensors in 8 chunks, 312 B; 0 objects
+dcp: 2 tensors in 8 chunks, 78 parameters, 312 B; 0 objects
 END
 
 t 'patterns pick tensors and objects, stars match dots' inspect golden/training.pt "*.0.*" st*
 out <<'END'
 name                      dtype     shape   layout  chunks  bytes
-model.layers.0.weight     float32   [8, 6]  whole        1  192 B
 model.layers.0.bias       float32   [8]     whole        1   32 B
-optim.state.0.step        float32   []      whole        1    4 B
+model.layers.0.weight     float32   [8, 6]  whole        1  192 B
 optim.state.0.exp_avg     bfloat16  [8, 6]  whole        1   96 B
 optim.state.0.exp_avg_sq  float32   [8, 6]  whole        1  192 B
+optim.state.0.step        float32   []      whole        1    4 B
 
 object                       value
-optim.param_groups.0.lr      0.001
 optim.param_groups.0.betas   (0.9, 0.999)
 optim.param_groups.0.eps     1e-08
 optim.param_groups.0.fused   None
+optim.param_groups.0.lr      0.001
 optim.param_groups.0.params  [0]
 step                         1000
 
-torch: 5 tensors in 5 chunks, 516 B; 6 objects
+torch: 5 tensors in 5 chunks, 153 parameters, 516 B; 6 objects
 END
 
 t 'a name that nothing has ends in 1 after the others were listed' inspect golden/dcp_blocks nested missing
 code 1
 out <<'END'
-name    dtype    shape    layout      chunks  bytes
-nested  float32  [10, 3]  shard(0)/4       4  120 B
+name    dtype    shape    layout      chunks  bytes  file
+nested  float32  [10, 3]  shard(0)/4       4  120 B  4 files
 
-dcp: 1 tensor in 4 chunks, 120 B; 0 objects
+dcp: 1 tensor in 4 chunks, 30 parameters, 120 B; 0 objects
 END
 err <<'END'
 reshard: nothing in "golden/dcp_blocks" is called "missing"
@@ -144,29 +144,29 @@ END
 
 t 'the tree shows sums' inspect --tree golden/training.pt
 out <<'END'
-name            dtype     shape   tensors  bytes
-buffers                                 2   40 B
-  0             int64     [3]               24 B
-  1.ema         float32   [2, 2]            16 B
-model.layers.0                          2  224 B
-  bias          float32   [8]               32 B
-  weight        float32   [8, 6]           192 B
-optim.state.0                           3  292 B
-  exp_avg       bfloat16  [8, 6]            96 B
-  exp_avg_sq    float32   [8, 6]           192 B
-  step          float32   []                 4 B
+name            dtype     shape   tensors  parameters  bytes
+buffers                                 2           7   40 B
+  0             int64     [3]                       3   24 B
+  1.ema         float32   [2, 2]                    4   16 B
+model.layers.0                          2          56  224 B
+  bias          float32   [8]                       8   32 B
+  weight        float32   [8, 6]                   48  192 B
+optim.state.0                           3          97  292 B
+  exp_avg       bfloat16  [8, 6]                   48   96 B
+  exp_avg_sq    float32   [8, 6]                   48  192 B
+  step          float32   []                        1    4 B
 
 object                       value
-optim.param_groups.0.lr      0.001
+best                         0.125
 optim.param_groups.0.betas   (0.9, 0.999)
 optim.param_groups.0.eps     1e-08
 optim.param_groups.0.fused   None
+optim.param_groups.0.lr      0.001
 optim.param_groups.0.params  [0]
 step                         1000
-best                         0.125
 tag                          'run'
 
-torch: 7 tensors in 7 chunks, 556 B; 8 objects
+torch: 7 tensors in 7 chunks, 160 parameters, 556 B; 8 objects
 END
 
 t 'JSON has every chunk with its place in a file' inspect --json golden/dcp_blocks
@@ -174,6 +174,7 @@ out <<'END'
 {
   "format": "dcp",
   "path": "golden/dcp_blocks",
+  "parameters": 102,
   "bytes": 360,
   "tensors": [
     {"name": "blocks", "dtype": "float32", "shape": [8, 6], "bytes": 192, "chunks": [{"offset": [0, 0], "size": [4, 3], "file": "__0_0.distcp", "file_offset": 0, "length": 1577}, {"offset": [0, 3], "size": [4, 3], "file": "__1_0.distcp", "file_offset": 0, "length": 1577}, {"offset": [4, 0], "size": [4, 3], "file": "__2_0.distcp", "file_offset": 0, "length": 1577}, {"offset": [4, 3], "size": [4, 3], "file": "__3_0.distcp", "file_offset": 0, "length": 1577}]},
@@ -189,6 +190,7 @@ out <<'END'
 {
   "format": "torch",
   "path": "golden/training.pt",
+  "parameters": 0,
   "bytes": 0,
   "tensors": [],
   "objects": [
@@ -204,6 +206,7 @@ out <<'END'
 {
   "format": "dcp",
   "path": "golden/dcp_objects",
+  "parameters": 0,
   "bytes": 0,
   "tensors": [],
   "objects": [
@@ -272,11 +275,12 @@ END
 st "$T/none" '{}' ''
 t 'an empty checkpoint has nothing' -c '"$R" inspect "$T/none"'
 out <<'END'
-safetensors: 0 tensors in 0 chunks, 0 B; 0 objects
+safetensors: 0 tensors in 0 chunks, 0 parameters, 0 B; 0 objects
 END
 
 t 'an empty checkpoint as JSON' -c '"$R" inspect --json "$T/none" | tail -n +4'
 out <<'END'
+  "parameters": 0,
   "bytes": 0,
   "tensors": [],
   "objects": []
@@ -289,21 +293,21 @@ out <<'END'
 name          dtype  shape  layout  chunks  bytes
 käse\x7f\x9b  uint8  [1]    whole        1    1 B
 
-safetensors: 1 tensor in 1 chunk, 1 B; 0 objects
+safetensors: 1 tensor in 1 chunk, 1 parameter, 1 B; 0 objects
 END
 
 st "$T/layers" '{"l.10.w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"l.9.w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]},"l.2.w":{"dtype":"U8","shape":[1],"data_offsets":[2,3]},"l.1.w":{"dtype":"U8","shape":[1],"data_offsets":[3,4]},"l.11.w":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}}' 123456
 t 'the tree sorts numbers by their value and folds those that are alike' -c '"$R" inspect --tree "$T/layers"'
 out <<'END'
-name      dtype  shape  tensors  bytes
-l                             5    6 B
-  [1-2]                       2    2 B
-    w     uint8  [1]               1 B
-  [9-10]                      2    2 B
-    w     uint8  [1]               1 B
-  11.w    uint8  [2]               2 B
+name      dtype  shape  tensors  parameters  bytes
+l                             5           6    6 B
+  [1-2]                       2           2    2 B
+    w     uint8  [1]                      1    1 B
+  [9-10]                      2           2    2 B
+    w     uint8  [1]                      1    1 B
+  11.w    uint8  [2]                      2    2 B
 
-safetensors: 5 tensors in 5 chunks, 6 B; 0 objects
+safetensors: 5 tensors in 5 chunks, 6 parameters, 6 B; 0 objects
 END
 
 finish
