@@ -859,6 +859,13 @@ RSD_API size_t rsd_ckpt_objects(const rsd_ckpt *ckpt);
  * that we don't know is opaque: its class is named, and nothing is run. */
 RSD_API rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                                 const rsd_value **value, rsd_error *err);
+/* A digest of object i or, if `part` is not NULL, of that value inside it: two values are the same
+ * if their digests are, whatever checkpoints and formats they are in. Dicts and sets have no order;
+ * tensors count by their elements, objects of classes that we don't know by all that is pickled of
+ * them. Reads what it needs of the file, whatever the size. RSD_E_UNSUPPORTED if what is in it
+ * can't be told. `part` is a value that rsd_ckpt_object made of object i. */
+RSD_API rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part,
+                                       uint64_t digest[2], rsd_error *err);
 /* The way to a name through the nesting of the original: how many steps, and the first `cap` of
  * them. 0: the format keeps none. */
 RSD_API size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out,

@@ -5,6 +5,7 @@
 #include "exec/seal.h"
 #include "exec/verify.h"
 #include "format/open.h"
+#include "format/value_digest.h"
 
 #include <string.h>
 
@@ -97,7 +98,7 @@ rsd_err rsd_ckpt_extent(rsd_ckpt *ckpt, size_t t, size_t i, uint64_t *offset, in
     if (!rc && (!offset || !stride))
         rc = rsi_fail(err, RSD_E_INVALID, "a place for the answer is needed");
     if (!rc)
-        rc = ckpt->ops->locate(ckpt, t, i, &extent, err);
+        rc = ckpt->ops->locate(ckpt, t, i, false, &extent, err);
     if (rc)
         return rc;
     rsi_free(extent.decoded);
@@ -178,6 +179,24 @@ rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values 
         return rsi_fail(err, RSD_E_INVALID, "there is no object %zu, the checkpoint has %zu", i,
                         ckpt->nobjects);
     return ckpt->ops->object(ckpt, i, name, owner, value, err);
+}
+
+rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part, uint64_t digest[2],
+                               rsd_error *err)
+{
+    rsi_archive a;
+    rsd_err     rc;
+
+    if (!ckpt || !digest)
+        return rsi_fail(err, RSD_E_INVALID, "a checkpoint and a place for the answer are needed");
+    if (i >= ckpt->nobjects)
+        return rsi_fail(err, RSD_E_INVALID, "there is no object %zu, the checkpoint has %zu", i,
+                        ckpt->nobjects);
+    rc = ckpt->ops->archive(ckpt, i, &a, err);
+    if (!rc)
+        rc = rsi_value_digest(&a, part ? part : a.value, digest, err);
+    rsi_archive_close(&a);
+    return rc;
 }
 
 size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap)

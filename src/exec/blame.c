@@ -126,7 +126,7 @@ static bool box_at(rsd_ckpt *ckpt, const rsd_tensor_info *info, const struct rsi
 
     ckpt->ops->chunk(ckpt, item->t, item->i, &chunk, &file);
     *out = chunk.box;
-    if (ckpt->ops->locate(ckpt, item->t, item->i, &x, NULL))
+    if (ckpt->ops->locate(ckpt, item->t, item->i, false, &x, NULL))
         return true; /* it can't be told: all of it */
     plain = !x.decoded;
     rsi_free(x.decoded);

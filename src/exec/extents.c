@@ -107,7 +107,7 @@ static rsd_err look(rsi_extents *x, size_t t, size_t i, known **out, rsd_error *
 
     *k = (known){ .t = t, .i = i, .users = 1, .taken = true, .busy = true };
     pthread_mutex_unlock(&x->lock);
-    rc = x->ckpt->ops->locate(x->ckpt, t, i, &extent, err);
+    rc = x->ckpt->ops->locate(x->ckpt, t, i, false, &extent, err);
     pthread_mutex_lock(&x->lock);
     k->busy = false;
     pthread_cond_broadcast(&x->found);

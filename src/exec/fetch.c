@@ -238,7 +238,7 @@ static rsd_err find_extent(const reading *rd, size_t i, rsi_extent *out, const r
     rsd_err rc;
 
     if (!rd->tools->get)
-        return rd->ckpt->ops->locate(rd->ckpt, rd->t, i, out, err);
+        return rd->ckpt->ops->locate(rd->ckpt, rd->t, i, false, out, err);
     rc = rd->tools->get(rd->tools->arg, rd->t, i, shared, err);
     if (!rc)
         *out = **shared;

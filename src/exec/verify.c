@@ -8,6 +8,7 @@
 #include "exec/fetch.h"
 #include "exec/proof.h"
 #include "exec/verify_core.h"
+#include "format/torch_archive.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,7 @@ static rsd_err check_chunk(rsi_verifying *v, size_t t, size_t i, const rsd_chunk
     damage.place = place_of(v, file);
     damage.off = chunk->offset;
     damage.len = chunk->length;
-    rc = v->ckpt->ops->locate(v->ckpt, t, i, &x, &damage.what);
+    rc = v->ckpt->ops->locate(v->ckpt, t, i, true, &x, &damage.what);
     if (!rc && x.has_crc && !x.decoded && damage.place != SIZE_MAX)
         return put_off(v,
                        &(rsi_claim){ .place = damage.place,
@@ -162,29 +163,137 @@ static rsd_err check_tensor(rsi_verifying *v, size_t t, rsd_error *err)
     return rc;
 }
 
+/* ---- records of archives ---- */
+
+/* Which records of an archive are to be looked at. */
+typedef struct records {
+    const rsi_archive *a;
+    bool              *use; /* [a->zip.n] */
+} records;
+
+static void use_record(const records *r, uint64_t data)
+{
+    for (size_t lo = 0, hi = r->a->zip.n; lo < hi;) { /* sorted by place */
+        const size_t   mid = lo + (hi - lo) / 2;
+        const uint64_t at = r->a->source.start + r->a->zip.record[mid].data;
+
+        if (at == data)
+            r->use[mid] = true;
+        if (at < data)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+}
+
+static rsd_err use_storage(void *arg, rsd_value_tensor *tensor, bool opaque, rsd_error *err)
+{
+    const records    *r = arg;
+    rsi_tensor_pickle facts;
+    rsi_extent        x;
+    rsd_err           rc;
+
+    (void)opaque;
+    rsi_torch_tensor_of(tensor, &facts);
+    rc = rsi_torch_extent(&r->a->source, &r->a->zip, &facts, &x, err);
+    if (!rc)
+        use_record(r, x.record);
+    return rc;
+}
+
+/* Of the archive that the checkpoint is: what belongs to no tensor and no object. */
+static void use_rest(rsi_verifying *v, records *r)
+{
+    rsd_ckpt  *ckpt = v->ckpt;
+    rsi_extent x;
+
+    for (size_t t = 0; t < ckpt->ntensors; t++)
+        if (ckpt->ops->locate(ckpt, t, 0, false, &x, NULL) == RSD_OK)
+            use_record(r, x.record);
+    for (size_t i = 0; i < ckpt->nobjects; i++) { /* what is wrong with one is told with it */
+        rsi_archive a;
+
+        if (ckpt->ops->archive(ckpt, i, &a, NULL) == RSD_OK)
+            rsi_torch_each_tensor(a.value, use_storage, r, NULL);
+        rsi_archive_close(&a);
+    }
+    for (size_t k = 0; k < r->a->zip.n; k++)
+        r->use[k] = !r->use[k];
+}
+
+static rsd_err choose_records(rsi_verifying *v, records *r, rsd_error *err)
+{
+    if (r->a->owner) { /* an archive of its own: all of it */
+        memset(r->use, true, r->a->zip.n * sizeof(r->use[0]));
+        return rsi_torch_each_tensor(r->a->value, use_storage, r, err);
+    }
+    if (r->a->value)
+        return rsi_torch_each_tensor(r->a->value, use_storage, r, err);
+    if (r->a->zip.n > 0)
+        use_rest(v, r);
+    return RSD_OK;
+}
+
+/* Notes what is wrong with object i, or with the archive. Bytes that are not known are the span's.
+ */
+static rsd_err note_object(rsi_verifying *v, size_t i, rsi_damage *damage, rsd_error *err)
+{
+    const char *name = NULL;
+    rsi_span    span;
+
+    if (i < v->ckpt->nobjects)
+        v->ckpt->ops->object(v->ckpt, i, &name, NULL, NULL, NULL);
+    for (size_t k = 0; name && !damage->len && v->ckpt->ops->span(v->ckpt, k, &span); k++)
+        if (span.object && strcmp(span.object, name) == 0) {
+            damage->place = place_of(v, span.file);
+            damage->off = span.off;
+            damage->len = span.len;
+        }
+    if (name)
+        rsi_while(&damage->what, (rsd_err)damage->what.code, "object \"%s\"", name);
+    else
+        rsi_while(&damage->what, (rsd_err)damage->what.code, "file \"%s\"",
+                  rsi_files_name(&v->ckpt->files, 0));
+    return note_or_fail(v, damage, err);
+}
+
+static rsd_err check_records(rsi_verifying *v, size_t i, const records *r, rsd_error *err)
+{
+    const rsi_archive *a = r->a;
+    rsd_err            rc = RSD_OK;
+
+    for (size_t k = 0; k < a->zip.n && !rc; k++) {
+        rsi_damage damage = { .kind = RSI_DAMAGE_OBJECT, .first = i, .second = k, .what.rank = -1 };
+
+        if (!r->use[k] || !rsi_torch_check_record(&a->source, &a->zip.record[k], &damage.what))
+            continue;
+        if (!a->decoded) {
+            damage.place = place_of(v, a->file);
+            damage.off = a->source.start + a->zip.record[k].data;
+            damage.len = a->zip.record[k].size;
+        }
+        rc = note_object(v, i, &damage, err);
+    }
+    return rc;
+}
+
+/* Every record that object i is made of; i == nobjects: those that nothing is made of. */
 static rsd_err check_object(rsi_verifying *v, size_t i, rsd_error *err)
 {
-    rsi_damage       damage = { .kind = RSI_DAMAGE_OBJECT, .first = i, .what.rank = -1 };
-    const char      *name = "";
-    const rsd_value *value;
-    rsd_values      *owner;
-    rsi_span         span;
-    rsd_err          rc = rsd_values_create(&owner, err);
+    rsi_damage  damage = { .kind = RSI_DAMAGE_OBJECT, .first = i, .what.rank = -1 };
+    rsi_archive a;
+    records     r = { .a = &a };
+    rsd_err     rc = v->ckpt->ops->archive(v->ckpt, i, &a, &damage.what);
 
-    if (rc)
-        return rc;
-    rc = v->ckpt->ops->object(v->ckpt, i, &name, owner, &value, &damage.what);
-    rsd_values_free(owner);
+    r.use = rc ? NULL : rsi_calloc(a.zip.n, sizeof(r.use[0]));
+    if (!rc && !r.use)
+        rc = rsi_fail(&damage.what, RSD_E_NOMEM, "no memory for %zu records", a.zip.n);
     if (!rc)
-        return RSD_OK;
-    for (size_t k = 0; v->ckpt->ops->span(v->ckpt, k, &span); k++)
-        if (span.object && strcmp(span.object, name) == 0) {
-            damage.place = place_of(v, span.file);
-            damage.off = span.off;
-            damage.len = span.len;
-        }
-    rsi_while(&damage.what, rc, "object \"%s\"", name);
-    return note_or_fail(v, &damage, err);
+        rc = choose_records(v, &r, &damage.what);
+    rc = rc ? note_object(v, i, &damage, err) : check_records(v, i, &r, err);
+    rsi_free(r.use);
+    rsi_archive_close(&a);
+    return rc;
 }
 
 static rsd_err check_one(void *arg, size_t i, rsd_error *err)
@@ -289,7 +398,7 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
             rc = rsi_proof_opening(ckpt, note_opening, &v, err);
     } else if (!rc) {
         v.total = bytes_to_read(&v);
-        rc = rsi_workers_run(v.workers, ckpt->ntensors + ckpt->nobjects, check_one, &v, err);
+        rc = rsi_workers_run(v.workers, ckpt->ntensors + ckpt->nobjects + 1, check_one, &v, err);
     }
     if (!rc && v.book)
         rc = rsi_verify_rows(&v, err);

@@ -11,6 +11,8 @@
 #include "format/value.h"
 #include "shape/layout.h"
 
+struct rsi_archive; /* torch_archive.h */
+
 /* Where the elements of a chunk are in its file, when one has looked. */
 typedef struct rsi_extent {
     uint64_t offset;               /* of the chunk's first element */
@@ -36,13 +38,19 @@ typedef struct rsi_ckpt_ops {
     /* Tensor t < ntensors, chunk i < info->chunks. Never fails: all has been checked on opening. */
     void (*tensor)(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out);
     void (*chunk)(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, uint32_t *file);
-    /* Looks into the file. Checks what it finds against what the catalogue says. Any thread. */
-    rsd_err (*locate)(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_error *err);
+    /* Looks into the file. Checks what it finds against what the catalogue says; with `all` also
+     * every checksum around it but that of *out. Any thread. */
+    rsd_err (*locate)(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
+                      rsd_error *err);
     bool (*find)(const rsd_ckpt *ckpt, const char *name, size_t *out);
     /* Object i < nobjects: its name and, if `owner` is not NULL, its value, made in it. Any
      * thread. */
     rsd_err (*object)(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                       const rsd_value **out, rsd_error *err);
+    /* The archive that object i is in, and the object as it stands there; i == nobjects: the one
+     * that the checkpoint is. Sets out->zip.n to 0 if there is none. For rsi_archive_close, also
+     * after a failure. Any thread. */
+    rsd_err (*archive)(rsd_ckpt *ckpt, size_t i, struct rsi_archive *out, rsd_error *err);
     /* The path of a name in the nesting of the source; 0 if the format has none. */
     size_t (*path)(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap);
     /* Span k, counted from 0; false behind the last. What no span and no chunk has is padding or

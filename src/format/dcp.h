@@ -17,8 +17,10 @@ typedef struct rsi_dcp {
 /* "__12.metadata": what one rank wrote when ranks did not gather. */
 bool rsi_dcp_is_rank_metadata(const char *name);
 
-/* dcp_item.c: rsi_ckpt_ops.locate and .object */
-rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_error *err);
+/* dcp_item.c: rsi_ckpt_ops.locate, .object and .archive */
+rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
+                       rsd_error *err);
+rsd_err rsi_dcp_archive(rsd_ckpt *ckpt, size_t i, struct rsi_archive *out, rsd_error *err);
 rsd_err rsi_dcp_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                        const rsd_value **out, rsd_error *err);
 

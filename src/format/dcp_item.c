@@ -62,7 +62,8 @@ static rsd_err check_promise(const rsi_dcp_tensor *tensor, const int64_t *size,
     return RSD_OK;
 }
 
-rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_error *err)
+rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
+                       rsd_error *err)
 {
     const rsi_dcp        *dcp = ckpt->self;
     const rsi_dcp_tensor *tensor = &dcp->meta->tensor[t];
@@ -78,7 +79,7 @@ rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_
     rc = open_item(ckpt, row, (uint64_t)bytes + ITEM_EXTRA, &item, err);
     if (rc)
         return rc;
-    rc = rsi_torch_tensor_item(&item.source, &found, &extent, err);
+    rc = rsi_torch_tensor_item(&item.source, all, &found, &extent, err);
     if (!rc)
         rc = check_promise(tensor, size, &found, err);
     if (rc) {
@@ -90,24 +91,64 @@ rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_
     return RSD_OK;
 }
 
+static rsd_err open_object(rsd_ckpt *ckpt, size_t i, struct item *out, rsd_error *err)
+{
+    const rsi_dcp     *dcp = ckpt->self;
+    const rsi_dcp_row *row = &dcp->meta->item[i].row;
+
+    return open_item(ckpt, row, (uint64_t)row->length * 1024 + ITEM_EXTRA, out, err);
+}
+
+/* Where object i is, before what is wrong with it. */
+static rsd_err name_item(const rsi_dcp *dcp, size_t i, rsd_err rc, rsd_error *err)
+{
+    const rsi_dcp_row *row = &dcp->meta->item[i].row;
+
+    return rc ? rsi_while(err, rc, "file \"%s\": item at byte %" PRId64, dcp->meta->file[row->file],
+                          row->offset)
+              : RSD_OK;
+}
+
 rsd_err rsi_dcp_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                        const rsd_value **out, rsd_error *err)
 {
-    const rsi_dcp      *dcp = ckpt->self;
-    const rsi_dcp_item *object = &dcp->meta->item[i];
-    struct item         item;
-    rsd_err             rc;
+    const rsi_dcp *dcp = ckpt->self;
+    struct item    item;
+    rsd_err        rc;
 
-    *name = object->name;
+    *name = dcp->meta->item[i].name;
     if (!owner)
         return RSD_OK;
-    rc =
-        open_item(ckpt, &object->row, (uint64_t)object->row.length * 1024 + ITEM_EXTRA, &item, err);
+    rc = open_object(ckpt, i, &item, err);
     if (rc)
         return rc;
     rc = rsi_torch_object_item(&item.source, owner, out, err);
     rsi_free(item.decoded);
-    return rc ? rsi_while(err, rc, "file \"%s\": item at byte %" PRId64,
-                          dcp->meta->file[object->row.file], object->row.offset)
-              : RSD_OK;
+    return name_item(dcp, i, rc, err);
+}
+
+rsd_err rsi_dcp_archive(rsd_ckpt *ckpt, size_t i, rsi_archive *out, rsd_error *err)
+{
+    const rsi_dcp   *dcp = ckpt->self;
+    rsi_value_pickle pickle;
+    struct item      item;
+    rsd_err          rc;
+
+    *out = (rsi_archive){ 0 };
+    if (i == ckpt->nobjects) /* each item is one of its own */
+        return RSD_OK;
+    rc = open_object(ckpt, i, &item, err);
+    if (rc)
+        return rc;
+    out->source = item.source;
+    out->decoded = item.decoded;
+    out->file = dcp->file[dcp->meta->item[i].row.file];
+    rc = rsi_zip_read(&out->source, &out->mem, &out->zip, err);
+    if (!rc)
+        rc = rsd_values_create(&out->owner, err);
+    if (!rc)
+        rc = rsi_torch_value(&out->source, &out->zip, out->owner, &pickle, err);
+    if (!rc)
+        out->value = pickle.root;
+    return name_item(dcp, i, rc, err);
 }

@@ -287,6 +287,7 @@ static const rsi_ckpt_ops dcp_ops = {
     .locate = rsi_dcp_locate,
     .find = dcp_find,
     .object = rsi_dcp_object,
+    .archive = rsi_dcp_archive,
     .path = dcp_path,
     .span = dcp_span,
     .close = dcp_close,

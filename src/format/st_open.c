@@ -4,10 +4,10 @@
  * as they are, so a million of them need no second table. */
 #include "base/checked.h"
 #include "base/mem.h"
-#include "format/ckpt.h"
 #include "format/st_dcp.h"
 #include "format/st_header.h"
 #include "format/st_index.h"
+#include "format/torch_archive.h"
 #include "shape/box.h"
 
 #include <inttypes.h>
@@ -304,13 +304,14 @@ static void st_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, u
     *number = file->number;
 }
 
-static rsd_err st_locate(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_error *err)
+static rsd_err st_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
+                         rsd_error *err)
 {
     rsd_chunk       chunk;
     rsd_tensor_info info;
     uint32_t        number;
 
-    (void)err;
+    (void)all, (void)err;
     st_tensor(ckpt, t, &info);
     st_chunk(ckpt, t, i, &chunk, &number);
     *out = (rsi_extent){ .offset = chunk.offset,
@@ -348,6 +349,13 @@ static rsd_err st_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values
 {
     (void)ckpt, (void)name, (void)owner, (void)out;
     return rsi_fail(err, RSD_E_BUG, "safetensors have no object %zu", i);
+}
+
+static rsd_err st_archive(rsd_ckpt *ckpt, size_t i, rsi_archive *out, rsd_error *err)
+{
+    (void)ckpt, (void)i, (void)err;
+    *out = (rsi_archive){ 0 };
+    return RSD_OK;
 }
 
 static size_t st_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap)
@@ -394,6 +402,7 @@ static const rsi_ckpt_ops st_ops = {
     .locate = st_locate,
     .find = st_find,
     .object = st_object,
+    .archive = st_archive,
     .path = st_path,
     .span = st_span,
     .close = st_close,

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define STEP ((size_t)1 << 16) /* bytes of a record that are read at once */
 #define OBJECT_TENSOR_MAX                                                                          \
     ((int64_t)64 << 20) /* bytes of a tensor inside an object that is read along */
 
@@ -70,28 +71,36 @@ static rsd_err pickle_of(const rsi_source *source, const rsi_zip *zip, rsi_sourc
     return RSD_OK;
 }
 
-/* The reader of the directory has checked short pickles; a long one is gone through once before it
- * is believed. */
-static rsd_err check_pickle(const rsi_source *pickle, uint32_t expected, rsd_error *err)
+static rsd_err wrong_crc(const char *record, uint64_t at, uint32_t found, uint32_t told,
+                         rsd_error *err)
 {
-    unsigned char buf[16384];
-    uint32_t      crc = 0;
+    return rsi_fail(err, RSD_E_CORRUPT,
+                    "record \"%s\" at byte %" PRIu64 " has the CRC %08" PRIx32 ", not %08" PRIx32,
+                    record, at, found, told);
+}
 
-    for (uint64_t done = 0; done < pickle->size; done += sizeof(buf)) {
-        size_t len =
-            pickle->size - done < sizeof(buf) ? (size_t)(pickle->size - done) : sizeof(buf);
-        rsd_err rc = rsi_source_read(pickle, done, buf, len, err);
+rsd_err rsi_torch_check_record(const rsi_source *source, const rsi_zip_record *record,
+                               rsd_error *err)
+{
+    const size_t   step = record->size < STEP ? (size_t)record->size : STEP;
+    unsigned char *buf = record->crc32 ? rsi_calloc(step, 1) : NULL;
+    uint32_t       crc = 0;
+    rsd_err        rc = RSD_OK;
 
-        if (rc)
-            return rc;
-        crc = rsi_crc32(crc, buf, len);
+    if (!record->crc32) /* torch was told to leave it out */
+        return RSD_OK;
+    if (!buf)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
+    for (uint64_t done = 0; done < record->size && !rc; done += step) {
+        size_t len = record->size - done < step ? (size_t)(record->size - done) : step;
+
+        rc = rsi_source_read(source, record->data + done, buf, len, err);
+        crc = rc ? crc : rsi_crc32(crc, buf, len);
     }
-    if (expected && crc != expected) /* 0: torch was told to leave it out */
-        return rsi_fail(err, RSD_E_CORRUPT,
-                        "\"data.pkl\" at byte %" PRIu64 " has the CRC32 %08" PRIx32
-                        ", the file says %08" PRIx32,
-                        pickle->start, crc, expected);
-    return RSD_OK;
+    rsi_free(buf);
+    if (!rc && crc != record->crc32)
+        rc = wrong_crc(record->name, source->start + record->data, crc, record->crc32, err);
+    return rc;
 }
 
 rsd_err rsi_torch_value(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
@@ -100,8 +109,9 @@ rsd_err rsi_torch_value(const rsi_source *source, const rsi_zip *zip, rsd_values
     rsi_source pickle;
     rsd_err    rc = pickle_of(source, zip, &pickle, err);
 
+    /* The reader of the directory has checked a short one. */
     if (!rc && !zip->pickle)
-        rc = check_pickle(&pickle, rsi_zip_find(zip, "data.pkl")->crc32, err);
+        rc = rsi_torch_check_record(source, rsi_zip_find(zip, "data.pkl"), err);
     if (!rc)
         rc = rsi_value_read(&pickle, owner, out, err);
     return rc;
@@ -138,7 +148,6 @@ static rsd_err read_briefly(const rsi_source *source, const rsi_zip *zip, bool *
     const rsi_zip_record *record = rsi_zip_find(zip, "data.pkl");
     unsigned char         own[RSI_TENSOR_PICKLE_MAX];
     const unsigned char  *bytes = zip->pickle;
-    rsi_source            pickle;
     rsd_err               rc = RSD_OK;
 
     *known = false;
@@ -146,9 +155,8 @@ static rsd_err read_briefly(const rsi_source *source, const rsi_zip *zip, bool *
         return RSD_OK;
     if (!bytes) { /* it did not come along with the directory, so nobody has checked it */
         rc = rsi_source_read(source, record->data, own, (size_t)record->size, err);
-        pickle = rsi_memory_source(own, (size_t)record->size, source->name);
         if (!rc)
-            rc = check_pickle(&pickle, record->crc32, err);
+            rc = rsi_torch_check_record(source, record, err);
         bytes = own;
     }
     if (!rc)
@@ -156,11 +164,11 @@ static rsd_err read_briefly(const rsi_source *source, const rsi_zip *zip, bool *
     return rc;
 }
 
-rsd_err rsi_torch_tensor_item(const rsi_source *source, rsi_tensor_pickle *tensor,
+rsd_err rsi_torch_tensor_item(const rsi_source *source, bool all, rsi_tensor_pickle *tensor,
                               rsi_extent *extent, rsd_error *err)
 {
     rsi_arena mem = { 0 };
-    rsi_zip   zip;
+    rsi_zip   zip = { 0 };
     bool      known;
     rsd_err   rc = rsi_zip_read(source, &mem, &zip, err);
 
@@ -170,83 +178,120 @@ rsd_err rsi_torch_tensor_item(const rsi_source *source, rsi_tensor_pickle *tenso
         rc = read_generally(source, &zip, tensor, err);
     if (!rc)
         rc = rsi_torch_extent(source, &zip, tensor, extent, err);
+    for (size_t i = 0; all && i < zip.n && !rc; i++)
+        if (source->start + zip.record[i].data != extent->record)
+            rc = rsi_torch_check_record(source, &zip.record[i], err);
     rsi_arena_release(&mem);
     return rc;
 }
 
 /* ---- objects ---- */
 
-/* Reads the storage of one tensor inside an object, checks its CRC and hangs it to the tensor.
- * `known` has those that were read before: many tensors can share one. */
-static rsd_err read_storage(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
-                            rsi_map *known, rsd_value_tensor *tensor, rsd_error *err)
-{
-    rsi_tensor_pickle facts;
-    rsi_extent        extent;
-    unsigned char    *bytes;
-    uint64_t          at;
-    rsd_err           rc;
-
-    rsi_torch_tensor_of(tensor, &facts);
-    rc = rsi_torch_extent(source, zip, &facts, &extent, err);
-    if (rc || extent.record_bytes > OBJECT_TENSOR_MAX)
-        return rc; /* a large one stays unread: it is told, not shown */
-    if (rsi_map_get(known, tensor->storage, strlen(tensor->storage), &at)) {
-        tensor->bytes = (const void *)(uintptr_t)at;
-        return RSD_OK;
-    }
-    bytes = rsi_arena_array(&owner->mem, (size_t)extent.record_bytes, 1);
-    if (!bytes)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a tensor of %" PRIu64 " bytes",
-                        extent.record_bytes);
-    rc = source->read(source->arg, extent.record, bytes, (size_t)extent.record_bytes, err);
-    if (rc)
-        return rc;
-    if (extent.has_crc && rsi_crc32(0, bytes, (size_t)extent.record_bytes) != extent.crc32)
-        return rsi_fail(err, RSD_E_CORRUPT, "the data from byte %" PRIu64 " on have another CRC32",
-                        extent.record);
-    tensor->bytes = bytes;
-    at = (uintptr_t)bytes;
-    return rsi_map_add(known, tensor->storage, strlen(tensor->storage), &at, NULL)
-               ? RSD_OK
-               : rsi_fail(err, RSD_E_NOMEM, "no memory to read an object");
-}
-
-/* A container that is being walked. */
+/* A container that is being walked: `next` counts keys and values of a dict each. */
 struct frame {
     const rsd_value *value;
     size_t           next;
 };
 
-rsd_err rsi_torch_read_tensors(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
-                               const rsd_value *root, rsd_error *err)
+static const rsd_value *next_item(struct frame *f)
+{
+    size_t n = rsd_value_count(f->value), i = f->next++;
+
+    if (rsd_value_kind(f->value) != RSD_VALUE_DICT)
+        return i < n ? rsd_value_item(f->value, i) : NULL;
+    if (i >= 2 * n)
+        return NULL;
+    return i % 2 ? rsd_value_item(f->value, i / 2) : rsd_value_key(f->value, i / 2);
+}
+
+static rsd_err visit_one(const rsd_value *v, rsi_tensor_visit visit, void *arg, rsd_error *err)
+{
+    const rsi_opaque *opaque = rsi_value_opaque(v);
+    rsd_err           rc = RSD_OK;
+
+    if (rsd_value_kind(v) == RSD_VALUE_TENSOR)
+        return visit(arg, (rsd_value_tensor *)(uintptr_t)rsd_value_tensor_of(v), false, err);
+    for (size_t i = 0; opaque && i < opaque->n && !rc; i++)
+        rc = visit(arg, &opaque->storage[i], true, err);
+    return rc;
+}
+
+rsd_err rsi_torch_each_tensor(const rsd_value *root, rsi_tensor_visit visit, void *arg,
+                              rsd_error *err)
 {
     struct frame    *stack = rsi_calloc(RSD_VALUE_MAX_DEPTH + 1, sizeof(stack[0]));
-    rsi_map          known = { 0 };
     size_t           depth = 0;
     const rsd_value *v = root;
     rsd_err          rc = RSD_OK;
 
     if (!stack)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to read an object");
-
     while (v && !rc) {
-        if (rsd_value_kind(v) == RSD_VALUE_TENSOR)
-            rc = read_storage(source, zip, owner, &known,
-                              (rsd_value_tensor *)(uintptr_t)rsd_value_tensor_of(v), err);
-        else if (rsd_value_count(v) > 0)
+        if (rsd_value_count(v) > 0)
             stack[depth++] = (struct frame){ .value = v };
+        else
+            rc = visit_one(v, visit, arg, err);
         for (v = NULL; depth > 0 && !v;) {
-            struct frame *top = &stack[depth - 1];
-
-            if (top->next < rsd_value_count(top->value))
-                v = rsd_value_item(top->value, top->next++);
-            else
-                depth--;
+            v = next_item(&stack[depth - 1]);
+            depth -= !v;
         }
     }
-    rsi_map_release(&known);
     rsi_free(stack);
+    return rc;
+}
+
+typedef struct reading {
+    const rsi_source *source;
+    const rsi_zip    *zip;
+    rsd_values       *owner;
+    rsi_map           known; /* storages that were read: many tensors can share one */
+} reading;
+
+/* Reads the storage of one tensor inside an object, checks its CRC and hangs it to the tensor. */
+static rsd_err read_storage(void *arg, rsd_value_tensor *tensor, bool opaque, rsd_error *err)
+{
+    reading          *r = arg;
+    rsi_tensor_pickle facts;
+    rsi_extent        extent;
+    unsigned char    *bytes;
+    uint64_t          at;
+    uint32_t          crc;
+    rsd_err           rc;
+
+    if (opaque)
+        return RSD_OK;
+    rsi_torch_tensor_of(tensor, &facts);
+    rc = rsi_torch_extent(r->source, r->zip, &facts, &extent, err);
+    if (rc || extent.record_bytes > OBJECT_TENSOR_MAX)
+        return rc; /* a large one stays unread: it is told, not shown */
+    if (rsi_map_get(&r->known, tensor->storage, strlen(tensor->storage), &at)) {
+        tensor->bytes = (const void *)(uintptr_t)at;
+        return RSD_OK;
+    }
+    bytes = rsi_arena_array(&r->owner->mem, (size_t)extent.record_bytes, 1);
+    if (!bytes)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a tensor of %" PRIu64 " bytes",
+                        extent.record_bytes);
+    rc = r->source->read(r->source->arg, extent.record, bytes, (size_t)extent.record_bytes, err);
+    if (rc)
+        return rc;
+    crc = rsi_crc32(0, bytes, (size_t)extent.record_bytes);
+    if (extent.has_crc && crc != extent.crc32)
+        return wrong_crc(tensor->storage, extent.record, crc, extent.crc32, err);
+    tensor->bytes = bytes;
+    at = (uintptr_t)bytes;
+    return rsi_map_add(&r->known, tensor->storage, strlen(tensor->storage), &at, NULL)
+               ? RSD_OK
+               : rsi_fail(err, RSD_E_NOMEM, "no memory to read an object");
+}
+
+rsd_err rsi_torch_read_tensors(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
+                               const rsd_value *root, rsd_error *err)
+{
+    reading r = { .source = source, .zip = zip, .owner = owner };
+    rsd_err rc = rsi_torch_each_tensor(root, read_storage, &r, err);
+
+    rsi_map_release(&r.known);
     return rc;
 }
 
@@ -266,4 +311,12 @@ rsd_err rsi_torch_object_item(const rsi_source *source, rsd_values *owner, const
     if (!rc)
         *out = pickle.root;
     return rc;
+}
+
+void rsi_archive_close(rsi_archive *a)
+{
+    rsd_values_free(a->owner);
+    rsi_free(a->decoded);
+    rsi_arena_release(&a->mem);
+    *a = (rsi_archive){ 0 };
 }

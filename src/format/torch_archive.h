@@ -8,10 +8,32 @@
 #include "format/tensor_pickle.h"
 #include "format/zip.h"
 
+/* An archive and what is in it. */
+typedef struct rsi_archive {
+    rsi_source       source;
+    rsi_zip          zip;
+    uint32_t         file;  /* of the checkpoint, that it is in */
+    const rsd_value *value; /* the object; tensors in it have no bytes. NULL: none was asked for */
+    rsi_arena        mem;   /* of `zip`, and these two of the rest, if they are its own */
+    rsd_values      *owner;
+    unsigned char   *decoded;
+} rsi_archive; /* zeroed: empty */
+
+void rsi_archive_close(rsi_archive *a);
+
 /* An archive that is one tensor: where its elements are. Offsets in *extent count from the start of
- * the file that the source is in; its `decoded` is NULL. */
-rsd_err rsi_torch_tensor_item(const rsi_source *source, rsi_tensor_pickle *tensor,
+ * the file that the source is in; its `decoded` is NULL. `all`: every other record of the archive
+ * is compared with its CRC32. */
+rsd_err rsi_torch_tensor_item(const rsi_source *source, bool all, rsi_tensor_pickle *tensor,
                               rsi_extent *extent, rsd_error *err);
+/* Reads a record and compares it with its CRC32, if it has one. */
+rsd_err rsi_torch_check_record(const rsi_source *source, const rsi_zip_record *record,
+                               rsd_error *err);
+/* Visits each tensor in a value, and each storage inside an opaque one (`opaque`) as a tensor. */
+typedef rsd_err (*rsi_tensor_visit)(void *arg, rsd_value_tensor *tensor, bool opaque,
+                                    rsd_error *err);
+rsd_err rsi_torch_each_tensor(const rsd_value *root, rsi_tensor_visit visit, void *arg,
+                              rsd_error *err);
 /* An archive that is an object. Small tensors in it are read too; their bytes belong to `owner`. */
 rsd_err rsi_torch_object_item(const rsi_source *source, rsd_values *owner, const rsd_value **out,
                               rsd_error *err);

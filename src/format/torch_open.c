@@ -218,12 +218,13 @@ static void torch_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out)
     rsi_product(out->ndim, out->shape, (int64_t)rsd_dtype_size(out->dtype), &out->bytes);
 }
 
-static rsd_err torch_locate(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_error *err)
+static rsd_err torch_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
+                            rsd_error *err)
 {
     const torch      *self = ckpt->self;
     rsi_tensor_pickle facts;
 
-    (void)i;
+    (void)i, (void)all; /* the other records are not this tensor's */
     rsi_torch_tensor_of(tensor_at(ckpt, t), &facts);
     return rsi_torch_extent(&self->source, &self->zip, &facts, out, err);
 }
@@ -289,6 +290,16 @@ static rsd_err torch_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_val
     return rc;
 }
 
+static rsd_err torch_archive(rsd_ckpt *ckpt, size_t i, rsi_archive *out, rsd_error *err)
+{
+    const torch *self = ckpt->self;
+
+    (void)err;
+    *out = (rsi_archive){ .source = self->source, .zip = self->zip };
+    out->value = i < self->objects.n ? self->objects.at[i].value : NULL;
+    return RSD_OK;
+}
+
 /* The pickle, and the directory behind the last record. What stands before each record was compared
  * with the directory. */
 static bool torch_span(const rsd_ckpt *ckpt, size_t k, rsi_span *out)
@@ -329,6 +340,7 @@ static const rsi_ckpt_ops torch_ops = {
     .locate = torch_locate,
     .find = torch_find,
     .object = torch_object,
+    .archive = torch_archive,
     .path = torch_path,
     .span = torch_span,
     .close = torch_close,
@@ -372,7 +384,7 @@ rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
     for (size_t t = 0; t < self->tensors.n && !rc; t++) {
         rsi_extent extent;
 
-        rc = torch_locate(ckpt, t, 0, &extent, err);
+        rc = torch_locate(ckpt, t, 0, false, &extent, err);
         if (rc)
             rsi_while(err, rc, "tensor \"%s\"", self->tensors.at[t].name);
     }

@@ -153,6 +153,8 @@ rsd_err rsd_value_create_bytes(rsd_values *owner, rsd_value_type type, const voi
         rc = rsi_fail(err, RSD_E_INVALID, "%d is no kind of value with bytes", (int)type);
     if (!rc && (len > UINT32_MAX - 64 || (len && !bytes)))
         rc = rsi_fail(err, RSD_E_INVALID, "a value of %zu bytes can't be", len);
+    if (!rc && type == RSD_VALUE_OPAQUE)
+        return rsi_value_create_opaque(owner, bytes, len, &(rsi_opaque){ 0 }, out, err);
     if (rc)
         return rc;
     v = rsi_arena_array(&owner->mem, 1, sizeof(*v) + len + 1); /* with a NUL behind */
@@ -164,6 +166,40 @@ rsd_err rsd_value_create_bytes(rsd_values *owner, rsd_value_type type, const voi
     *v = (rsd_value){ .kind = (uint8_t)type, .n = (uint32_t)len, .as.bytes = copy };
     *out = v;
     return RSD_OK;
+}
+
+rsd_err rsi_value_create_opaque(rsd_values *owner, const char *name, size_t len,
+                                const rsi_opaque *facts, const rsd_value **out, rsd_error *err)
+{
+    rsi_opaque *o = rsi_arena_array(&owner->mem, 1, sizeof(*o) + len + 1);
+    bool        failed = !o;
+
+    if (!failed) {
+        *o = *facts;
+        o->storage = rsi_arena_array(&owner->mem, o->n, sizeof(o->storage[0]));
+        failed = !o->storage;
+    }
+    if (failed)
+        return no_memory(err);
+    if (len)
+        memcpy(o->name, name, len);
+    for (size_t i = 0; i < o->n; i++) {
+        o->storage[i] = facts->storage[i];
+        o->storage[i].storage = copy_or_null(owner, facts->storage[i].storage, &failed);
+        o->storage[i].location = copy_or_null(owner, facts->storage[i].location, &failed);
+    }
+    if (failed)
+        return no_memory(err);
+    return add(owner,
+               (rsd_value){ .kind = RSD_VALUE_OPAQUE, .n = (uint32_t)len, .as.bytes = o->name },
+               out, err);
+}
+
+const rsi_opaque *rsi_value_opaque(const rsd_value *v)
+{
+    if (rsd_value_kind(v) != RSD_VALUE_OPAQUE)
+        return NULL;
+    return (const rsi_opaque *)(const void *)(v->as.bytes - offsetof(rsi_opaque, name));
 }
 
 rsd_err rsi_value_adopt(rsd_values *owner, rsd_value_type type, size_t n,
@@ -319,8 +355,9 @@ rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **
     case RSD_VALUE_STR:
     case RSD_VALUE_BYTES:
     case RSD_VALUE_DEVICE:
-    case RSD_VALUE_OPAQUE:
         return rsd_value_create_bytes(owner, rsd_value_kind(v), v->as.bytes, v->n, out, err);
+    case RSD_VALUE_OPAQUE:
+        return rsi_value_create_opaque(owner, v->as.bytes, v->n, rsi_value_opaque(v), out, err);
     default:
         return add(owner, *v, out, err);
     }

@@ -21,6 +21,15 @@ struct rsd_value {
     } as;
 };
 
+/* An object of a class that is not known, by what its pickle says of it. */
+typedef struct rsi_opaque {
+    uint64_t          digest[2]; /* of the class, arguments and state, without bytes of tensors */
+    bool              known;     /* the digest is one: it was not made by hand, nor too large */
+    size_t            n;
+    rsd_value_tensor *storage; /* [n] storages in it, each as a whole, by first use */
+    char              name[];  /* "module.Class"; the value's bytes */
+} rsi_opaque;
+
 struct rsd_values {
     rsi_arena mem;
     rsd_value small[262]; /* the integers -5 to 256, as in Python */
@@ -29,6 +38,9 @@ struct rsd_values {
 /* The same value in another owner; a tensor's bytes are not copied. */
 rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **out,
                        rsd_error *err);
+
+/* What is known of an opaque value. */
+const rsi_opaque *rsi_value_opaque(const rsd_value *v);
 
 /* The classes that decoding knows, for rsi_pickle_options. */
 const rsi_pickle_class *rsi_value_classes(size_t *n);

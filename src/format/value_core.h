@@ -24,6 +24,15 @@ enum {
 /* As rsd_value_create_list, but `item` is the owner's memory already and is not copied. */
 rsd_err rsi_value_adopt(rsd_values *owner, rsd_value_type type, size_t n,
                         const rsd_value *const *item, const rsd_value **out, rsd_error *err);
+/* An opaque value; `facts` are copied, its name is not looked at. */
+rsd_err rsi_value_create_opaque(rsd_values *owner, const char *name, size_t len,
+                                const rsi_opaque *facts, const rsd_value **out, rsd_error *err);
+/* Everything below v as a digest and a list of storages: facts->storage is for rsi_free. Takes away
+ * from *left what it takes in steps; if that is not enough, facts->known stays false. */
+rsd_err rsi_value_opaque_read(const rsi_pickle *p, rsi_pv v, uint64_t *left, rsi_opaque *facts,
+                              rsd_error *err);
+/* ("storage", class, key, location, numel): its name, place and bytes; the dtype if it is typed. */
+bool rsi_value_storage(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *t);
 /* The tensor that a call of torch's rebuilding functions would give. *known is false if it is of a
  * kind that can't be told: another dtype, more dimensions, another storage. Text lives as long as
  * the pickle's values. */

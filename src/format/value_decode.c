@@ -93,8 +93,9 @@ typedef struct decoding {
     const rsd_value **seen; /* [nshared] text and bytes that are values already */
     frame             stack[RSD_VALUE_MAX_DEPTH];
     size_t            depth;
-    uint64_t          left; /* values that may still be made */
-    const rsd_value  *done; /* what was just made; NULL: a container was begun */
+    uint64_t          left;  /* values that may still be made */
+    uint64_t          steps; /* that may still be taken inside opaque ones */
+    const rsd_value  *done;  /* what was just made; NULL: a container was begun */
     rsd_error        *err;
 } decoding;
 
@@ -162,11 +163,14 @@ static rsd_err decode_bigint(decoding *d, rsi_pv v)
     return rsd_value_create_bytes(d->owner, RSD_VALUE_BIGINT, buf, text.len, &d->done, d->err);
 }
 
-static rsd_err decode_opaque(decoding *d, rsi_pv class, const char *otherwise)
+/* `v` is the whole of it, `class` what it is said to be. */
+static rsd_err decode_opaque(decoding *d, rsi_pv v, rsi_pv class, const char *otherwise)
 {
     const char *module, *name;
     char        buf[512];
     rsi_text    text = rsi_text_begin(buf, sizeof(buf));
+    rsi_opaque  facts = { 0 };
+    rsd_err     rc = rsi_value_opaque_read(d->p, v, &d->steps, &facts, d->err);
 
     if (rsi_pickle_kind_of(d->p, class) == RSI_PICKLE_CLASS) {
         rsi_pickle_class_of(d->p, class, &module, &name);
@@ -174,7 +178,10 @@ static rsd_err decode_opaque(decoding *d, rsi_pv class, const char *otherwise)
     } else {
         rsi_text_add(&text, "%s", otherwise);
     }
-    return rsd_value_create_bytes(d->owner, RSD_VALUE_OPAQUE, buf, strlen(buf), &d->done, d->err);
+    if (!rc)
+        rc = rsi_value_create_opaque(d->owner, buf, strlen(buf), &facts, &d->done, d->err);
+    rsi_free(facts.storage);
+    return rc;
 }
 
 static rsd_err decode_class(decoding *d, rsi_pv v)
@@ -185,7 +192,7 @@ static rsd_err decode_class(decoding *d, rsi_pv v)
     if (rsi_pickle_class_of(d->p, v, &module, &name) == RSI_VALUE_CLASS_TORCH &&
         rsd_dtype_parse(name, &dtype, NULL) == RSD_OK)
         return rsd_value_create_dtype(d->owner, dtype, &d->done, d->err);
-    return decode_opaque(d, v, "");
+    return decode_opaque(d, v, v, "");
 }
 
 /* ---- Containers ---- */
@@ -226,7 +233,7 @@ static rsd_err decode_ints(decoding *d, rsi_pv v)
 /* ---- Objects ---- */
 
 /* Bytes that Python 3 wrote for protocol 2: text whose characters are the bytes. */
-static rsd_err decode_latin1(decoding *d, rsi_pv v, const rsi_pickle_object *object)
+static rsd_err decode_latin1(decoding *d, rsi_pv whole, rsi_pv v, const rsi_pickle_object *object)
 {
     size_t               len = 0, n = 0;
     const unsigned char *s = (const unsigned char *)rsi_pickle_bytes(d->p, v, &len);
@@ -246,20 +253,20 @@ static rsd_err decode_latin1(decoding *d, rsi_pv v, const rsi_pickle_object *obj
         }
     }
     rc = fits ? rsd_value_create_bytes(d->owner, RSD_VALUE_BYTES, buf, n, &d->done, d->err)
-              : decode_opaque(d, object->callee, "");
+              : decode_opaque(d, whole, object->callee, "");
     rsi_free(buf);
     return rc;
 }
 
-static rsd_err decode_device(decoding *d, const rsi_pickle_object *object, const rsi_pv *arg,
-                             size_t n)
+static rsd_err decode_device(decoding *d, rsi_pv v, const rsi_pickle_object *object,
+                             const rsi_pv *arg, size_t n)
 {
     char     buf[80];
     rsi_text text = rsi_text_begin(buf, sizeof(buf));
     int64_t  index;
 
     if (n == 0 || n > 2 || rsi_pickle_kind_of(d->p, arg[0]) != RSI_PICKLE_STR)
-        return decode_opaque(d, object->callee, "");
+        return decode_opaque(d, v, object->callee, "");
     rsi_text_add(&text, "%.40s", rsi_pickle_text(d->p, arg[0]));
     if (n == 2 && rsi_pickle_int(d->p, arg[1], &index))
         rsi_text_add(&text, ":%lld", (long long)index);
@@ -275,7 +282,7 @@ static rsd_err decode_tensor(decoding *d, rsi_pv v, const rsi_pickle_object *obj
     if (rc)
         return rc;
     if (!known)
-        return decode_opaque(d, object->callee, "");
+        return decode_opaque(d, v, object->callee, "");
     return rsd_value_create_tensor(d->owner, &tensor, &d->done, d->err);
 }
 
@@ -312,11 +319,11 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
                 n = rsi_pickle_items(d->p, inner.args, arg, 2);
         }
         if (n == 2 && is_kind(d, arg[0], RSI_PICKLE_STR))
-            return decode_latin1(d, arg[0], &object);
+            return decode_latin1(d, v, arg[0], &object);
         break;
     case RSI_VALUE_CLASS_ENCODE:
         if (n == 2 && is_kind(d, arg[0], RSI_PICKLE_STR))
-            return decode_latin1(d, arg[0], &object);
+            return decode_latin1(d, v, arg[0], &object);
         break;
     case RSI_VALUE_CLASS_SIZE:
         if (n == 1 && is_kind(d, arg[0], RSI_PICKLE_INTS))
@@ -325,7 +332,7 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
             return begin_list(d, arg[0], RSD_VALUE_TUPLE);
         break;
     case RSI_VALUE_CLASS_DEVICE:
-        return decode_device(d, &object, arg, n);
+        return decode_device(d, v, &object, arg, n);
     case RSI_VALUE_CLASS_TENSOR_V2:
     case RSI_VALUE_CLASS_TENSOR_V3:
     case RSI_VALUE_CLASS_PARAMETER:
@@ -333,7 +340,7 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
     default:
         break;
     }
-    return decode_opaque(d, object.callee, "object");
+    return decode_opaque(d, v, object.callee, "object");
 }
 
 /* ---- All ---- */
@@ -379,7 +386,7 @@ static rsd_err decode_one(decoding *d, rsi_pv v)
     case RSI_PICKLE_OBJECT:
         return decode_object(d, v);
     default:
-        return decode_opaque(d, v, "persistent id");
+        return decode_opaque(d, v, v, "persistent id");
     }
 }
 
@@ -415,6 +422,7 @@ rsd_err rsi_value_decode(const rsi_pickle *p, rsi_pv from, rsd_values *owner, co
     d->owner = owner;
     d->err = err;
     d->left = 2 * rsi_pickle_size(p) + FREE_VALUES; /* one takes a byte at least */
+    d->steps = d->left;
     d->seen = rsi_calloc(rsi_pickle_nshared(p), sizeof(d->seen[0]));
     rc = d->seen ? decode_one(d, v) : no_memory(d);
     while (!rc) {

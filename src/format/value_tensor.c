@@ -23,7 +23,7 @@ static bool is_kind(const rsi_pickle *p, rsi_pv v, rsi_pickle_kind kind)
 }
 
 /* ("storage", class, key, location, numel); an untyped storage counts bytes. */
-static bool set_storage(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *t)
+bool rsi_value_storage(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *t)
 {
     rsi_pv      part[5], id = rsi_pickle_persid(p, v);
     const char *module, *name;
@@ -117,7 +117,7 @@ rsd_err rsi_value_tensor_decode(const rsi_pickle *p, rsi_pv v, rsd_value_tensor 
     }
     extra = call.id == RSI_VALUE_CLASS_TENSOR_V3; /* the dtype */
     if ((call.id != RSI_VALUE_CLASS_TENSOR_V2 && !extra) || n < ARG_NEXT + extra ||
-        n > ARG_NEXT + extra + 1 || !set_storage(p, arg[ARG_STORAGE], &t) ||
+        n > ARG_NEXT + extra + 1 || !rsi_value_storage(p, arg[ARG_STORAGE], &t) ||
         (extra && !set_dtype(p, arg[ARG_NEXT], &t)) || !rsd_dtype_name(t.dtype) ||
         !rsi_pickle_int(p, arg[ARG_OFFSET], &t.offset) ||
         (n > ARG_NEXT + extra && !set_flags(p, arg[ARG_NEXT + extra], &t)))

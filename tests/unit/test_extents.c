@@ -28,11 +28,13 @@ typedef struct source {
     bool            held, inside; /* nobody gets beyond; somebody waits there */
 } source;
 
-static rsd_err find_chunk(rsd_ckpt *ckpt, size_t t, size_t i, rsi_extent *out, rsd_error *err)
+static rsd_err find_chunk(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
+                          rsd_error *err)
 {
     source *s = ckpt->self;
     rsd_err rc = RSD_OK;
 
+    (void)all;
     pthread_mutex_lock(&s->lock);
     s->looked[t][i]++;
     s->inside = true;

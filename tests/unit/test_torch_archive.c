@@ -35,7 +35,7 @@ static void a_tensor_item_tells_where_its_elements_are(void **state)
     rsi_extent        extent;
 
     (void)state;
-    assert_int_equal(rsi_torch_tensor_item(&source, &found, &extent, NULL), RSD_OK);
+    assert_int_equal(rsi_torch_tensor_item(&source, false, &found, &extent, NULL), RSD_OK);
     assert_int_equal(found.dtype, RSD_I32);
     assert_int_equal(found.ndim, 2);
     assert_int_equal(found.size[1], 2);
@@ -65,7 +65,7 @@ static void offsets_count_from_the_start_of_the_file(void **state)
     source = rsi_memory_source(file, item.len + 1000, "file");
     source.start = 1000;
     source.size = item.len;
-    assert_int_equal(rsi_torch_tensor_item(&source, &found, &extent, NULL), RSD_OK);
+    assert_int_equal(rsi_torch_tensor_item(&source, false, &found, &extent, NULL), RSD_OK);
     assert_memory_equal(file + extent.record, numbers, sizeof(numbers));
     free(file);
     free(item.at);
@@ -86,7 +86,7 @@ static void conjugated_and_negated_tensors_are_told(void **state)
     rsi_extent        extent;
 
     (void)state;
-    assert_int_equal(rsi_torch_tensor_item(&source, &found, &extent, NULL), RSD_OK);
+    assert_int_equal(rsi_torch_tensor_item(&source, false, &found, &extent, NULL), RSD_OK);
     assert_true(extent.conj);
     assert_false(extent.neg);
     free(item.at);
@@ -99,7 +99,7 @@ static void assert_item_refused(const fix_bytes *item, rsd_err code, const char 
     rsi_extent        extent;
     rsd_error         err = { 0 };
 
-    assert_int_equal(rsi_torch_tensor_item(&source, &found, &extent, &err), code);
+    assert_int_equal(rsi_torch_tensor_item(&source, false, &found, &extent, &err), code);
     if (!strstr(err.msg, text))
         fail_msg("\"%s\" has no \"%s\"", err.msg, text);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
@@ -210,7 +210,7 @@ static rsd_err read_both(void *arg, rsd_error *err)
     rsi_extent        extent;
     const rsd_value  *value;
     rsd_values       *owner;
-    rsd_err           rc = rsi_torch_tensor_item(&source, &found, &extent, err);
+    rsd_err           rc = rsi_torch_tensor_item(&source, false, &found, &extent, err);
 
     if (!rc)
         rc = rsd_values_create(&owner, err);
