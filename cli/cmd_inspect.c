@@ -380,11 +380,19 @@ static int print_json(listing *l)
 static int write_page(listing *l)
 {
     const page_about about = { .path = l->a->operand[0], .format = rsd_ckpt_format(l->ckpt) };
+    size_t          *which = calloc(l->nobjects + 1, sizeof(*which));
     page            *p = NULL;
     int              code = page_begin(l->a, args_text(l->a, "html", "-"), &about, &p);
 
     for (size_t i = 0; !code && i < l->ntensors; i++)
         code = page_tensor(p, l->ckpt, l->row[i].index, NULL);
+    if (!code && !which)
+        code = refuse(l->a, EXIT_COULD_NOT, "no memory for %zu objects", l->nobjects);
+    for (size_t i = 0; !code && i < l->nobjects; i++)
+        which[i] = l->object[i].index;
+    if (!code)
+        code = page_objects(p, l->ckpt, l->nobjects, which);
+    free(which);
     return page_end(p, code);
 }
 

@@ -314,6 +314,8 @@ static int write_page(planning *p)
     for (size_t t = 0; !code && t < p->n; t++)
         code = page_tensor(to, p->ckpt, t, p->want[t]);
     if (!code)
+        code = page_objects(to, p->ckpt, rsd_ckpt_objects(p->ckpt), NULL);
+    if (!code)
         code = page_ranks(p, to);
     free(rules);
     return page_end(to, code);

@@ -12,6 +12,7 @@
 
 #define MOST_TILES  8192 /* of one tiling; a browser shows no more with pleasure */
 #define RANK_VALUES 5
+#define MOST_VALUE  2000 /* bytes of an object's value */
 
 /* A tiling as JSON. */
 typedef struct tiling {
@@ -259,6 +260,29 @@ int page_tensor(page *p, rsd_ckpt *ckpt, size_t t, const rsd_layout *after)
         return no_memory(p);
     write_tensor(p, &info, before, after ? (int64_t)wanted : -1);
     return EXIT_DONE;
+}
+
+int page_objects(page *p, rsd_ckpt *ckpt, size_t n, const size_t *which)
+{
+    int code = EXIT_DONE;
+
+    json_close(&p->json); /* the tensors */
+    json_open_array(&p->json, "objects");
+    for (size_t i = 0; !code && i < n; i++) {
+        const char *name;
+        char       *value;
+
+        code = source_object(p->a, ckpt, which ? which[i] : i, false, &name, &value);
+        if (code)
+            break;
+        text_shorten(value, MOST_VALUE);
+        json_open_array(&p->json, NULL);
+        json_text(&p->json, NULL, name);
+        json_text(&p->json, NULL, value);
+        json_close(&p->json);
+        free(value);
+    }
+    return code;
 }
 
 void page_rank(page *p, const int64_t bytes[RANK_VALUES])

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page that --html writes: the list of tensors, the overview, and what all of it shares. Names come from files that
-// nobody vouches for, so text is only ever set as text. page_draw.js, which follows, opens one tensor.
+// The page that --html writes: the list of tensors, and what all of it shares. Names come from files that
+// nobody vouches for, so text is only ever set as text. page_overview.js, which follows, has the overview, page_draw.js one tensor.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const ROW = 44;        // pixels, as in the style
-const MOST_BARS = 48;  // before "show all"
 const plan = data.kind === "plan";
 const $ = id => document.getElementById(id);
 
@@ -32,12 +31,32 @@ function sizeText(n) {
     return (u ? n.toFixed(1) : n) + " " + unit[u];
 }
 
+// As on the terminal: "6.7B", "124.4M", "9999".
+function countText(n) {
+    const unit = "KMBT";
+    let u = 0;
+    if (n < 10000) return String(n);
+    for (n /= 1000; n >= 999.95 && u + 1 < unit.length; u++) n /= 1000;
+    return n.toFixed(1) + unit[u];
+}
+
+// Numbers by their value, and what lies below one name together; as names.c does.
+function natural(a, b) {
+    const x = a.split(/(\d+)/), y = b.split(/(\d+)/);
+    for (let i = 0; i < x.length && i < y.length; i++) {
+        const p = x[i].replace(/\./g, "\0"), q = y[i].replace(/\./g, "\0");
+        if (i % 2 && Number(p) !== Number(q)) return Number(p) - Number(q);
+        if (p !== q && !(i % 2)) return p < q ? -1 : 1;
+    }
+    return x.length - y.length || (a < b ? -1 : a > b ? 1 : 0);
+}
+
 const plural = (n, word) => n.toLocaleString("en") + " " + word + (n === 1 ? "" : "s");
 const hue = holder => (holder * 137.5 + 205) % 360;
 
 // A tensor: [name, dtype, shape, bytes, item bytes, tiling before, tiling after or -1]
 const tensors = data.tensors.map((t, i) => ({
-    i, name: t[0], dtype: t[1], shape: t[2], bytes: t[3], item: t[4],
+    i, name: t[0], dtype: t[1], shape: t[2], bytes: t[3], item: t[4], count: t[3] / t[4],
     before: data.tilings[t[5]], after: t[6] < 0 ? null : data.tilings[t[6]],
     key: (t[0] + " " + t[1] + " [" + t[2].join(", ") + "]").toLowerCase()
 }));
@@ -91,7 +110,7 @@ function search() {
     const words = $("search").value.toLowerCase().split(/\s+/).filter(w => w);
     const order = $("order").value;
     found = tensors.filter(t => words.every(w => t.key.includes(w)));
-    if (order === "name") found.sort((a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
+    if (order === "name") found.sort((a, b) => natural(a.name, b.name));
     if (order === "size") found.sort((a, b) => b.bytes - a.bytes || a.i - b.i);
     current = opened ? found.indexOf(opened) : -1;
     $("room").style.height = found.length * ROW + "px";
@@ -114,73 +133,12 @@ function listKey(e) {
     e.preventDefault();
 }
 
-// ---- the overview: bytes of each file or rank ----
-
-function bars(title, rows, note) {
-    const card = make("div", { class: "card" });
-    const fill = all => {
-        const most = rows.reduce((m, r) => Math.max(m, r.parts.reduce((s, p) => s + p.bytes, 0)), 0) || 1;
-        const grid = make("div", { class: "bars" });
-        for (const r of all ? rows : rows.slice(0, MOST_BARS)) {
-            const bar = make("div", { class: "bar" });
-            for (const p of r.parts) {
-                const i = make("i", { class: p.class || "", hue: hue(r.holder), title: p.what + " " + sizeText(p.bytes) });
-                i.style.width = 100 * p.bytes / most + "%";
-                bar.append(i);
-            }
-            grid.append(make("span", { class: "who", text: r.name, title: r.name }), bar,
-                make("span", { class: "much", text: r.text }));
-        }
-        card.replaceChildren(grid);
-        if (!all && rows.length > MOST_BARS)
-            card.append(make("p", {}, make("button", { type: "button", onclick: () => fill(true),
-                text: "show all " + rows.length.toLocaleString("en") })));
-        if (note) card.append(note);
-    };
-    fill(false);
-    return [make("h3", { text: title }), card];
-}
-
-function fileBars() {
-    return bars("Bytes in each file", data.files.map((f, i) => ({
-        name: f[0], holder: i, text: sizeText(f[2]), parts: [{ bytes: f[2], what: "holds" }]
-    })));
-}
-
-// A rank: [needs, reads, keeps, sends, receives], the last three -1 if the files don't tell their ranks.
-function rankBars() {
-    const known = data.ranks.some(r => r[2] >= 0);
-    const note = known ? make("ul", { class: "legend" },
-        make("li", {}, make("span", { class: "swatch kept" }), "it has already"),
-        make("li", {}, make("span", { class: "swatch moved" }), "comes from other ranks, if the old ones still held it")) : null;
-    return bars("Bytes on each rank afterwards", data.ranks.map((r, i) => ({
-        name: "rank " + i, holder: i,
-        text: sizeText(r[0]) + (known ? ", sends " + sizeText(r[3]) : ", reads " + sizeText(r[1])),
-        parts: known ? [{ bytes: r[2], what: "keeps", class: "kept" }, { bytes: r[4], what: "receives", class: "moved" }]
-                     : [{ bytes: r[0], what: "needs" }]
-    })), note);
-}
-
-function overview() {
-    opened = null;
-    const parts = [make("h2", { text: "Overview" }),
-        make("p", { class: "meta", text: "Choose a tensor to see who holds which part of it." })];
-    if (plan) {
-        parts.push(make("h3", { text: "The layout to come" }), make("div", { class: "card" },
-            ...data.rules.split("\n").filter(l => l).map(l => make("div", {}, make("code", { text: l })))));
-        parts.push(...rankBars());
-    }
-    parts.push(...fileBars());
-    $("view").replaceChildren(...parts);
-    $("view").scrollTop = 0;
-    showRows(true);
-}
-
 // ---- one tensor ----
 
 function open(t) {
     opened = t;
     openTensor(t, $("view"));
+    if (narrow()) $("view").scrollIntoView();
     history.replaceState(null, "", "#" + encodeURIComponent(t.name));
 }
 
@@ -190,6 +148,9 @@ function openHash() {
     const k = found.findIndex(t => t.name === name);
     if (name && k >= 0) { choose(k); open(found[k]); }
 }
+
+// One column, as on a phone; as in the style.
+const narrow = () => window.innerWidth <= 820;
 
 // ---- light and dark ----
 
@@ -204,7 +165,8 @@ function start() {
     const bytes = tensors.reduce((s, t) => s + t.bytes, 0);
     document.title = "reshard " + data.path;
     $("path").textContent = data.path;
-    $("summary").textContent = data.format + ", " + plural(tensors.length, "tensor") + ", " + sizeText(bytes) + " in " +
+    $("summary").textContent = data.format + ", " + plural(tensors.length, "tensor") + ", " +
+        countText(tensors.reduce((n, t) => n + t.count, 0)) + " parameters, " + sizeText(bytes) + " in " +
         plural(data.files.length, "file") + (plan ? ", to " + plural(data.ranks.filter(r => r[0] > 0).length, "rank") : "");
     let saved = "auto";
     try { saved = localStorage.getItem("reshard-theme") || "auto"; } catch (e) { /* as above */ }
@@ -224,7 +186,12 @@ function start() {
     $("order").addEventListener("change", search);
     $("list").addEventListener("scroll", () => showRows(false));
     $("list").addEventListener("keydown", listKey);
-    window.addEventListener("resize", () => showRows(true));
+    let width = window.innerWidth;
+    window.addEventListener("resize", () => {
+        showRows(true);
+        if (opened && width !== window.innerWidth) openTensor(opened, $("view")); // pictures are as wide as their room
+        width = window.innerWidth;
+    });
     window.addEventListener("hashchange", openHash);
     document.addEventListener("keydown", e => {
         if (e.key === "Escape") {

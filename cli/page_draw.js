@@ -4,7 +4,9 @@
 "use strict";
 
 const MOST_LEGEND = 24;    // holders
-const MOST_LINES = 80;     // moves drawn while no tile is chosen
+const MOST_LEGEND_NARROW = 6;
+const MOST_LINES = 160;    // moves drawn while no tile is chosen: of more, evenly picked ones
+const THIN_LINES = 40;     // more of them are drawn thin
 const MOST_PAIRS = 4e6;    // tiles before times tiles after
 const MOST_ROWS = 200;     // of the table of moves
 const SVG = "http://www.w3.org/2000/svg";
@@ -133,7 +135,7 @@ function place(state, side, box) {
 function drawSide(state, root, side) {
     const who = side.after ? "the rank that gets it" : side.tiles.every(t => fileRank(t.holders[0]) >= 0) ? "the rank that wrote it" : "the file";
     const label = (side.after ? "after: " : plan ? "before: " : "") + who;
-    root.append(svg("text", { x: side.x, y: 14, class: "soft" }, label));
+    root.append(svg("text", { x: side.x, y: side.y - 10, class: "soft" }, label));
     side.shown = side.tiles.filter(t => visible(state, t));
     for (const tile of side.shown) {
         const p = place(state, side, tile);
@@ -152,25 +154,46 @@ function drawSide(state, root, side) {
     root.append(svg("rect", { class: "frame", x: side.x, y: side.y, width: side.w, height: side.h }));
 }
 
+// A curve between two pieces. Lines between pieces of one row would lie on each other: the longer, the more it is bent,
+// away from the middle, as far as it stays inside the picture; its middle is 3/4 of the bend away.
+function curve(state, p, q) {
+    const side = state.before, from = [p.x + p.w / 2, p.y + p.h / 2], to = [q.x + q.w / 2, q.y + q.h / 2];
+    const along = state.stacked ? 1 : 0, across = 1 - along;
+    const start = [side.x, side.y][across], size = [side.w, side.h];
+    const back = from[across] + to[across] < 2 * start + size[across];
+    const room = back ? Math.min(from[across], to[across]) - start : start + size[across] - Math.max(from[across], to[across]);
+    const bend = Math.max(0, Math.min(0.16 * Math.abs(to[along] - from[along] - size[along] / 2), 4 / 3 * room));
+    const mid = (from[along] + to[along]) / 2;
+    const point = at => along ? `${at[across] + (back ? -bend : bend)} ${mid}` : `${mid} ${at[across] + (back ? -bend : bend)}`;
+    return `M${from.join(" ")}C${point(from)} ${point(to)} ${to.join(" ")}`;
+}
+
 function drawMoves(state) {
-    const moves = state.chosen ? movesOf(state, state.chosen) : state.moves;
+    const moves = state.chosen ? movesOf(state, state.chosen) : state.moves || evenMoves(state);
+    const seen = moves.filter(m => visible(state, m.box)), every = Math.ceil(seen.length / (state.stacked ? MOST_LINES / 2 : MOST_LINES));
+    const lines = seen.filter((m, i) => i % every === 0);
     state.lines.replaceChildren();
-    if (!moves) return;
-    const seen = moves.filter(m => visible(state, m.box));
-    if (!state.chosen && seen.length > MOST_LINES) return;
-    for (const m of seen.slice(0, 500)) {
+    state.lines.classList.toggle("thin", lines.length > THIN_LINES);
+    for (const m of lines) {
         const p = place(state, state.before, m.box), q = place(state, state.after, m.box);
-        const x1 = p.x + p.w / 2, y1 = p.y + p.h / 2, x2 = q.x + q.w / 2, y2 = q.y + q.h / 2, mid = (x1 + x2) / 2;
-        // Lines between pieces of one row would lie on each other: the longer, the more it is bent, away from the middle.
-        const bend = (y1 + y2 < 2 * state.before.y + state.before.h ? -0.16 : 0.16) * (x2 - x1 - state.before.w / 2);
-        const line = svg("path", { class: m.stays ? "move stay" : "move", hue: fileHue(m.a.holders[0]),
-            d: `M${x1} ${y1}C${mid} ${y1 + bend} ${mid} ${y2 + bend} ${x2} ${y2}` });
+        const line = svg("path", { class: m.stays ? "move stay" : "move", hue: fileHue(m.a.holders[0]), d: curve(state, p, q) });
         if (!m.stays) line.setAttribute("marker-end", "url(#head)");
         state.lines.append(line);
         if (state.chosen)
             for (const r of [p, q])
                 state.lines.append(svg("rect", { class: "piece", x: r.x, y: r.y, width: r.w, height: r.h }));
     }
+    state.drawn.textContent = every > 1 || !state.moves ? "Some of the moves are drawn; choose a tile to see its own." : "";
+}
+
+// Where there are too many tiles to look at all pairs: the moves to some of the tiles.
+function evenMoves(state) {
+    const every = Math.ceil(state.after.tiles.length / 64), out = [];
+    for (let i = 0; i < state.after.tiles.length; i += every) {
+        const all = movesOf(state, { side: state.after, tile: state.after.tiles[i] }) || [];
+        out.push(...all.slice(0, 4));
+    }
+    return out;
 }
 
 function select(state, side, tile) {
@@ -199,14 +222,18 @@ function pictureKey(state, e) {
     select(state, next.side, next.tile);
 }
 
-// Width and height of one side: the tensor's own proportions as far as they can be seen.
+// Width and height of one side: the tensor's own proportions as far as they can be seen. Where there is room for one side
+// only, as on a phone, `after` stands below `before`.
 function sizeSides(state) {
-    const shape = state.t.shape, two = state.axes.length === 2;
-    const w = state.after ? 360 : 620, gap = 180;
+    const shape = state.t.shape, two = state.axes.length === 2, space = $("view").clientWidth - 84;
+    state.stacked = state.after && space < 560;
+    const w = space < 560 ? Math.max(200, space) : state.after ? 360 : 620, gap = state.stacked ? 90 : 180;
     const ratio = two ? shape[state.axes[0]] / shape[state.axes[1]] || 1 : 0.12;
-    const h = Math.min(state.after ? 420 : 460, Math.max(two ? w * 0.3 : 60, w * ratio));
-    const thin = two && ratio > 1.6 ? Math.max(w * 0.45, h / ratio) : w;
-    state.sides.forEach((s, k) => Object.assign(s, { x: k * (w + gap) + (k ? w - thin : 0) + 1, y: 24, w: thin, h }));
+    const h = Math.min(state.stacked ? w : state.after ? 420 : 460, Math.max(two ? w * 0.3 : 60, w * ratio));
+    const thin = two && ratio > 1.6 && !state.stacked ? Math.max(w * 0.45, h / ratio) : w;
+    state.sides.forEach((s, k) => Object.assign(s, state.stacked ? { x: 1, y: 24 + k * (h + gap), w: thin, h }
+                                                                : { x: k * (w + gap) + (k ? w - thin : 0) + 1, y: 24, w: thin, h }));
+    if (state.stacked) return { width: w + 2, height: 2 * h + gap + 48 };
     return { width: state.after ? 2 * w + gap + 2 : w + 2, height: h + 48 };
 }
 
@@ -224,7 +251,7 @@ function picture(state) {
     if (state.axes.length)
         root.append(svg("text", { x: 1, y: size.height - 6, class: "soft" },
             state.axes.length === 2 ? `axis ${state.axes[0]} goes down, axis ${state.axes[1]} across` : `axis ${state.axes[0]} goes across`));
-    state.lines = svg("g", {});
+    state.lines = svg("g", { class: "lines" });
     root.append(state.lines);
     root.addEventListener("keydown", e => pictureKey(state, e));
     return root;
@@ -234,12 +261,13 @@ function picture(state) {
 
 function legend(state) {
     const list = make("ul", { class: "legend" }), files = [...new Set(state.before.tiles.flatMap(t => t.holders))];
-    for (const f of files.slice(0, MOST_LEGEND))
+    const most = narrow() ? MOST_LEGEND_NARROW : MOST_LEGEND;
+    for (const f of files.slice(0, most))
         list.append(make("li", {}, make("span", { class: "swatch", hue: fileHue(f) }), fileName(f)));
-    if (files.length > MOST_LEGEND) list.append(make("li", { text: "and " + plural(files.length - MOST_LEGEND, "more file") }));
+    if (files.length > most) list.append(make("li", { text: "and " + plural(files.length - most, "more file") }));
     if (plan)
         list.append(make("li", {}, make("span", { class: "line-key" }), "moves, in the colour of its source"),
-            make("li", {}, make("span", { class: "line-key stay" }), "stays on its rank"));
+            make("li", {}, make("span", { class: "line-key stay" }), "already local"));
     return list;
 }
 
@@ -283,11 +311,12 @@ function openTensor(t, view) {
     const card = make("div", { class: "card" });
     state.status = make("p", { class: "status", role: "status" });
     state.table = make("div", {});
+    state.drawn = make("p", { class: "note" });
     const again = () => {
         const focused = document.activeElement && document.activeElement.id;
         state.chosen = null;
         state.status.textContent = "";
-        card.replaceChildren(axisTools(state, again), picture(state), state.status, legend(state), ...notes(state));
+        card.replaceChildren(axisTools(state, again), picture(state), state.status, legend(state), state.drawn, ...notes(state));
         if (state.after) {
             drawMoves(state);
             fillTable(state);

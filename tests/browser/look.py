@@ -19,6 +19,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 TOOL = sys.argv[1]
+DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 EVIL = "</script><b onclick=alert(1)>&amp;\u202e\n"
 MANY = 5000
 MOST_ELEMENTS = 600  # of a page with 5,000 tensors: rows that can't be seen must not exist
@@ -53,6 +54,10 @@ def make_pages(folder):
         tool("convert", "-q", folder / f"{name}.safetensors", folder / name, "--layout", LAYOUT)
         tool("inspect", folder / name, "--html", folder / f"{name}.html")
     tool("plan", folder / "small", "--layout", "mesh tp=3; *norm* replicate; * shard(1)@tp", "--html", folder / "plan.html")
+    safetensors(folder / "wide.safetensors", [("wide", [64, 64])])
+    tool("convert", "-q", folder / "wide.safetensors", folder / "wide", "--layout", "mesh tp=64; * shard(0)@tp")
+    tool("plan", folder / "wide", "--layout", "mesh tp=16; * shard(1)@tp", "--html", folder / "wide.html")
+    tool("inspect", DATA / "golden" / "training.pt", "--html", folder / "objects.html")
     tool("plan", folder / "many", "--layout", "mesh tp=3; * shard(1)@tp", "--html", folder / "many_plan.html")
     tool("plan", folder / "small.safetensors", "--layout", "mesh tp=2; * shard(0)@tp", "--html", folder / "files.html")
 
@@ -115,9 +120,33 @@ def equal(got, wanted):
 
 def the_overview_shows_the_bytes_of_each_file(b):
     b.open("small.html")
-    equal(len(b.all(".bars .bar")), 8)
+    equal(len(b.all(".bars .bar")), 1 + 8)
     assert "8 files" in b.text("#summary"), b.text("#summary")
     b.shoot("overview_light")
+
+
+def the_overview_has_parameters_dtypes_the_largest_and_a_tree(b):
+    b.open("many.html")
+    equal([e.text for e in b.all(".facts dd")], ["320.0K", "1.2 MiB", "5,000", "40,000", "8", "0"])
+    equal(b.text(".bars .who"), "float32")
+    equal(len(b.all("table.plain .link")), 8)
+    equal([e.text for e in b.all(".tree summary code")], ["model.layers", "[0-499]"])
+    b.all(".tree summary")[1].click()
+    b.all(".tree .leaf .link")[3].click()
+    equal(b.text("h2"), "model.layers.0.part3.weight")
+
+
+def objects_are_shown(b):
+    b.open("objects.html")
+    equal(len(b.all(".value")), 8)
+    assert "(0.9, 0.999)" in [e.text for e in b.all(".value")]
+    b.shoot("objects")
+
+
+def the_list_has_layers_by_their_numbers(b):
+    b.open("many.html")
+    b.search("part0")
+    equal([e.text for e in b.all(".row .name")[1:4]], [f"model.layers.{i}.part0.weight" for i in (1, 2, 3)])
 
 
 def search_finds_by_name_and_shape(b):
@@ -132,6 +161,7 @@ def search_finds_by_name_and_shape(b):
 
 def a_tensor_opens_and_shows_its_tiles(b):
     b.open("small.html")
+    b.search("wq")
     b.all(".row")[0].click()
     equal(b.text("h2"), "model.layers.0.attn.wq.weight")
     equal(len(b.all("svg .tile")), 8)
@@ -157,8 +187,9 @@ def two_axes_are_chosen_and_the_rest_is_at_an_index(b):
 
 def a_plan_shows_tiles_before_and_after_and_what_moves(b):
     b.open("plan.html")
-    equal(len(b.all(".bars .bar")), 8 + 8)
+    equal(len(b.all(".bars .bar")), 1 + 8 + 8)
     b.shoot("plan_overview")
+    b.search("wq")
     b.all(".row")[0].click()
     equal(len(b.all("svg .tile")), 8 + 3)
     equal(len(b.all("svg .move")), 12)
@@ -169,6 +200,28 @@ def a_plan_shows_tiles_before_and_after_and_what_moves(b):
     equal(len(b.all("svg .move")), 4)
     equal(b.text(".status"), "rank 1: [0:64, 32:64], 8.0 KiB")
     b.shoot("plan_chosen")
+
+
+INSIDE = """[...document.querySelectorAll('svg .move')].every(e => {
+    const box = e.getBBox(), all = document.querySelector('svg.picture').viewBox.baseVal;
+    return box.x >= 0 && box.y >= 0 && box.x + box.width <= all.width && box.y + box.height <= all.height;
+})"""
+
+
+def curves_stay_inside_the_picture(b):
+    for page, name in (("plan.html", "#model.layers.0.attn.wq.weight"), ("wide.html", "#wide")):
+        b.open(page, name)
+        assert len(b.all("svg .move")) > 0, page
+        equal(b.script(INSIDE), True)
+
+
+def more_moves_than_can_be_seen_are_drawn_in_part(b):
+    b.open("wide.html", "#wide")
+    equal(b.text("h3"), "Pieces (1,024)")
+    lines = len(b.all("svg .move"))
+    assert 80 <= lines <= 160, lines
+    assert "Some of the moves are drawn" in b.text("#view"), b.text("#view")
+    b.shoot("plan_wide")
 
 
 def pieces_add_up_to_the_tensor(b):
@@ -246,6 +299,20 @@ def thousands_of_tensors_take_few_elements(b):
     b.shoot("many")
 
 
+def a_phone_shows_text_that_can_be_read(b):
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    b.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    for page, name in (("plan.html", "#model.layers.0.attn.wq.weight"), ("small.html", "#model.layers.0.attn.wq.weight"), ("plan.html", "")):
+        b.open(page, name)
+        wide = b.script("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        least = b.script("Math.min(...[...document.querySelectorAll('svg text')].map(e => e.getBoundingClientRect().height), 99)")
+        b.shoot("phone_" + page.split(".")[0] + ("_tensor" if name else ""))
+        equal(wide, 0)
+        assert least >= 11, least
+        equal(b.script(INSIDE), True)
+    b.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def a_narrow_window_shows_it_too(b):
     b.driver.set_window_size(520, 900)
     b.open("plan.html", "#model.layers.0.attn.wq.weight")
@@ -257,16 +324,22 @@ def a_narrow_window_shows_it_too(b):
 
 TESTS = [
     the_overview_shows_the_bytes_of_each_file,
+    the_overview_has_parameters_dtypes_the_largest_and_a_tree,
+    objects_are_shown,
+    the_list_has_layers_by_their_numbers,
     search_finds_by_name_and_shape,
     a_tensor_opens_and_shows_its_tiles,
     two_axes_are_chosen_and_the_rest_is_at_an_index,
     a_plan_shows_tiles_before_and_after_and_what_moves,
+    curves_stay_inside_the_picture,
+    more_moves_than_can_be_seen_are_drawn_in_part,
     pieces_add_up_to_the_tensor,
     files_without_ranks_are_shown_as_files,
     names_are_never_markup,
     the_system_s_theme_is_followed_and_the_switch_overrides_it,
     the_keyboard_is_enough,
     thousands_of_tensors_take_few_elements,
+    a_phone_shows_text_that_can_be_read,
     a_narrow_window_shows_it_too,
 ]
 

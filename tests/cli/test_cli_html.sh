@@ -8,14 +8,19 @@ data='sed -n "/id=.data./,/<.script>/p" | grep -v script | tr -d " \n"; echo'
 
 t 'the page has each tensor, each tiling once, and the bytes of each file' -c "\"\$R\" inspect golden/dcp_blocks nested blocks --html - | $data"
 out <<'END'
-{"kind":"inspect","path":"golden/dcp_blocks","format":"dcp","tensors":[["blocks","float32",[8,6],192,4,0,-1],["nested","float32",[10,3],120,4,1,-1]],"tilings":[{"n":4,"t":[0,0,0,4,3,1,0,3,4,3,2,4,0,4,3,3,4,3,4,3]},{"n":4,"t":[0,0,0,3,3,1,3,0,2,3,2,5,0,3,3,3,8,0,2,3]}],"files":[["__0_0.distcp",0,84],["__1_0.distcp",1,72],["__2_0.distcp",2,84],["__3_0.distcp",3,72]],"ranks":[]}
+{"kind":"inspect","path":"golden/dcp_blocks","format":"dcp","tensors":[["blocks","float32",[8,6],192,4,0,-1],["nested","float32",[10,3],120,4,1,-1]],"objects":[],"tilings":[{"n":4,"t":[0,0,0,4,3,1,0,3,4,3,2,4,0,4,3,3,4,3,4,3]},{"n":4,"t":[0,0,0,3,3,1,3,0,2,3,2,5,0,3,3,3,8,0,2,3]}],"files":[["__0_0.distcp",0,84],["__1_0.distcp",1,72],["__2_0.distcp",2,84],["__3_0.distcp",3,72]],"ranks":[]}
 END
 
 st "$T/two.safetensors" '{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}}' 'abcd'
 
 t 'a plan has tiles after too, and what each rank needs and reads' -c "\"\$R\" plan \"\$T/two.safetensors\" -l 'mesh a=2; * shard(0)@a' --html - | { $data; } | sed 's/.*\"rules\"/\"rules\"/'"
 out <<'END'
-"rules":"mesha=2\u000a*shard(0)@a\u000a","tensors":[["a","uint8",[2],2,1,0,1],["b","uint8",[2],2,1,0,1]],"tilings":[{"n":1,"t":[0,0,2]},{"n":2,"t":[0,0,1,1,1,1]}],"files":[["two.safetensors",-1,4]],"ranks":[[2,2,-1,-1,-1],[2,2,-1,-1,-1]]}
+"rules":"mesha=2\u000a*shard(0)@a\u000a","tensors":[["a","uint8",[2],2,1,0,1],["b","uint8",[2],2,1,0,1]],"objects":[],"tilings":[{"n":1,"t":[0,0,2]},{"n":2,"t":[0,0,1,1,1,1]}],"files":[["two.safetensors",-1,4]],"ranks":[[2,2,-1,-1,-1],[2,2,-1,-1,-1]]}
+END
+
+t 'objects are on it as Python prints them, those that were asked for' -c "\"\$R\" inspect golden/training.pt '*.betas' step --html - | { $data; } | sed 's/.*\"objects\"/\"objects\"/; s/,\"tilings.*//'"
+out <<'END'
+"objects":[["optim.param_groups.0.betas","(0.9,0.999)"],["step","1000"]]
 END
 
 st "$T/evil.safetensors" '{"</script><b>&":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' 'a'
