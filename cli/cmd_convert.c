@@ -4,8 +4,6 @@
 #include "cli.h"
 #include "rename.h"
 
-#include <dirent.h>
-#include <fnmatch.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,44 +202,6 @@ static int read_options(converting *c)
     return code;
 }
 
-/* ---- what --overwrite may remove ---- */
-
-static bool is_of_checkpoint(const char *name)
-{
-    static const char *const pattern[] = { ".metadata",
-                                           ".metadata.tmp",
-                                           "__*.metadata",
-                                           "*.distcp",
-                                           "*.safetensors",
-                                           "*.safetensors.index.json",
-                                           ".reshard-sums",
-                                           ".",
-                                           ".." };
-
-    for (size_t i = 0; i < sizeof(pattern) / sizeof(pattern[0]); i++)
-        if (fnmatch(pattern[i], name, 0) == 0)
-            return true;
-    return false;
-}
-
-/* A folder is replaced with all that is in it, so nothing else may be there. */
-static int check_replaced(const args *a, const char *folder)
-{
-    DIR                 *dir = opendir(folder);
-    const struct dirent *entry;
-    int                  code = EXIT_DONE;
-
-    while (dir && !code && (entry = readdir(dir)) != NULL)
-        if (!is_of_checkpoint(entry->d_name))
-            code = refuse(a, EXIT_COULD_NOT,
-                          "\"%s\" holds \"%s\", which is no part of a checkpoint and would be "
-                          "removed by --overwrite",
-                          folder, entry->d_name);
-    if (dir)
-        closedir(dir);
-    return code;
-}
-
 /* ---- how to go on ---- */
 
 /* A word as a shell reads it back. */
@@ -318,8 +278,7 @@ static int run(const args *a)
         c.opts.store = c.store;
         c.opts.keep = false;
         to = "null";
-    } else if (!code && args_has(a, "overwrite"))
-        code = check_replaced(a, to);
+    }
     if (!code)
         code = source_open(a, a->operand[0], &c.source);
     if (!code) {
@@ -327,7 +286,7 @@ static int run(const args *a)
         rc = rsd_convert(c.source, to, rsd_comm_size(a->comm) > 1 ? a->comm : NULL, &c.opts, &err);
         progress_end(&c.bar);
     }
-    if (rc == RSD_E_EXISTS && !c.store && access(to, F_OK) == 0) {
+    if (rc == RSD_E_EXISTS && !c.store && !c.opts.overwrite && access(to, F_OK) == 0) {
         code = refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);
     } else if (rc) {
         code = fail(a, &err);

@@ -628,8 +628,9 @@ typedef struct rsd_store_ops {
      * it, ".<last part>.tmp-<16 hex digits>": an empty folder, or an empty file for RSD_TREE_FILE.
      * It is written to with the functions above. Removes what earlier writers of `name` left when
      * they died, never what a living one still writes to. Without RSD_TREE_OVERWRITE: RSD_E_EXISTS
-     * if there is something of that name. With it: RSD_E_UNSUPPORTED if there is and it can't be
-     * replaced without a gap. The folder that `name` is in must exist. */
+     * if there is something of that name. With it: RSD_E_EXISTS if there is something of another
+     * kind, RSD_E_UNSUPPORTED if it can't be replaced without a gap. The folder that `name` is in
+     * must exist. */
     rsd_err (*begin)(void *self, const char *name, uint32_t flags, void **tree, const char **temp,
                      rsd_error *err);
     /* For the other writers of a tree, in this or another process: as long as one of them or the
@@ -991,11 +992,15 @@ RSD_API rsd_err rsd_state_stateful(rsd_state *state, const char *prefix, const r
 /* ---- save ---- */
 
 typedef struct rsd_save_opts {
-    size_t     size;       /* sizeof(rsd_save_opts) */
-    rsd_store *store;      /* NULL: `path` is a local one */
-    rsd_format format;     /* AUTO: by the end of the path: ".safetensors", ".pt", ".pth" or ".bin"
-                              is one file of that kind, anything else a DCP folder */
-    bool        overwrite; /* replace what has the name; otherwise that is RSD_E_EXISTS */
+    size_t     size;   /* sizeof(rsd_save_opts) */
+    rsd_store *store;  /* NULL: `path` is a local one */
+    rsd_format format; /* AUTO: by the end of the path: ".safetensors", ".pt", ".pth" or ".bin"
+                          is one file of that kind, anything else a DCP folder */
+    bool overwrite;    /* replace a checkpoint that has the name; otherwise that is RSD_E_EXISTS.
+                          Folders are replaced by folders, files by files. A folder must be empty
+                          or hold nothing but files of a checkpoint and files that its checksum
+                          file lists; links, devices, FIFOs and sockets are never replaced:
+                          RSD_E_EXISTS, before anything is written and again at the end */
     bool        distributed; /* safetensors: one file for each rank, with its parts */
     rsd_choice  sync;        /* NEVER: return before the bytes are safe from a power cut */
     uint64_t    shard_size;  /* safetensors: bytes of a file at most; 0: one file */
@@ -1155,7 +1160,7 @@ typedef struct rsd_convert_opts {
     const char *transform; /* DCP: "stream.zstd", "stream.zstd:9" or a registered one; NULL: none */
     size_t      max_memory;   /* bytes under way; 0: 64 MiB */
     int32_t     threads;      /* 0: as many as this process may run on */
-    bool        overwrite;    /* replace what has the name; otherwise that is RSD_E_EXISTS */
+    bool        overwrite;    /* as in rsd_save_opts */
     bool        keep;         /* what is done when it ends early stays, in a folder beside:
                                  "<path>.partial-<16 hex digits>"; local files only */
     bool resume;              /* go on from what such a run left, checked byte for byte; nothing

@@ -233,8 +233,10 @@ static rsd_err begin_folder(converting *c, rsd_error *err)
 {
     rsi_save_job *save = &c->job.save;
     rsi_tree     *trial = NULL;
-    rsd_err       rc = rsi_tree_begin(save->store, save->name, tree_flags(c), &trial, err);
+    rsd_err       rc = rsi_save_may_replace(save, err);
 
+    if (!rc)
+        rc = rsi_tree_begin(save->store, save->name, tree_flags(c), &trial, err);
     if (rc)
         return rc;
     rc = rsi_tree_abort(trial, err);

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/strings.h"
 #include "exec/journal.h"
 
 #include <inttypes.h>
@@ -21,27 +22,9 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a folder");
 }
 
-typedef struct names {
-    char **at;
-    size_t n, cap;
-} names;
-
-static rsd_err add_name(names *s, const char *name, rsd_error *err)
+static rsd_err add_name(rsi_strings *list, const char *name, rsd_error *err)
 {
-    if (!rsi_grow(&s->at, s->n, &s->cap, sizeof(s->at[0])))
-        return no_memory(err);
-    s->at[s->n] = rsi_strdup(name);
-    if (!s->at[s->n])
-        return no_memory(err);
-    s->n++;
-    return RSD_OK;
-}
-
-static void free_names(names *s)
-{
-    for (size_t i = 0; i < s->n; i++)
-        rsi_free(s->at[i]);
-    rsi_free(s->at);
+    return rsi_strings_add(list, name) ? RSD_OK : no_memory(err);
 }
 
 rsd_err rsi_partial_name(rsi_partial *partial, rsd_store *store, const char *target, uint64_t id,
@@ -108,7 +91,7 @@ static rsd_err lock_folder(rsd_store *store, const char *folder, rsi_tree **out,
 
 typedef struct sweeping {
     const char *last; /* of the target's name */
-    names       found;
+    rsi_strings found;
 } sweeping;
 
 static rsd_err note_partial(void *arg, const rsd_entry *entry, rsd_error *err)
@@ -150,7 +133,7 @@ static rsd_err remove_ended(rsd_store *store, const char *target, rsd_error *err
         }
         rsi_free(name);
     }
-    free_names(&s.found);
+    rsi_strings_release(&s.found);
     rsi_free(folder);
     return rc;
 }
@@ -180,7 +163,7 @@ rsd_err rsi_partial_remove(rsi_partial *partial, rsd_error *err)
 typedef struct tidying {
     const rsi_image *image;
     rsi_map          file; /* by name */
-    names            stale;
+    rsi_strings      stale;
 } tidying;
 
 /* A file of the image, no longer than it will be: its blocks are checked one by one. */
@@ -249,7 +232,7 @@ rsd_err rsi_partial_tidy(const rsi_partial *partial, const rsi_image *image, rsd
     if (!rc)
         rc = remove_stale(partial, &t, err);
     rsi_map_release(&t.file);
-    free_names(&t.stale);
+    rsi_strings_release(&t.stale);
     return rc;
 }
 
@@ -274,8 +257,8 @@ static rsd_err note_journal(void *arg, const rsd_entry *entry, rsd_error *err)
 
 rsd_err rsi_partial_read(const rsi_partial *partial, rsi_cuts *cuts, rsd_error *err)
 {
-    names   s = { 0 };
-    rsd_err rc = rsi_store_list(partial->store, partial->name, note_journal, &s, err);
+    rsi_strings s = { 0 };
+    rsd_err     rc = rsi_store_list(partial->store, partial->name, note_journal, &s, err);
 
     for (size_t i = 0; i < s.n; i++) {
         size_t len = strlen(partial->name) + strlen(s.at[i]) + 2;
@@ -289,6 +272,6 @@ rsd_err rsi_partial_read(const rsi_partial *partial, rsi_cuts *cuts, rsd_error *
         }
         rsi_free(name);
     }
-    free_names(&s);
+    rsi_strings_release(&s);
     return rc;
 }

@@ -12,6 +12,7 @@
 #include "exec/merge.h"
 #include "exec/path_format.h"
 #include "exec/plan_cache.h"
+#include "exec/replace.h"
 #include "exec/replicas.h"
 #include "exec/same.h"
 #include "exec/shared.h"
@@ -123,6 +124,33 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
     return agree(s, rc, err);
 }
 
+/* The name of the side file of a checkpoint that is one file; for rsi_free. */
+static char *side_name(const rsi_save_job *s)
+{
+    size_t len = strlen(s->name) + sizeof(RSI_SUMS_NAME);
+    char  *name = rsi_calloc(len, 1);
+
+    if (name)
+        snprintf(name, len, "%s%s", s->name, RSI_SUMS_NAME);
+    return name;
+}
+
+rsd_err rsi_save_may_replace(const rsi_save_job *s, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+    char   *side;
+
+    if (s->opts.overwrite)
+        rc = rsi_replace_check(s->store, s->name, s->spec.one_file, err);
+    if (rc || !s->spec.one_file)
+        return rc;
+    side = side_name(s);
+    rc = side ? rsi_replace_check(s->store, side, true, err)
+              : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+    rsi_free(side);
+    return rc;
+}
+
 /* Rank 0 begins the tree; the others attach to it under the name they are told. */
 rsd_err rsi_save_open(rsi_save_job *s, rsd_error *err)
 {
@@ -132,8 +160,11 @@ rsd_err rsi_save_open(rsi_save_job *s, rsd_error *err)
     char    *temp = NULL;
     rsd_err  rc = RSD_OK;
 
-    if (leads(s))
-        rc = rsi_tree_begin(s->store, s->name, flags, &s->tree, err);
+    if (leads(s)) {
+        rc = rsi_save_may_replace(s, err);
+        if (!rc)
+            rc = rsi_tree_begin(s->store, s->name, flags, &s->tree, err);
+    }
     rc = agree(s, rc, err);
     if (rc || !s->comm)
         return rc;
@@ -300,17 +331,6 @@ rsd_err rsi_save_share(rsi_save_job *s, rsd_err mine, rsd_error *err)
 
 /* ---- publishing ---- */
 
-/* The name of the side file of a checkpoint that is one file; for rsi_free. */
-static char *side_name(const rsi_save_job *s)
-{
-    size_t len = strlen(s->name) + sizeof(RSI_SUMS_NAME);
-    char  *name = rsi_calloc(len, 1);
-
-    if (name)
-        snprintf(name, len, "%s%s", s->name, RSI_SUMS_NAME);
-    return name;
-}
-
 /* The side file of a checkpoint that is one file, written but not published. */
 static rsd_err write_side(rsi_save_job *s, const char *side, rsi_tree **tree, rsd_error *err)
 {
@@ -375,8 +395,10 @@ rsd_err rsi_save_rest(rsi_save_job *s, rsd_error *err)
 
 rsd_err rsi_save_name(rsi_save_job *s, rsd_error *err)
 {
-    rsd_err rc;
+    rsd_err rc = rsi_save_may_replace(s, err); /* it may have changed since the beginning */
 
+    if (rc)
+        return rc;
     if (s->spec.one_file)
         return publish_file(s, err);
     rc = rsi_tree_commit(s->tree, err); /* C5: every rank has said yes to all that came before */

@@ -36,6 +36,9 @@ rsd_err rsi_save_plan(rsi_save_job *job, const char *path, rsd_comm *comm, const
                       const rsd_save_opts *opts, rsd_error *err);
 /* The temporary tree (C2). [collective] */
 rsd_err rsi_save_open(rsi_save_job *job, rsd_error *err);
+/* RSD_E_EXISTS: what has the checkpoint's name is nothing that overwriting may remove. Asked before
+ * the work and before publishing; rank 0. [local] */
+rsd_err rsi_save_may_replace(const rsi_save_job *job, rsd_error *err);
 /* How files are written: sets job->flush. [local] */
 void rsi_save_how(rsi_save_job *job);
 /* This rank's files, synced (C3). [local], unless job->shared: then [collective]. */

@@ -7,6 +7,7 @@
 #include "base/pool.h"
 #include "base/workers.h"
 #include "exec/proof.h"
+#include "exec/replace.h"
 #include "format/open.h"
 
 #include <inttypes.h>
@@ -238,7 +239,9 @@ static rsd_err publish(sealing *s, rsd_error *err)
 
     if (!name)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
-    rc = rsi_tree_begin(s->ckpt->files.store, name, flags, &tree, err);
+    rc = rsi_replace_check(s->ckpt->files.store, name, true, err);
+    if (!rc)
+        rc = rsi_tree_begin(s->ckpt->files.store, name, flags, &tree, err);
     if (!rc)
         rc = rsi_file_open(tree->store, tree->temp, RSD_OPEN_WRITE, 0, &file, err);
     if (!rc)

@@ -137,12 +137,16 @@ static bool is_there(const rsi_fs *fs, int dir, const char *name)
     return rsi_fs_statx(fs, dir, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) == 0;
 }
 
-static bool is_regular(const rsi_fs *fs, int dir, const char *name)
+/* Overwriting takes the place of the same kind only: folders of folders, files of files. */
+typedef enum target { TARGET_NONE, TARGET_SAME, TARGET_OTHER } target;
+
+static target target_of(const rsi_fs *fs, const tree *t)
 {
     struct statx st;
 
-    return rsi_fs_statx(fs, dir, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) == 0 &&
-           S_ISREG(st.stx_mode);
+    if (rsi_fs_statx(fs, t->parent, t->last, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) < 0)
+        return TARGET_NONE;
+    return (t->one_file ? S_ISREG(st.stx_mode) : S_ISDIR(st.stx_mode)) ? TARGET_SAME : TARGET_OTHER;
 }
 
 /* This errno means that the file system has no such kind of rename. */
@@ -232,15 +236,24 @@ static rsd_err refuse_replace(const rsi_fs *fs, const tree *t, rsd_error *err)
         t->name, fs->path);
 }
 
+static rsd_err refuse_kind(const rsi_fs *fs, const tree *t, rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" is not a %s and is not replaced by one",
+                    t->name, fs->path, t->one_file ? "file" : "folder");
+}
+
 static rsd_err check_target(const rsi_fs *fs, tree *t, rsd_error *err)
 {
-    int can;
+    target there = target_of(fs, t);
+    int    can;
 
-    if (!is_there(fs, t->parent, t->last))
+    if (there == TARGET_NONE)
         return RSD_OK;
     if (!t->overwrite)
         return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" exists already", t->name, fs->path);
-    if (t->one_file && is_regular(fs, t->parent, t->last))
+    if (there == TARGET_OTHER)
+        return refuse_kind(fs, t, err);
+    if (t->one_file)
         return RSD_OK; /* any rename replaces a file by a file */
     can = can_exchange(fs, t);
     if (can < 0)
@@ -416,7 +429,7 @@ static int replace(const rsi_fs *fs, const tree *t, outcome *o)
     int rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, RENAME_EXCHANGE);
 
     o->swapped = rc == 0;
-    if (rc == 0 || !cannot(errno) || !t->one_file || !is_regular(fs, t->parent, t->last))
+    if (rc == 0 || !cannot(errno) || !t->one_file)
         return rc;
     rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, 0);
     o->replaced = rc == 0;
@@ -427,7 +440,12 @@ static int replace(const rsi_fs *fs, const tree *t, outcome *o)
 static int publish(const rsi_fs *fs, const tree *t, outcome *o)
 {
     for (int i = 0; i < TRIES; i++) {
-        if (t->overwrite && is_there(fs, t->parent, t->last)) {
+        target there = t->overwrite ? target_of(fs, t) : TARGET_NONE;
+
+        errno = EEXIST;
+        if (there == TARGET_OTHER)
+            return -1;
+        if (there == TARGET_SAME) {
             if (replace(fs, t, o) == 0)
                 return 0;
             if (errno != ENOENT)
@@ -445,6 +463,8 @@ static int publish(const rsi_fs *fs, const tree *t, outcome *o)
 
 static rsd_err publish_failed(const rsi_fs *fs, const tree *t, int sys_errno, rsd_error *err)
 {
+    if (t->overwrite && target_of(fs, t) == TARGET_OTHER)
+        return refuse_kind(fs, t, err);
     if (sys_errno == EEXIST || sys_errno == ENOTEMPTY || sys_errno == ENOTDIR)
         return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" exists already", t->name, fs->path);
     if (cannot(sys_errno) && t->overwrite && is_there(fs, t->parent, t->last))

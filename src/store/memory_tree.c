@@ -260,6 +260,9 @@ static rsd_err commit_locked(mem_tree *t, rsd_error *err)
     there = rsi_ram_child(t->node->parent, last, strlen(last), &at);
     if (there && !t->overwrite)
         return rsi_fail(err, RSD_E_EXISTS, "\"%s\" exists already", t->name);
+    if (there && there->folder != t->node->folder)
+        return rsi_fail(err, RSD_E_EXISTS, "\"%s\" is not a %s and is not replaced by one", t->name,
+                        t->node->folder ? "folder" : "file");
     name = rsi_strdup(last);
     if (!name)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to publish \"%s\"", t->name);

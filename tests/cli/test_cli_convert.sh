@@ -77,7 +77,7 @@ same: 3 tensors, 344 B, 0 objects
 model.safetensors
 END
 err <<'END'
-reshard: "mine" holds "thesis.txt", which is no part of a checkpoint and would be removed by --overwrite
+reshard: checkpoint "mine": holds "thesis.txt", which is no part of a checkpoint and would be removed by overwriting it
 END
 
 t 'other compressions than zstd are misuse' convert golden/dcp_rows "$T/x" --compress gzip

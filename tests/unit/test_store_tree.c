@@ -142,8 +142,31 @@ static void one_file_is_published_and_replaced_like_a_tree(void **state)
         assert_int_equal(store_entries(f, ""), 1);
     }
     assert_int_equal(rsi_tree_begin(f->store, "ck", RSD_TREE_FILE, &tree, &f->err), RSD_E_EXISTS);
-    publish(f, "ck", RSD_TREE_OVERWRITE, "folder"); /* a tree may take a file's place */
-    store_assert_text(f, "ck/x", "folder");
+    store_assert_text(f, "ck", "new");
+}
+
+static void a_folder_does_not_replace_a_file_nor_a_file_a_folder(void **state)
+{
+    store_case *f = *state;
+    rsi_tree   *tree = NULL;
+    rsd_err     rc;
+
+    for (uint32_t file = 0; file < 2; file++) {
+        const char *name = file ? "folder" : "file";
+
+        if (file)
+            ok(rsi_store_make_folder(f->store, name, &f->err));
+        else
+            store_put_text(f, name, "1");
+        rc = rsi_tree_begin(f->store, name, RSD_TREE_OVERWRITE | (file ? RSD_TREE_FILE : 0), &tree,
+                            &f->err);
+        if (!rc) { /* not every store looks so early */
+            rc = rsi_tree_commit(tree, &f->err);
+            rsi_tree_abort(tree, NULL);
+        }
+        assert_int_equal(rc, RSD_E_EXISTS);
+        assert_int_equal(store_entries(f, ""), file + 1);
+    }
 }
 
 static void others_write_into_a_tree_by_its_temporary_name(void **state)
@@ -277,6 +300,7 @@ static int run_for(const store_backend *b)
         STORE_TEST(b, the_second_of_two_who_publish_a_name_is_refused),
         STORE_TEST(b, overwriting_keeps_the_old_tree_until_the_commit),
         STORE_TEST(b, one_file_is_published_and_replaced_like_a_tree),
+        STORE_TEST(b, a_folder_does_not_replace_a_file_nor_a_file_a_folder),
         STORE_TEST(b, others_write_into_a_tree_by_its_temporary_name),
         STORE_TEST(b, beginning_removes_what_dead_writers_of_that_name_left),
         STORE_TEST(b, beginning_leaves_what_living_writers_work_on),

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looks at what has the name of a checkpoint that is to be overwritten: when a save begins, so that
+ * it fails before any work, and again right before it is published. */
+#include "exec/replace.h"
+#include "base/mem.h"
+#include "base/strings.h"
+#include "format/sums.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What is in a folder and has no name of a checkpoint's file. */
+typedef struct strange {
+    rsi_strings files, folders, others;
+    size_t      entries; /* in all */
+} strange;
+
+static bool is_of_checkpoint(const char *name)
+{
+    static const char *const pattern[] = { ".metadata",     ".metadata.tmp",
+                                           "__*.metadata",  "*.distcp",
+                                           "*.safetensors", "*.safetensors.index.json",
+                                           RSI_SUMS_NAME };
+
+    for (size_t i = 0; i < sizeof(pattern) / sizeof(pattern[0]); i++)
+        if (fnmatch(pattern[i], name, 0) == 0)
+            return true;
+    return rsi_temp_match(name, RSI_SUMS_NAME); /* of a writer that died */
+}
+
+static rsd_err note(void *arg, const rsd_entry *entry, rsd_error *err)
+{
+    strange     *s = arg;
+    rsi_strings *list = &s->others;
+
+    s->entries++;
+    if (entry->kind == RSD_ENTRY_FILE && is_of_checkpoint(entry->name))
+        return RSD_OK;
+    if (entry->kind == RSD_ENTRY_FILE)
+        list = &s->files;
+    else if (entry->kind == RSD_ENTRY_FOLDER)
+        list = &s->folders;
+    return rsi_strings_add(list, entry->name) ? RSD_OK
+                                              : rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+}
+
+static void release(strange *s)
+{
+    rsi_strings_release(&s->files);
+    rsi_strings_release(&s->folders);
+    rsi_strings_release(&s->others);
+}
+
+static rsd_err refuse(const char *entry, rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_EXISTS,
+                    "holds \"%s\", which is no part of a checkpoint and would be removed by "
+                    "overwriting it",
+                    entry);
+}
+
+/* "a/b"; for rsi_free. NULL: no memory. */
+static char *below(const char *a, const char *b)
+{
+    size_t len = strlen(a) + strlen(b) + 2;
+    char  *path = rsi_calloc(len, 1);
+
+    if (path)
+        snprintf(path, len, "%s/%s", a, b);
+    return path;
+}
+
+/* The checksum file of a folder; *book stays NULL if there is none that can be read: then nothing
+ * is listed. */
+static rsd_err read_book(rsd_store *store, const char *folder, rsi_sums_book **book, rsd_error *err)
+{
+    char    *name = below(folder, RSI_SUMS_NAME), *text = NULL;
+    uint64_t size;
+    rsd_err  rc = name ? RSD_OK : RSD_E_NOMEM;
+
+    if (!rc && rsi_store_file_size(store, name, &size, NULL) == RSD_OK && size < SIZE_MAX) {
+        text = rsi_calloc((size_t)size + 1, 1);
+        rc = text ? RSD_OK : RSD_E_NOMEM;
+        if (!rc && rsi_store_read_all(store, name, 0, text, (size_t)size, NULL) == RSD_OK)
+            rc = rsi_sums_read(text, (size_t)size, book, NULL);
+    }
+    rsi_free(text);
+    rsi_free(name);
+    return rc == RSD_E_NOMEM ? rsi_fail(err, rc, "no memory for checksums") : RSD_OK;
+}
+
+static bool lists(const rsi_sums_book *book, const char *file)
+{
+    return book && rsi_sums_find(book, file) != SIZE_MAX;
+}
+
+/* A folder in the folder: all its files are listed, and there is one. */
+static rsd_err check_folder(rsd_store *store, const char *top, const char *folder,
+                            const rsi_sums_book *book, rsd_error *err)
+{
+    char   *path = below(top, folder);
+    strange s = { .entries = 0 };
+    rsd_err rc = path ? rsi_store_list(store, path, note, &s, err)
+                      : rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+
+    if (!rc && (s.folders.n || s.others.n || s.files.n != s.entries || s.entries == 0))
+        rc = refuse(folder, err);
+    for (size_t i = 0; i < s.files.n && !rc; i++) {
+        char *file = below(folder, s.files.at[i]);
+
+        if (!file)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+        else if (!lists(book, file))
+            rc = refuse(file, err);
+        rsi_free(file);
+    }
+    release(&s);
+    rsi_free(path);
+    return rc;
+}
+
+static rsd_err check_strange(rsd_store *store, const char *name, const strange *s, rsd_error *err)
+{
+    rsi_sums_book *book = NULL;
+    rsd_err        rc;
+
+    if (s->others.n)
+        return refuse(s->others.at[0], err);
+    if (s->files.n == 0 && s->folders.n == 0)
+        return RSD_OK;
+    rc = read_book(store, name, &book, err);
+    for (size_t i = 0; i < s->files.n && !rc; i++)
+        if (!lists(book, s->files.at[i]))
+            rc = refuse(s->files.at[i], err);
+    for (size_t i = 0; i < s->folders.n && !rc; i++)
+        rc = check_folder(store, name, s->folders.at[i], book, err);
+    rsi_sums_book_free(book);
+    return rc;
+}
+
+rsd_err rsi_replace_check(rsd_store *store, const char *name, bool one_file, rsd_error *err)
+{
+    strange   s = { .entries = 0 };
+    rsd_error why = { .rank = -1 };
+    rsd_entry entry;
+    rsd_err   rc = rsi_store_stat(store, name, &entry, &why);
+
+    if (rc == RSD_E_NOTFOUND)
+        return RSD_OK;
+    if (rc && err)
+        *err = why;
+    if (rc)
+        return rc;
+    if (entry.kind == RSD_ENTRY_OTHER)
+        return rsi_fail(err, RSD_E_EXISTS,
+                        "\"%s\" is neither a file nor a folder and is not replaced", name);
+    if (one_file != (entry.kind == RSD_ENTRY_FILE))
+        return rsi_fail(err, RSD_E_EXISTS, "\"%s\" is a %s and is not replaced by a %s", name,
+                        one_file ? "folder" : "file", one_file ? "file" : "folder");
+    if (one_file)
+        return RSD_OK;
+    rc = rsi_store_list(store, name, note, &s, err);
+    if (!rc)
+        rc = check_strange(store, name, &s, err);
+    release(&s);
+    return rc;
+}
