@@ -714,7 +714,8 @@ typedef struct rsd_value_tensor {
 RSD_API rsd_err rsd_values_create(rsd_values **out, rsd_error *err);
 RSD_API void    rsd_values_free(rsd_values *owner);
 
-/* Text, bytes and tensors are copied; a tensor's bytes are not. [local] */
+/* Text, bytes and tensors are copied; a tensor's bytes are not, and its view must lie inside
+ * `storage_bytes`. [local] */
 RSD_API rsd_err rsd_value_create_none(rsd_values *owner, const rsd_value **out, rsd_error *err);
 RSD_API rsd_err rsd_value_create_bool(rsd_values *owner, bool x, const rsd_value **out,
                                       rsd_error *err);
@@ -726,11 +727,14 @@ RSD_API rsd_err rsd_value_create_dtype(rsd_values *owner, rsd_dtype x, const rsd
                                        rsd_error *err);
 RSD_API rsd_err rsd_value_create_tensor(rsd_values *owner, const rsd_value_tensor *tensor,
                                         const rsd_value **out, rsd_error *err);
-/* One of BIGINT, STR, BYTES, DEVICE and OPAQUE. */
+/* One of BIGINT, STR, BYTES, DEVICE and OPAQUE. RSD_E_INVALID if no reader would take it back: text
+ * that is not UTF-8 (halves of surrogate pairs pass, as in Python), a BIGINT that is anything but
+ * decimal digits of at most 256 bytes, a DEVICE not like "cuda:0", more than 512 MiB. */
 RSD_API rsd_err rsd_value_create_bytes(rsd_values *owner, rsd_value_type type, const void *bytes,
                                        size_t len, const rsd_value **out, rsd_error *err);
 /* One of LIST, TUPLE, SET and DICT. A dict has n pairs: `item` holds n keys and values in turn. The
- * items are values of the same owner; RSD_E_UNSUPPORTED if they nest deeper than the limit. */
+ * items are values of the same owner; RSD_E_UNSUPPORTED if they nest deeper than the limit. A list,
+ * set or dict can't be a key or in a set, as in Python: RSD_E_INVALID. */
 RSD_API rsd_err rsd_value_create_list(rsd_values *owner, rsd_value_type type, size_t n,
                                       const rsd_value *const *item, const rsd_value **out,
                                       rsd_error *err);
@@ -942,7 +946,8 @@ RSD_API void    rsd_state_free(rsd_state *state);
 
 /* Nesting, kept in the checkpoint: what is added between push and pop lies in a dict under `key`,
  * or at a place of a list. Names are the keys joined by dots. A key that is a number, as in the
- * state of torch's optimizers, stays one in torch.save files; DCP has its text. */
+ * state of torch's optimizers, stays one in torch.save files; DCP has its text. Keys and names are
+ * UTF-8 of at most 64 KiB; anything else is RSD_E_INVALID. */
 RSD_API rsd_err rsd_state_push(rsd_state *state, const char *key, rsd_error *err);
 RSD_API rsd_err rsd_state_push_number(rsd_state *state, int64_t key, rsd_error *err);
 RSD_API rsd_err rsd_state_push_index(rsd_state *state, int64_t index, rsd_error *err);
@@ -956,7 +961,8 @@ RSD_API rsd_err rsd_state_pop(rsd_state *state, rsd_error *err);
 RSD_API rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *layout,
                                  rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
                                  const rsd_view *views, rsd_error *err);
-/* Adds a value, which must live as long as the state. */
+/* Adds a value, which must live as long as the state. RSD_E_INVALID if dicts in it have keys that
+ * are one name when joined by dots: 0 and "0", or "a.b" beside a dict "a" with a "b". */
 RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *value,
                                 rsd_error *err);
 

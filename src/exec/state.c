@@ -3,13 +3,15 @@
 #include "exec/state.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "format/torch_archive.h"
 #include "shape/box.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_DEPTH 256 /* nesting that anybody can mean */
+#define MOST_DEPTH 256       /* nesting that anybody can mean */
+#define MOST_NAME  (1 << 16) /* bytes of a name: readers take no endless ones */
 
 rsd_err rsd_state_create(rsd_state **out, rsd_error *err)
 {
@@ -49,18 +51,36 @@ void rsd_state_free(rsd_state *state)
     rsi_free(state);
 }
 
+rsd_err rsi_state_name(rsd_state *state, const char *name, const char **out, rsd_error *err)
+{
+    size_t len = strlen(name);
+    char  *copy;
+
+    if (len > MOST_NAME)
+        return rsi_fail(err, RSD_E_INVALID, "a name of %zu bytes, %d are the limit", len,
+                        MOST_NAME);
+    if (!rsi_is_utf8(name, len))
+        return rsi_fail(err, RSD_E_INVALID, "the name \"%s\" is not UTF-8", name);
+    copy = rsi_arena_text(&state->mem, name, len);
+    if (!copy)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+    *out = copy;
+    return RSD_OK;
+}
+
 static rsd_err push(rsd_state *state, rsd_path_part part, rsd_error *err)
 {
-    const char *key = part.key;
+    rsd_err rc = RSD_OK;
 
     if (state->depth >= MOST_DEPTH)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "nesting of more than %d is not supported",
                         MOST_DEPTH);
-    if (key)
-        part.key = rsi_arena_text(&state->mem, key, strlen(key));
-    if ((key && !part.key) ||
-        !rsi_grow(&state->stack, state->depth, &state->stack_cap, sizeof(state->stack[0])))
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+    if (part.key)
+        rc = rsi_state_name(state, part.key, &part.key, err);
+    if (!rc && !rsi_grow(&state->stack, state->depth, &state->stack_cap, sizeof(state->stack[0])))
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+    if (rc)
+        return rc;
     state->stack[state->depth++] = part;
     return RSD_OK;
 }
@@ -104,6 +124,7 @@ static rsd_err make_spot(rsd_state *state, const char *name, rsi_spot *out, rsd_
     uint64_t       value = 0;
     char          *joined;
     bool           was;
+    rsd_err        rc = RSD_OK;
 
     if (n == 0)
         return rsi_fail(err, RSD_E_INVALID, "a name is needed");
@@ -113,10 +134,13 @@ static rsd_err make_spot(rsd_state *state, const char *name, rsi_spot *out, rsd_
     if (state->depth)
         memcpy(part, state->stack, state->depth * sizeof(part[0]));
     if (name)
-        part[n - 1].key = rsi_arena_text(&state->mem, name, strlen(name));
-    if (name && !part[n - 1].key)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+        rc = rsi_state_name(state, name, &part[n - 1].key, err);
+    if (rc)
+        return rc;
     len = rsi_path_join(part, n, NULL, 0);
+    if (len > MOST_NAME)
+        return rsi_fail(err, RSD_E_INVALID, "a name of %zu bytes, %d are the limit", len,
+                        MOST_NAME);
     joined = rsi_arena_array(&state->mem, len + 1, 1);
     if (!joined)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
@@ -203,6 +227,22 @@ rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *l
     return RSD_OK;
 }
 
+/* A torch.save file of it must be one that can be opened: the containers around the value nest too,
+ * and dicts in it are opened by name. */
+static rsd_err check_value(size_t nparts, const char *name, const rsd_value *value, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    if (nparts + value->depth > RSD_VALUE_MAX_DEPTH)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "\"%s\" nests deeper than %d", name,
+                        RSD_VALUE_MAX_DEPTH);
+    if (value->depth > 0)
+        rc = rsi_torch_names_check(value, err);
+    if (rc)
+        return rsi_while(err, rc == RSD_E_FORMAT ? RSD_E_INVALID : rc, "\"%s\"", name);
+    return RSD_OK;
+}
+
 rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *value, rsd_error *err)
 {
     rsi_state_value v = { .value = value };
@@ -212,6 +252,8 @@ rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *val
         rc = rsi_fail(err, RSD_E_INVALID, "a state and a value are needed");
     else if (!rsi_grow(&state->value, state->nvalues, &state->value_cap, sizeof(v)))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
+    if (!rc)
+        rc = check_value(state->depth + 1, name ? name : "", value, err);
     if (!rc)
         rc = make_spot(state, name, &v.spot, err);
     if (rc)
@@ -224,11 +266,16 @@ rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *val
 rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value *value,
                             rsd_error *err)
 {
+    rsd_err rc;
+
     if (!state || !name || !value)
         return rsi_fail(err, RSD_E_INVALID, "a state, a name and a value are needed");
     for (size_t i = 0; i < state->nvalues; i++) {
         if (strcmp(state->value[i].spot.name, name) != 0)
             continue;
+        rc = check_value(state->value[i].spot.nparts, name, value, err);
+        if (rc)
+            return rc;
         state->value[i].value = value;
         state->version++;
         return RSD_OK;

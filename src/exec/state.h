@@ -82,4 +82,7 @@ struct rsd_state {
     rsi_arena         mem;
 };
 
+/* A copy of a name or a key, which must be UTF-8 and of a length that readers take. */
+rsd_err rsi_state_name(rsd_state *state, const char *name, const char **out, rsd_error *err);
+
 #endif

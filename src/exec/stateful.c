@@ -23,9 +23,10 @@ rsd_err rsd_state_stateful(rsd_state *state, const char *prefix, const rsd_state
     if (part && state->depth)
         memcpy(part, state->stack, state->depth * sizeof(part[0]));
     if (part && prefix)
-        part[state->depth].key = rsi_arena_text(&state->mem, prefix, strlen(prefix));
-    if (!part || (prefix && !part[state->depth].key) ||
-        !rsi_grow(&state->object, state->nobjects, &state->object_cap, sizeof(o)))
+        rc = rsi_state_name(state, prefix, &part[state->depth].key, err);
+    if (rc)
+        return rc;
+    if (!part || !rsi_grow(&state->object, state->nobjects, &state->object_cap, sizeof(o)))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for an object");
     if (!rc && state->nobjects >= MOST_OBJECTS)
         rc = rsi_fail(err, RSD_E_UNSUPPORTED, "more than %d objects are not supported",

@@ -113,31 +113,6 @@ rsd_err rsi_json_expected(const rsi_json *json, const rsi_json_token *found, con
 /* ---- strings ----------------------------------------------------------------------------------
  */
 
-size_t rsi_utf8(const char *text, size_t len, uint32_t *code)
-{
-    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-    unsigned char         c;
-    size_t                n;
-    uint32_t              value;
-
-    if (len == 0)
-        return 0;
-    c = (unsigned char)text[0];
-    n = c < 0x80 ? 1 : c < 0xc0 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf8 ? 4 : 0;
-    if (n == 0 || n > len)
-        return 0;
-    value = n == 1 ? c : c & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if (((unsigned char)text[i] & 0xc0) != 0x80)
-            return 0;
-        value = value << 6 | ((unsigned char)text[i] & 0x3f);
-    }
-    if (value < least[n] || value > 0x10ffff || (value >= 0xd800 && value < 0xe000))
-        return 0;
-    *code = value;
-    return n;
-}
-
 static size_t put_utf8(char *out, uint32_t code)
 {
     size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;

@@ -70,8 +70,6 @@ static inline bool rsi_json_is(const rsi_json_token *token, const char *text)
     return token->len == strlen(text) && memcmp(token->text, text, token->len) == 0;
 }
 
-/* Bytes of the UTF-8 character that `text` starts with, and its code; 0 if it is none. */
-size_t rsi_utf8(const char *text, size_t len, uint32_t *code);
 /* How many bytes of a name to show with "%.*s": at most 120, no half characters. */
 int rsi_cut(const char *text, size_t len);
 

@@ -3,6 +3,7 @@
  * json.c's. */
 #include "format/json_write.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "format/json.h"
 
 #include <inttypes.h>

@@ -75,7 +75,7 @@ typedef struct rsi_pickle_options {
     /* Limits; 0 is the default. */
     uint64_t max_input; /* bytes; 1 GiB */
     size_t   max_stack; /* values; 1 Mi */
-    size_t   max_text;  /* bytes of one str; 16 MiB. Longer `bytes` are fine */
+    size_t   max_text;  /* bytes of one str; 16 MiB. Longer `bytes` pass */
     size_t   window;    /* bytes of input that are read at once; 256 KiB */
 } rsi_pickle_options;
 

@@ -3,6 +3,7 @@
  * cells, and the window on the input. By hand: bytes of a hostile pickle must not cost more than 16
  * bytes each. The opcodes are in pickle_op.c. */
 #include "base/map.h"
+#include "base/text.h"
 #include "format/pickle_core.h"
 
 enum { FIRST_CAP = 64 };
@@ -69,41 +70,6 @@ static rsd_err more_slots(rsi_pickle *p, intern *t)
     return RSD_OK;
 }
 
-/* How many bytes follow this first byte of a character; -1: it can't be one. */
-static int more_of_utf8(unsigned char first)
-{
-    if (first < 0x80)
-        return 0;
-    if (first < 0xc2 || first > 0xf4)
-        return -1;
-    return first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-}
-
-/* Surrogates pass, as they do in Python's pickles. */
-static bool is_utf8(const unsigned char *s, size_t len)
-{
-    static const uint32_t least[] = { 0, 0x80, 0x800, 0x10000 };
-
-    while (len) {
-        int      more = more_of_utf8(s[0]);
-        uint32_t code;
-
-        if (more < 0 || (size_t)more >= len)
-            return false;
-        code = more ? s[0] & (0x3fu >> more) : s[0];
-        for (int k = 1; k <= more; k++) {
-            if ((s[k] & 0xc0) != 0x80)
-                return false;
-            code = code << 6 | (s[k] & 0x3fu);
-        }
-        if (code < least[more] || code > 0x10ffff)
-            return false;
-        s += more + 1;
-        len -= (size_t)more + 1;
-    }
-    return true;
-}
-
 static rsd_err add_shared(rsi_pickle *p, uint32_t len_kind, uint32_t hash, const void *bytes,
                           size_t len)
 {
@@ -111,7 +77,7 @@ static rsd_err add_shared(rsi_pickle *p, uint32_t len_kind, uint32_t hash, const
     void   *array = t->entry;
     rsd_err rc = RSD_OK;
 
-    if ((len_kind & 3) == SHARED_STR && !is_utf8(bytes, len))
+    if ((len_kind & 3) == SHARED_STR && !rsi_is_utf8(bytes, len))
         return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": a str of %zu bytes is not UTF-8",
                         rsi_pickle_place(p), len);
     if (t->n == PAYLOAD_MAX || len + 1 > UINT32_MAX - t->text_n)

@@ -49,6 +49,9 @@ rsd_err rsi_torch_read_tensors(const rsi_source *source, const rsi_zip *zip, rsd
 /* Where a tensor's elements are, checked against its storage's record. */
 rsd_err rsi_torch_extent(const rsi_source *source, const rsi_zip *zip,
                          const rsi_tensor_pickle *tensor, rsi_extent *out, rsd_error *err);
+/* Whether what lies in a value can be told apart by names when a torch.save file of it is opened;
+ * RSD_E_FORMAT if not. */
+rsd_err rsi_torch_names_check(const rsd_value *v, rsd_error *err);
 /* The same facts in the other struct. */
 void rsi_torch_tensor_of(const rsd_value_tensor *value, rsi_tensor_pickle *out);
 

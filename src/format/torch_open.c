@@ -197,6 +197,30 @@ static rsd_err flatten(walk *w, const rsd_value *root, rsd_error *err)
     return rc;
 }
 
+static void release(torch *self)
+{
+    rsd_values_free(self->values);
+    rsi_free(self->tensors.at);
+    rsi_free(self->objects.at);
+    rsi_map_release(&self->names);
+    rsi_arena_release(&self->mem);
+}
+
+rsd_err rsi_torch_names_check(const rsd_value *v, rsd_error *err)
+{
+    torch   all = { 0 };
+    walk   *w = rsi_calloc(1, sizeof(*w));
+    rsd_err rc;
+
+    if (!w)
+        return no_memory(err);
+    w->t = &all;
+    rc = flatten(w, v, err);
+    rsi_free(w);
+    release(&all);
+    return rc;
+}
+
 /* ---- answers ---- */
 
 static const rsd_value_tensor *tensor_at(const rsd_ckpt *ckpt, size_t t)
@@ -323,15 +347,8 @@ static bool torch_span(const rsd_ckpt *ckpt, size_t k, rsi_span *out)
 
 static void torch_close(rsd_ckpt *ckpt)
 {
-    torch *self = ckpt->self;
-
-    if (!self)
-        return;
-    rsd_values_free(self->values);
-    rsi_free(self->tensors.at);
-    rsi_free(self->objects.at);
-    rsi_map_release(&self->names);
-    rsi_arena_release(&self->mem);
+    if (ckpt->self)
+        release(ckpt->self);
 }
 
 static const rsi_ckpt_ops torch_ops = {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes values and looks at them. Printing is in value_text.c, pickles are in value_decode.c. */
 #include "base/mem.h"
+#include "base/text.h"
 #include "format/value_core.h"
+#include "shape/box.h"
 
 static const rsd_value the_none = { .kind = RSD_VALUE_NONE };
 static const rsd_value the_bool[2] = { { .kind = RSD_VALUE_BOOL, .as.i = 0 },
@@ -117,20 +119,30 @@ static const char *copy_or_null(rsd_values *owner, const char *text, bool *faile
     return copy;
 }
 
-rsd_err rsd_value_create_tensor(rsd_values *owner, const rsd_value_tensor *tensor,
-                                const rsd_value **out, rsd_error *err)
+static rsd_err check_tensor(const rsd_value_tensor *t, rsd_error *err)
 {
-    rsd_value_tensor *copy;
-    bool              failed = false;
-    rsd_err           rc = check(owner, out, err);
+    int64_t elems;
+    rsd_err rc;
 
-    if (!rc && (!tensor || tensor->ndim < 0 || tensor->ndim > RSD_MAX_NDIM))
-        rc = rsi_fail(err, RSD_E_INVALID, "a tensor of 0 to %d dimensions is needed", RSD_MAX_NDIM);
-    if (!rc && !rsd_dtype_name(tensor->dtype))
-        rc = rsi_fail(err, RSD_E_INVALID, "%d is no dtype", (int)tensor->dtype);
-    if (rc)
-        return rc;
-    copy = rsi_arena_array(&owner->mem, 1, sizeof(*copy));
+    if (!t || t->ndim < 0 || t->ndim > RSD_MAX_NDIM)
+        return rsi_fail(err, RSD_E_INVALID, "a tensor of 0 to %d dimensions is needed",
+                        RSD_MAX_NDIM);
+    rc = rsi_shape_check(t->dtype, t->ndim, t->shape, &elems, err);
+    if (!rc)
+        rc = rsi_value_tensor_check(t, RSD_E_INVALID, err);
+    if (!rc && t->conj && (t->dtype < RSD_C32 || t->dtype > RSD_C128))
+        rc = rsi_fail(err, RSD_E_INVALID, "a tensor of %s has no conjugates",
+                      rsd_dtype_name(t->dtype));
+    return rc;
+}
+
+/* Of what was checked. */
+static rsd_err make_tensor(rsd_values *owner, const rsd_value_tensor *tensor, const rsd_value **out,
+                           rsd_error *err)
+{
+    rsd_value_tensor *copy = rsi_arena_array(&owner->mem, 1, sizeof(*copy));
+    bool              failed = false;
+
     if (!copy)
         return no_memory(err);
     *copy = *tensor;
@@ -141,22 +153,96 @@ rsd_err rsd_value_create_tensor(rsd_values *owner, const rsd_value_tensor *tenso
     return add(owner, (rsd_value){ .kind = RSD_VALUE_TENSOR, .as.tensor = copy }, out, err);
 }
 
+rsd_err rsd_value_create_tensor(rsd_values *owner, const rsd_value_tensor *tensor,
+                                const rsd_value **out, rsd_error *err)
+{
+    rsd_err rc = check(owner, out, err);
+
+    if (!rc)
+        rc = check_tensor(tensor, err);
+    return rc ? rc : make_tensor(owner, tensor, out, err);
+}
+
+/* "cuda", "cuda:0" */
+static bool is_device(const char *text, size_t len)
+{
+    size_t name = 0, digits;
+
+    while (name < len && name < 40 &&
+           ((text[name] >= 'a' && text[name] <= 'z') || text[name] == '_'))
+        name++;
+    digits = len > name ? len - name - 1 : 0;
+    if (name == 0 || name == len)
+        return name > 0;
+    if (text[name] != ':' || digits == 0 || digits > 3)
+        return false;
+    for (size_t i = name + 1; i < len; i++)
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+    return true;
+}
+
+/* Bytes are text in pickles of protocol 2, two for each that is not ASCII. */
+static bool is_short(rsd_value_type type, const char *bytes, size_t len)
+{
+    size_t extra = 0;
+
+    for (size_t i = 0; i < len && type == RSD_VALUE_BYTES && len <= RSI_VALUE_BYTES; i++)
+        extra += (unsigned char)bytes[i] >= 0x80;
+    return len <= RSI_VALUE_BYTES - extra;
+}
+
+const char *rsi_value_fault(rsd_value_type type, const char *bytes, size_t len)
+{
+    unsigned char le[RSI_BIGINT_BYTES + 2];
+
+    if (!is_short(type, bytes, len))
+        return "it is longer than a pickle's reader takes";
+    switch (type) {
+    case RSD_VALUE_BIGINT:
+        return len <= 3 * RSI_BIGINT_BYTES && rsi_bigint(bytes, len, le)
+                   ? NULL
+                   : "a big integer has decimal digits, perhaps a minus before them, and at most "
+                     "256 bytes";
+    case RSD_VALUE_STR:
+    case RSD_VALUE_OPAQUE:
+        return rsi_is_utf8(bytes, len) ? NULL : "it is not UTF-8";
+    case RSD_VALUE_DEVICE:
+        return is_device(bytes, len) ? NULL : "a device is a name like \"cpu\" or \"cuda:0\"";
+    default:
+        return NULL;
+    }
+}
+
 rsd_err rsd_value_create_bytes(rsd_values *owner, rsd_value_type type, const void *bytes,
                                size_t len, const rsd_value **out, rsd_error *err)
 {
-    rsd_value *v;
-    char      *copy;
-    rsd_err    rc = check(owner, out, err);
+    const char *fault;
+    rsd_err     rc = check(owner, out, err);
 
     if (!rc && type != RSD_VALUE_BIGINT && type != RSD_VALUE_STR && type != RSD_VALUE_BYTES &&
         type != RSD_VALUE_DEVICE && type != RSD_VALUE_OPAQUE)
         rc = rsi_fail(err, RSD_E_INVALID, "%d is no kind of value with bytes", (int)type);
-    if (!rc && (len > UINT32_MAX - 64 || (len && !bytes)))
-        rc = rsi_fail(err, RSD_E_INVALID, "a value of %zu bytes can't be", len);
-    if (!rc && type == RSD_VALUE_OPAQUE)
-        return rsi_value_create_opaque(owner, bytes, len, &(rsi_opaque){ 0 }, out, err);
+    if (!rc && len && !bytes)
+        rc = rsi_fail(err, RSD_E_INVALID, "a value of %zu bytes from nowhere", len);
     if (rc)
         return rc;
+    fault = rsi_value_fault(type, bytes, len);
+    if (fault)
+        return rsi_fail(err, RSD_E_INVALID, "a value of %zu bytes: %s", len, fault);
+    if (type == RSD_VALUE_OPAQUE)
+        return rsi_value_create_opaque(owner, bytes, len, &(rsi_opaque){ 0 }, out, err);
+    return rsi_value_bytes(owner, type, bytes, len, out, err);
+}
+
+rsd_err rsi_value_bytes(rsd_values *owner, rsd_value_type type, const void *bytes, size_t len,
+                        const rsd_value **out, rsd_error *err)
+{
+    rsd_value *v;
+    char      *copy;
+
+    if (len > UINT32_MAX - 64)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "a value of %zu bytes is too long", len);
     v = rsi_arena_array(&owner->mem, 1, sizeof(*v) + len + 1); /* with a NUL behind */
     if (!v)
         return no_memory(err);
@@ -216,12 +302,34 @@ rsd_err rsi_value_adopt(rsd_values *owner, rsd_value_type type, size_t n,
     return add(owner, v, out, err);
 }
 
+static rsd_err make_list(rsd_values *owner, rsd_value_type type, size_t n,
+                         const rsd_value *const *item, const rsd_value **out, rsd_error *err)
+{
+    size_t            total = type == RSD_VALUE_DICT ? 2 * n : n;
+    const rsd_value **copy = rsi_arena_array(&owner->mem, total, sizeof(copy[0]));
+
+    if (!copy)
+        return no_memory(err);
+    memcpy(copy, item, total * sizeof(copy[0]));
+    return rsi_value_adopt(owner, type, n, copy, out, err);
+}
+
+/* What Python takes for a key of a dict or an item of a set: nothing that can change. */
+static bool is_hashable(const rsd_value *v)
+{
+    if (v->kind == RSD_VALUE_LIST || v->kind == RSD_VALUE_SET || v->kind == RSD_VALUE_DICT)
+        return false;
+    for (size_t i = 0; v->kind == RSD_VALUE_TUPLE && i < v->n; i++)
+        if (!is_hashable(v->as.item[i]))
+            return false;
+    return true;
+}
+
 rsd_err rsd_value_create_list(rsd_values *owner, rsd_value_type type, size_t n,
                               const rsd_value *const *item, const rsd_value **out, rsd_error *err)
 {
-    size_t            total = type == RSD_VALUE_DICT ? 2 * n : n;
-    const rsd_value **copy;
-    rsd_err           rc = check(owner, out, err);
+    size_t  total = type == RSD_VALUE_DICT ? 2 * n : n;
+    rsd_err rc = check(owner, out, err);
 
     if (!rc && (type < RSD_VALUE_LIST || type > RSD_VALUE_DICT))
         rc = rsi_fail(err, RSD_E_INVALID, "%d is no kind of value with items", (int)type);
@@ -233,14 +341,18 @@ rsd_err rsd_value_create_list(rsd_values *owner, rsd_value_type type, size_t n,
         *out = &the_empty[type];
         return RSD_OK;
     }
-    for (size_t i = 0; i < total; i++)
+    for (size_t i = 0; i < total; i++) {
+        bool key = type == RSD_VALUE_SET || (type == RSD_VALUE_DICT && i % 2 == 0);
+
         if (!item[i])
             return rsi_fail(err, RSD_E_INVALID, "item %zu is NULL", i);
-    copy = rsi_arena_array(&owner->mem, total, sizeof(copy[0]));
-    if (!copy)
-        return no_memory(err);
-    memcpy(copy, item, total * sizeof(copy[0]));
-    return rsi_value_adopt(owner, type, n, copy, out, err);
+        if (key && !is_hashable(item[i]))
+            return rsi_fail(err, RSD_E_INVALID,
+                            "item %zu is a list, set or dict, which can't be a key of a dict or "
+                            "in a set",
+                            i);
+    }
+    return make_list(owner, type, n, item, out, err);
 }
 
 /* ---- Reading ---- */
@@ -335,8 +447,10 @@ static rsd_err copy_items(const rsd_value *v, rsd_values *owner, const rsd_value
 
     for (size_t i = 0; i < n && !rc; i++)
         rc = rsi_value_copy(v->as.item[i], owner, &item[i], err);
-    if (!rc)
-        rc = rsd_value_create_list(owner, rsd_value_kind(v), v->n, item, out, err);
+    if (!rc && n == 0)
+        *out = &the_empty[rsd_value_kind(v)];
+    else if (!rc)
+        rc = make_list(owner, rsd_value_kind(v), v->n, item, out, err);
     rsi_free(item);
     return rc;
 }
@@ -350,12 +464,12 @@ rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **
     case RSD_VALUE_DICT:
         return copy_items(v, owner, out, err);
     case RSD_VALUE_TENSOR:
-        return rsd_value_create_tensor(owner, v->as.tensor, out, err);
+        return make_tensor(owner, v->as.tensor, out, err);
     case RSD_VALUE_BIGINT:
     case RSD_VALUE_STR:
     case RSD_VALUE_BYTES:
     case RSD_VALUE_DEVICE:
-        return rsd_value_create_bytes(owner, rsd_value_kind(v), v->as.bytes, v->n, out, err);
+        return rsi_value_bytes(owner, rsd_value_kind(v), v->as.bytes, v->n, out, err);
     case RSD_VALUE_OPAQUE:
         return rsi_value_create_opaque(owner, v->as.bytes, v->n, rsi_value_opaque(v), out, err);
     default:

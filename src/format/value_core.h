@@ -21,6 +21,21 @@ enum {
     RSI_VALUE_CLASS_STORAGE = 256 /* + rsd_dtype */
 };
 
+/* rsd_value_create_bytes without the checks: for what a pickle's reader has checked. */
+rsd_err rsi_value_bytes(rsd_values *owner, rsd_value_type type, const void *bytes, size_t len,
+                        const rsd_value **out, rsd_error *err);
+/* Why no value of this kind has these bytes; NULL: it may. */
+const char *rsi_value_fault(rsd_value_type type, const char *bytes, size_t len);
+
+#define RSI_VALUE_BYTES ((size_t)1 << 29) /* of one value at most: a pickle may have 1 GiB */
+enum { RSI_BIGINT_BYTES = 256 };          /* of an integer, as the reader allows */
+/* Decimal digits to two's complement, the least byte first; `le` has room for 2 bytes more than the
+ * limit. Returns its bytes, 0 if these are no digits or too many. */
+size_t rsi_bigint(const char *digits, size_t len, unsigned char *le);
+
+/* One past the last element of the view must not lie behind the storage's end. */
+rsd_err rsi_value_tensor_check(const rsd_value_tensor *t, rsd_err code, rsd_error *err);
+
 /* As rsd_value_create_list, but `item` is the owner's memory already and is not copied. */
 rsd_err rsi_value_adopt(rsd_values *owner, rsd_value_type type, size_t n,
                         const rsd_value *const *item, const rsd_value **out, rsd_error *err);

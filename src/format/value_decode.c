@@ -116,7 +116,7 @@ static rsd_err decode_bytes(decoding *d, rsi_pv v, rsd_value_type type)
     rsd_err           rc = RSD_OK;
 
     if (!*seen)
-        rc = rsd_value_create_bytes(d->owner, type, bytes, len, seen, d->err);
+        rc = rsi_value_bytes(d->owner, type, bytes, len, seen, d->err);
     d->done = *seen;
     return rc;
 }
@@ -160,7 +160,7 @@ static rsd_err decode_bigint(decoding *d, rsi_pv v)
     rsi_text_add(&text, "%s%u", negative ? "-" : "", (unsigned)group[ngroups - 1]);
     for (size_t i = ngroups - 1; i > 0; i--)
         rsi_text_add(&text, "%09u", (unsigned)group[i - 1]);
-    return rsd_value_create_bytes(d->owner, RSD_VALUE_BIGINT, buf, text.len, &d->done, d->err);
+    return rsi_value_bytes(d->owner, RSD_VALUE_BIGINT, buf, text.len, &d->done, d->err);
 }
 
 /* `v` is the whole of it, `class` what it is said to be. */
@@ -252,7 +252,7 @@ static rsd_err decode_latin1(decoding *d, rsi_pv whole, rsi_pv v, const rsi_pick
             buf[n] = s[i];
         }
     }
-    rc = fits ? rsd_value_create_bytes(d->owner, RSD_VALUE_BYTES, buf, n, &d->done, d->err)
+    rc = fits ? rsi_value_bytes(d->owner, RSD_VALUE_BYTES, buf, n, &d->done, d->err)
               : decode_opaque(d, whole, object->callee, "");
     rsi_free(buf);
     return rc;
@@ -267,10 +267,12 @@ static rsd_err decode_device(decoding *d, rsi_pv v, const rsi_pickle_object *obj
 
     if (n == 0 || n > 2 || rsi_pickle_kind_of(d->p, arg[0]) != RSI_PICKLE_STR)
         return decode_opaque(d, v, object->callee, "");
-    rsi_text_add(&text, "%.40s", rsi_pickle_text(d->p, arg[0]));
+    rsi_text_add(&text, "%s", rsi_pickle_text(d->p, arg[0]));
     if (n == 2 && rsi_pickle_int(d->p, arg[1], &index))
         rsi_text_add(&text, ":%lld", (long long)index);
-    return rsd_value_create_bytes(d->owner, RSD_VALUE_DEVICE, buf, text.len, &d->done, d->err);
+    if (text.len >= sizeof(buf) || rsi_value_fault(RSD_VALUE_DEVICE, buf, text.len))
+        return decode_opaque(d, v, object->callee, "");
+    return rsi_value_bytes(d->owner, RSD_VALUE_DEVICE, buf, text.len, &d->done, d->err);
 }
 
 static rsd_err decode_tensor(decoding *d, rsi_pv v, const rsi_pickle_object *object)
@@ -309,7 +311,7 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
         break;
     case RSI_VALUE_CLASS_BYTES:
         if (n == 0)
-            return rsd_value_create_bytes(d->owner, RSD_VALUE_BYTES, "", 0, &d->done, d->err);
+            return rsi_value_bytes(d->owner, RSD_VALUE_BYTES, "", 0, &d->done, d->err);
         if (n == 1 && is_kind(d, arg[0], RSI_PICKLE_BYTES))
             return decode_bytes(d, arg[0], RSD_VALUE_BYTES);
         if (n == 1) { /* bytearray(_codecs.encode(text, 'latin1')) */
@@ -443,7 +445,9 @@ rsd_err rsi_value_read(const rsi_source *source, rsd_values *owner, rsi_value_pi
                        rsd_error *err)
 {
     rsi_pickle_options  options = { .classes = classes,
-                                    .nclasses = sizeof(classes) / sizeof(classes[0]) };
+                                    .nclasses = sizeof(classes) / sizeof(classes[0]),
+                                    .max_stack = SIZE_MAX,
+                                    .max_text = RSI_VALUE_BYTES };
     rsi_value_pickle    made = { 0 };
     rsi_pickle_unlisted bad;
     rsi_pickle         *p = NULL;

@@ -3,12 +3,14 @@
 #include "format/value_pickle.h"
 #include "base/mem.h"
 #include "format/tensor_pickle.h"
+#include "format/value_core.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_LONG 255 /* bytes of an integer that LONG1 can hold */
+enum { BATCH = 1000 };                /* items that are stacked at once, as Python does */
+#define MOST_PICKLE ((size_t)1 << 30) /* bytes that the reader takes */
 
 bool rsi_bytes_add(rsi_bytes *bytes, const void *more, size_t len)
 {
@@ -97,45 +99,47 @@ static void put_int(writer *w, int64_t x)
     put_little(w, (uint64_t)x, bytes);
 }
 
-/* Decimal digits to two's complement, least byte first. */
-static void put_bigint(writer *w, const char *digits, size_t len)
+size_t rsi_bigint(const char *digits, size_t len, unsigned char *le)
 {
-    unsigned char le[MOST_LONG + 1] = { 0 };
-    size_t        used = 1;
-    bool          negative = len > 0 && digits[0] == '-';
+    bool     negative = len > 0 && digits[0] == '-';
+    size_t   used = 1;
+    unsigned carry = 1;
 
+    if (len == negative)
+        return 0;
+    memset(le, 0, RSI_BIGINT_BYTES + 2);
     for (size_t i = negative; i < len; i++) {
-        unsigned carry = (unsigned)(digits[i] - '0');
+        unsigned add = (unsigned)(digits[i] - '0');
 
-        for (size_t k = 0; k < used || carry; k++) {
-            if (k >= MOST_LONG) {
-                w->rc = rsi_fail(w->err, RSD_E_UNSUPPORTED, "an integer of %zu digits is too long",
-                                 len);
-                return;
-            }
-            carry += le[k] * 10u;
-            le[k] = (unsigned char)carry;
-            carry >>= 8;
+        if (digits[i] < '0' || digits[i] > '9')
+            return 0;
+        for (size_t k = 0; k < used || add; k++) {
+            if (k == RSI_BIGINT_BYTES)
+                return 0;
+            add += le[k] * 10u;
+            le[k] = (unsigned char)add;
+            add >>= 8;
             used = k + 1 > used ? k + 1 : used;
         }
     }
-    if (le[used - 1] & 0x80)
-        used++;
-    if (used > MOST_LONG) {
-        w->rc = rsi_fail(w->err, RSD_E_UNSUPPORTED, "an integer of %zu digits is too long", len);
-        return;
+    negative = negative && (used > 1 || le[0]); /* "-0" */
+    for (size_t k = 0; k <= used && negative; k++) {
+        carry += (unsigned char)~le[k];
+        le[k] = (unsigned char)carry;
+        carry >>= 8;
     }
-    if (negative) {
-        unsigned carry = 1;
+    if ((le[used - 1] & 0x80) != (negative ? 0x80 : 0))
+        used++; /* the sign needs a byte */
+    return used <= RSI_BIGINT_BYTES ? used : 0;
+}
 
-        for (size_t k = 0; k < used; k++) {
-            carry += (unsigned char)~le[k];
-            le[k] = (unsigned char)carry;
-            carry >>= 8;
-        }
-    }
-    put_byte(w, 0x8a);
-    put_byte(w, (int)used);
+static void put_bigint(writer *w, const char *digits, size_t len)
+{
+    unsigned char le[RSI_BIGINT_BYTES + 2];
+    size_t        used = rsi_bigint(digits, len, le);
+
+    put_byte(w, used < 256 ? 0x8a : 0x8b);
+    put_little(w, used, used < 256 ? 1 : 4);
     put(w, le, used);
 }
 
@@ -279,11 +283,12 @@ static bool has_items(const rsd_value *v)
            kind == RSD_VALUE_DICT;
 }
 
-static void put_begin(writer *w, const rsd_value *v)
+/* `hashed`: it is a key or inside of one, which a set can't be. */
+static void put_begin(writer *w, const rsd_value *v, bool hashed)
 {
     switch (rsd_value_kind(v)) {
     case RSD_VALUE_SET:
-        put_global(w, "__builtin__\nset\n");
+        put_global(w, hashed ? "__builtin__\nfrozenset\n" : "__builtin__\nset\n");
         put(w, "](", 2);
         break;
     case RSD_VALUE_LIST:
@@ -318,18 +323,34 @@ static void put_end(writer *w, const rsd_value *v)
 typedef struct frame {
     const rsd_value *value;
     size_t           next;
+    bool             hashed;
 } frame;
 
-static const rsd_value *next_item(frame *f)
+/* What the container has reached goes in before more is stacked. */
+static const rsd_value *next_item(writer *w, frame *f)
 {
     bool   dict = rsd_value_kind(f->value) == RSD_VALUE_DICT;
-    size_t i = f->next++;
+    size_t i = f->next++, per = dict ? 2 : 1;
 
-    if (i >= rsd_value_count(f->value) * (dict ? 2 : 1))
+    if (i >= rsd_value_count(f->value) * per)
         return NULL;
+    if (i > 0 && i % (BATCH * per) == 0 && rsd_value_kind(f->value) != RSD_VALUE_TUPLE)
+        put(w, dict ? "u(" : "e(", 2);
     if (!dict)
         return rsd_value_item(f->value, i);
     return i % 2 ? rsd_value_item(f->value, i / 2) : rsd_value_key(f->value, i / 2);
+}
+
+static bool item_is_hashed(const frame *f)
+{
+    switch (rsd_value_kind(f->value)) {
+    case RSD_VALUE_SET:
+        return true;
+    case RSD_VALUE_DICT:
+        return f->next % 2 == 1; /* the key was the last one */
+    default:
+        return f->hashed;
+    }
 }
 
 static void put_value(writer *w, const rsd_value *root, frame *stack)
@@ -339,13 +360,15 @@ static void put_value(writer *w, const rsd_value *root, frame *stack)
 
     while (!w->rc && v) {
         if (has_items(v)) {
-            put_begin(w, v);
-            stack[depth++] = (frame){ .value = v };
+            bool hashed = depth > 0 && item_is_hashed(&stack[depth - 1]);
+
+            put_begin(w, v, hashed);
+            stack[depth++] = (frame){ .value = v, .hashed = hashed };
         } else {
             put_leaf(w, v);
         }
         for (v = NULL; depth > 0 && !v;) {
-            v = next_item(&stack[depth - 1]);
+            v = next_item(w, &stack[depth - 1]);
             if (!v)
                 put_end(w, stack[--depth].value);
         }
@@ -364,6 +387,10 @@ rsd_err rsi_value_to_pickle(const rsd_value *value, rsi_bytes *out, rsi_storages
     put(&w, "\x80\x02", 2);
     put_value(&w, value, stack);
     put_byte(&w, '.');
+    if (!w.rc && out->len - before > MOST_PICKLE)
+        w.rc = rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "values of %zu bytes, of which a reader takes %zu at most",
+                        out->len - before, MOST_PICKLE);
     rsi_free(stack);
     if (w.rc)
         out->len = before;

@@ -69,8 +69,7 @@ static bool set_flags(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *t)
     return true;
 }
 
-/* One past the last element of the view, in bytes, must not be behind the storage's end. */
-static rsd_err check_view(const rsd_value_tensor *t, rsd_error *err)
+rsd_err rsi_value_tensor_check(const rsd_value_tensor *t, rsd_err code, rsd_error *err)
 {
     int64_t last = t->offset, reach, bytes;
     bool    fits = t->offset >= 0, empty = false;
@@ -85,9 +84,9 @@ static rsd_err check_view(const rsd_value_tensor *t, rsd_error *err)
         return RSD_OK;
     if (!fits || !rsi_add(last, 1, &last) ||
         !rsi_mul(last, (int64_t)rsd_dtype_size(t->dtype), &bytes) || bytes > t->storage_bytes)
-        return rsi_fail(err, RSD_E_FORMAT,
+        return rsi_fail(err, code,
                         "a tensor reaches beyond the %" PRId64 " bytes of its storage \"%s\"",
-                        t->storage_bytes, t->storage);
+                        t->storage_bytes, t->storage ? t->storage : "");
     return RSD_OK;
 }
 
@@ -127,7 +126,7 @@ rsd_err rsi_value_tensor_decode(const rsi_pickle *p, rsi_pv v, rsd_value_tensor 
         rsi_pickle_ints(p, arg[ARG_STRIDE], t.stride, RSD_MAX_NDIM) != t.ndim)
         return RSD_OK;
     t.requires_grad = parameter ? grad : is_kind(p, arg[ARG_GRAD], RSI_PICKLE_TRUE);
-    rc = check_view(&t, err);
+    rc = rsi_value_tensor_check(&t, RSD_E_FORMAT, err);
     if (rc)
         return rc;
     *out = t;

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { MOST_RUN = 1 << 20 }; /* bytes that are printed at once */
+
 /* A container that is being printed. */
 typedef struct frame {
     const rsd_value *v;
@@ -42,28 +44,6 @@ static void float_text(rsi_text *out, double x)
     rsi_text_add(out, "%s%s", buf, strpbrk(buf, ".eni") ? "" : ".0");
 }
 
-/* Bytes of the character at s: its length, or 0 if it is no complete character of UTF-8. Surrogates
- * are none. */
-static size_t utf8_len(const unsigned char *s, size_t left)
-{
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-
-    if (s[0] > 0xf4 || n > left || (s[0] == 0xed && left > 1 && s[1] >= 0xa0))
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
-/* A half of a surrogate pair, which Python keeps in three bytes; 0: something else. */
-static unsigned surrogate(const unsigned char *s, size_t left)
-{
-    if (left < 3 || s[0] != 0xed || (s[1] & 0xe0) != 0xa0 || (s[2] & 0xc0) != 0x80)
-        return 0;
-    return 0xd000u | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
-}
-
 /* The letter behind the backslash for characters that have one in both forms; 0: none. */
 static char escape(unsigned char c)
 {
@@ -81,27 +61,55 @@ static char escape(unsigned char c)
     }
 }
 
+/* Bytes from the start that need no escape. */
+static size_t plain_run(const char *text, size_t len, char quote)
+{
+    size_t   at = 0, n;
+    uint32_t code;
+
+    while (at < len && at < MOST_RUN) {
+        n = rsi_utf8(text + at, len - at, &code);
+        if (n == 0 || code == (uint32_t)quote || code == '\\' || rsi_is_hidden(code))
+            break;
+        at += n;
+    }
+    return at;
+}
+
+/* What ended a plain run; returns its bytes. */
+static size_t put_escape(rsi_text *out, const char *text, size_t len, char quote, bool json)
+{
+    uint32_t code = 0, half = rsi_surrogate(text, len);
+    size_t   n = rsi_utf8(text, len, &code);
+    char     letter = code < 0x80 ? escape((unsigned char)code) : 0;
+
+    if (half)
+        rsi_text_add(out, "\\u%04x", half);
+    else if (n == 0)
+        rsi_text_add(out, json ? "\\ufffd" : "\\x%02x", (unsigned char)text[0]);
+    else if (letter || code == (uint32_t)quote)
+        rsi_text_add(out, "\\%c", letter ? letter : quote);
+    else if (code > 0xffff && json)
+        rsi_text_add(out, "\\u%04x\\u%04x", 0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff));
+    else if (code > 0xffff)
+        rsi_text_add(out, "\\U%08x", code);
+    else
+        rsi_text_add(out, json || code > 0xff ? "\\u%04x" : "\\x%02x", code);
+    return half ? 3 : n ? n : 1;
+}
+
 /* Text between quotes. */
 static void quoted(rsi_text *out, const char *text, size_t len, char quote, bool json)
 {
-    const unsigned char *s = (const unsigned char *)text;
-
     rsi_text_add(out, "%c", quote);
     for (size_t i = 0; i < len;) {
-        size_t   n = utf8_len(s + i, len - i);
-        unsigned half = n ? 0 : surrogate(s + i, len - i);
+        size_t n = plain_run(text + i, len - i, quote);
 
-        if (half)
-            rsi_text_add(out, "\\u%04x", half);
-        else if (n == 0)
-            rsi_text_add(out, json ? "\\ufffd" : "\\x%02x", s[i]);
-        else if (s[i] == (unsigned char)quote || escape(s[i]))
-            rsi_text_add(out, "\\%c", escape(s[i]) ? escape(s[i]) : quote);
-        else if (s[i] < 0x20 || s[i] == 0x7f)
-            rsi_text_add(out, json ? "\\u%04x" : "\\x%02x", s[i]);
-        else
+        if (n)
             rsi_text_add(out, "%.*s", (int)n, text + i);
-        i += half ? 3 : n ? n : 1;
+        else
+            n = put_escape(out, text + i, len - i, quote, json);
+        i += n;
     }
     rsi_text_add(out, "%c", quote);
 }

@@ -3,6 +3,7 @@
  * rules are listed, begins with. The records' own headers are checked there afterwards. */
 #include "format/zip_reader.h"
 #include "base/checked.h"
+#include "base/text.h"
 
 /* ---- the end of the archive ----------------------------------------------------------------- */
 
@@ -131,30 +132,14 @@ rsd_err rsi_zip_read_end(rsi_zip_reader *r, rsd_error *err)
 
 /* ---- the directory -------------------------------------------------------------------------- */
 
-/* Bytes of the UTF-8 character at p, 0 if there is none. */
-static size_t utf8(const unsigned char *p, size_t len)
-{
-    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-    size_t                n = p[0] < 0x80 ? 1 : p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    uint32_t              c = p[0] & (n == 1 ? 0x7fu : 0x7fu >> n);
-
-    if ((n == 2 && p[0] < 0xc0) || p[0] >= 0xf8 || n > len)
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | (p[i] & 0x3fu);
-    }
-    return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
-}
-
 /* What is wrong with a name, NULL if nothing. */
 static const char *name_fault(const unsigned char *name, size_t len)
 {
-    size_t part = 0; /* where the current part between slashes begins */
+    size_t   part = 0; /* where the current part between slashes begins */
+    uint32_t code;
 
     for (size_t i = 0, n; i < len; i += n) {
-        n = utf8(name + i, len - i);
+        n = rsi_utf8((const char *)name + i, len - i, &code);
         if (n == 0)
             return "is not UTF-8";
         if (name[i] == 0)

@@ -264,7 +264,12 @@ static void dict_gives_the_last_value_of_a_key(void **state)
 
 static void tensor_gives_back_its_place(void **state)
 {
-    rsd_value_tensor tensor = { .dtype = RSD_F16, .ndim = 1, .shape = { 4 }, .storage = "7" };
+    rsd_value_tensor tensor = { .dtype = RSD_F16,
+                                .ndim = 1,
+                                .shape = { 4 },
+                                .stride = { 1 },
+                                .storage_bytes = 8,
+                                .storage = "7" };
     const rsd_value *v = NULL;
 
     (void)state;
