@@ -276,6 +276,13 @@ double element_value(rsd_dtype dtype, const void *at, double *imag);
 const char *element_text(rsd_dtype dtype, const void *at, char *buf, size_t cap);
 bool        element_is_float(rsd_dtype dtype); /* or complex */
 
+/* ---- elide.c ---- */
+
+#define ELIDE_ABOVE 1000 /* elements that are still shown in full, as numpy has it */
+
+/* Prints a part of tensor t, which has elements and dimensions, with dots for all but the edges. */
+int elide_print(const args *a, rsd_ckpt *ckpt, size_t t, rsd_dtype dtype, const rsd_box *box);
+
 /* ---- compare.c: the values of many pairs of tensors ---- */
 
 /* Two tensors of the same dtype and shape, and what was found. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard cat: a tensor, a slice of it or an object to stdout, part by part in bounded memory. */
+/* reshard cat: a tensor, a slice of it, an object or all that lies below a name to stdout, part by
+ * part in bounded memory. */
 #include "cli.h"
 
 #include <ctype.h>
@@ -143,7 +144,7 @@ static void print_text(const cutting *c, const char *data, int64_t n, int64_t fi
     const int64_t cols = nd > 0 ? c->box.len[nd - 1] : 1;
     const int64_t matrix = nd > 1 ? cols * c->box.len[nd - 2] : 0;
 
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && !output_over(); i++) {
         const int64_t at = first + i;
         char          text[96];
 
@@ -168,7 +169,7 @@ static void json_element(json_out *j, rsd_dtype dtype, const char *at)
         json_raw(j, NULL, text);
 }
 
-static void json_head(json_out *j, const cutting *c)
+static void json_head(json_out *j, const char *key, const cutting *c)
 {
     int64_t shape[RSD_MAX_NDIM];
     int     kept = 0;
@@ -176,7 +177,7 @@ static void json_head(json_out *j, const cutting *c)
     for (int d = 0; d < c->box.ndim; d++)
         if (!c->gone[d])
             shape[kept++] = c->box.len[d];
-    json_open_object(j, NULL);
+    json_open_object(j, key);
     json_text(j, "name", c->info.name);
     json_text(j, "dtype", rsd_dtype_name(c->info.dtype));
     json_ints(j, "shape", kept, shape);
@@ -202,7 +203,7 @@ static int print_parts(const args *a, rsd_ckpt *ckpt, size_t t, const cutting *c
     if (!data)
         return refuse(a, EXIT_COULD_NOT, "no memory for %" PRId64 " elements", most);
     pieces_begin(&p, &c->box, most);
-    while (pieces_next(&p, &view.box) && !ferror(stdout)) {
+    while (pieces_next(&p, &view.box) && !output_over()) {
         const int64_t n = rsd_box_count(&view.box);
 
         if (rsd_ckpt_read(ckpt, t, &view, NULL, &err)) {
@@ -212,7 +213,7 @@ static int print_parts(const args *a, rsd_ckpt *ckpt, size_t t, const cutting *c
         if (f == FORM_TEXT)
             print_text(c, data, n, first);
         else if (f == FORM_JSON)
-            for (int64_t i = 0; i < n; i++)
+            for (int64_t i = 0; i < n && !output_over(); i++)
                 json_element(j, c->info.dtype, data + i * size);
         else
             fwrite(data, (size_t)size, (size_t)n, stdout);
@@ -222,10 +223,17 @@ static int print_parts(const args *a, rsd_ckpt *ckpt, size_t t, const cutting *c
     return EXIT_DONE;
 }
 
-static int cat_tensor(const args *a, rsd_ckpt *ckpt, size_t t, form f)
+/* Text for a terminal is shortened unless --full says otherwise. */
+static bool is_elided(const args *a, const cutting *c, form f)
+{
+    return f == FORM_TEXT && isatty(STDOUT_FILENO) && !args_has(a, "full") && c->box.ndim > 0 &&
+           rsd_box_count(&c->box) > ELIDE_ABOVE;
+}
+
+/* `key`: of the JSON object around it, NULL for none. */
+static int cat_tensor(const args *a, rsd_ckpt *ckpt, size_t t, form f, json_out *j, const char *key)
 {
     const char *slice = args_text(a, "slice", "");
-    json_out    j = { .out = stdout };
     rsd_error   err = { .msg = "" };
     cutting     c = { 0 };
     int         code;
@@ -237,15 +245,123 @@ static int cat_tensor(const args *a, rsd_ckpt *ckpt, size_t t, form f)
     code = slice_parse(a, slice, &c);
     if (code)
         return code;
+    if (is_elided(a, &c, f))
+        return elide_print(a, ckpt, t, c.info.dtype, &c.box);
     if (f == FORM_NPY)
         npy_header(&c);
     if (f == FORM_JSON)
-        json_head(&j, &c);
-    code = print_parts(a, ckpt, t, &c, f, &j);
+        json_head(j, key, &c);
+    code = print_parts(a, ckpt, t, &c, f, j);
     if (!code && f == FORM_JSON) {
-        json_close(&j);
-        json_close(&j);
+        json_close(j);
+        json_close(j);
     }
+    return code;
+}
+
+/* ---- all that lies below a name ---- */
+
+typedef struct entry {
+    const char *name;
+    size_t      index;
+    bool        tensor;
+} entry;
+
+static int by_name(const void *a, const void *b)
+{
+    return name_compare(((const entry *)a)->name, ((const entry *)b)->name);
+}
+
+static int collect_below(const args *a, rsd_ckpt *ckpt, const char *top, entry **out, size_t *n)
+{
+    const size_t tensors = rsd_ckpt_tensors(ckpt), all = tensors + rsd_ckpt_objects(ckpt);
+    entry       *e = calloc(all + 1, sizeof(*e));
+    rsd_error    err = { .msg = "" };
+
+    *n = 0;
+    if (!e)
+        return refuse(a, EXIT_COULD_NOT, "no memory for %zu names", all);
+    for (size_t i = 0; i < all; i++) {
+        rsd_tensor_info info;
+        rsd_err         rc;
+
+        if (i < tensors)
+            rc = rsd_ckpt_tensor(ckpt, i, &info, &err);
+        else
+            rc = rsd_ckpt_object(ckpt, i - tensors, &info.name, NULL, NULL, &err);
+        if (rc) {
+            free(e);
+            return fail(a, &err);
+        }
+        if (name_below(info.name, top))
+            e[(*n)++] = (entry){ info.name, i < tensors ? i : i - tensors, i < tensors };
+    }
+    qsort(e, *n, sizeof(*e), by_name);
+    *out = e;
+    return EXIT_DONE;
+}
+
+static int print_object(const args *a, rsd_ckpt *ckpt, const entry *e, json_out *j)
+{
+    const char *name;
+    char       *text;
+    int         code = source_object(a, ckpt, e->index, j != NULL, &name, &text);
+
+    if (code)
+        return code;
+    if (j) {
+        json_raw(j, name, text);
+    } else {
+        print_safe(stdout, name);
+        printf(": ");
+        print_safe(stdout, text);
+        printf("\n");
+    }
+    free(text);
+    return EXIT_DONE;
+}
+
+static int print_tensor(const args *a, rsd_ckpt *ckpt, const entry *e, json_out *j)
+{
+    rsd_tensor_info info;
+    rsd_error       err = { .msg = "" };
+    char            shape[256];
+
+    if (j)
+        return cat_tensor(a, ckpt, e->index, FORM_JSON, j, e->name);
+    if (rsd_ckpt_tensor(ckpt, e->index, &info, &err))
+        return fail(a, &err);
+    print_safe(stdout, info.name);
+    printf("  %s %s\n", rsd_dtype_name(info.dtype),
+           shape_text(info.ndim, info.shape, shape, sizeof(shape)));
+    return cat_tensor(a, ckpt, e->index, FORM_TEXT, NULL, NULL);
+}
+
+/* Objects a line each, tensors with their rows below; as JSON, an object with a key for each. */
+static int cat_below(const args *a, rsd_ckpt *ckpt, const char *top, form f)
+{
+    json_out json = { .out = stdout }, *j = f == FORM_JSON ? &json : NULL;
+    entry   *e = NULL;
+    size_t   n;
+    int      code = collect_below(a, ckpt, top, &e, &n);
+
+    if (code)
+        return code;
+    if (n == 0)
+        code = refuse(a, EXIT_NO, "nothing in \"%s\" is called \"%s\"", a->operand[0], top);
+    else if (args_has(a, "slice") || f == FORM_NPY || (f == FORM_RAW && args_has(a, "format")))
+        code =
+            misuse(a, "%zu things lie below \"%s\": they are printed as text or JSON only", n, top);
+    if (!code && j)
+        json_open_object(j, NULL);
+    for (size_t i = 0; !code && i < n && !output_over(); i++) {
+        if (!j && i > 0 && (e[i].tensor || e[i - 1].tensor))
+            printf("\n");
+        code = e[i].tensor ? print_tensor(a, ckpt, &e[i], j) : print_object(a, ckpt, &e[i], j);
+    }
+    if (!code && j)
+        json_close(j);
+    free(e);
     return code;
 }
 
@@ -274,7 +390,7 @@ static int cat_object(const args *a, rsd_ckpt *ckpt, const char *wanted, form f)
         free(text);
         return EXIT_DONE;
     }
-    return refuse(a, EXIT_NO, "nothing in \"%s\" is called \"%s\"", a->operand[0], wanted);
+    return cat_below(a, ckpt, wanted, f);
 }
 
 static form form_wanted(const args *a)
@@ -288,6 +404,7 @@ static form form_wanted(const args *a)
 
 static int run(const args *a)
 {
+    json_out  j = { .out = stdout };
     rsd_ckpt *ckpt;
     size_t    t;
     form      f = form_wanted(a);
@@ -299,7 +416,7 @@ static int run(const args *a)
     if (code)
         return code;
     if (rsd_ckpt_find(ckpt, a->operand[1], &t, NULL) == RSD_OK)
-        code = cat_tensor(a, ckpt, t, f);
+        code = cat_tensor(a, ckpt, t, f, &j, NULL);
     else
         code = cat_object(a, ckpt, a->operand[1], f);
     rsd_ckpt_close(ckpt);
@@ -311,19 +428,24 @@ static const option_spec options[] = {
     { "format", 0, OPT_CHOICE, "raw|npy|text",
       "raw bytes (little-endian, row-major), a file of numpy, or numbers with a line for each row; "
       "raw if not given, but text on a terminal" },
+    { "full", 0, OPT_FLAG, NULL, "print large tensors in full on a terminal too" },
     OPTION_JSON,
     { 0 },
 };
 
 const command cmd_cat = {
     .name = "cat",
-    .line = "print a tensor, a slice of it, or an object",
+    .line = "print a tensor, a slice of it, an object, or all below a name",
     .operands = "CKPT NAME",
     .min = 2,
     .max = 2,
     .options = options,
     .text = "Writes the tensor NAME to stdout, whatever chunks and files it is cut into, reading "
-            "only what the slice needs. An object is printed as Python does.\n"
+            "only what the slice needs. An object is printed as Python does. A NAME that others "
+            "start with, such as optim.state, prints all that lies below it.\n"
+            "\n"
+            "On a terminal a tensor of more than 1,000 elements is shortened to the first and the "
+            "last three of each dimension.\n"
             "\n"
             "Types that numpy lacks (bfloat16, float8) become raw items of as many bytes in npy "
             "files.",

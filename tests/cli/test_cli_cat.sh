@@ -176,4 +176,85 @@ err <<'END'
 reshard: tensor "w": file "__0_0.distcp": the data from byte 301 on have the CRC32 b5aee760, the file says 2e3fa576
 END
 
+t 'a name that others start with prints all that lies below it' cat golden/training.pt buffers
+out <<'END'
+buffers.0  int64 [3]
+-4850004494195295950 -2444844111296111559 3438423945338391443
+
+buffers.1.ema  float32 [2, 2]
+-363.4606 3.683905e+07
+-61545.977 -9452.692
+END
+
+t 'objects below a name are printed a line each, numbers by their value' cat golden/training.pt optim.param_groups
+out <<'END'
+optim.param_groups.0.betas: (0.9, 0.999)
+optim.param_groups.0.eps: 1e-08
+optim.param_groups.0.fused: None
+optim.param_groups.0.lr: 0.001
+optim.param_groups.0.params: [0]
+END
+
+t 'what lies below a name as JSON' cat golden/training.pt buffers --json
+out <<'END'
+{
+  "buffers.0": {
+    "name": "buffers.0",
+    "dtype": "int64",
+    "shape": [3],
+    "values": [-4850004494195295950, -2444844111296111559, 3438423945338391443]
+  },
+  "buffers.1.ema": {
+    "name": "buffers.1.ema",
+    "dtype": "float32",
+    "shape": [2, 2],
+    "values": [-363.4606, 3.683905e+07, -61545.977, -9452.692]
+  }
+}
+END
+
+t 'what lies below a name has no slices and no bytes' -c '"$R" cat golden/training.pt optim --slice 0; "$R" cat golden/training.pt optim --format raw'
+code 2
+err <<'END'
+reshard: 8 things lie below "optim": they are printed as text or JSON only
+try: reshard help cat
+reshard: 8 things lie below "optim": they are printed as text or JSON only
+try: reshard help cat
+END
+
+st "$T/long" '{"w":{"dtype":"U8","shape":[7,1,160],"data_offsets":[0,1120]},"m":{"dtype":"U8","shape":[1001,1],"data_offsets":[3121,4122]},"v":{"dtype":"U8","shape":[1000],"data_offsets":[1120,2120]},"x":{"dtype":"U8","shape":[1001],"data_offsets":[2120,3121]}}' "$(seq 1 4000 | tr -d '\n' | head -c 4122)"
+
+t_terminal 'on a terminal a large tensor is shortened to the edges of each dimension' -c 'script -qec "$R cat $T/long w; $R cat $T/long x; $R cat $T/long m" /dev/null | tr -d "\r"'
+out <<'END'
+49 50 51 ... 56 52 56
+
+53 56 54 ... 50 49 52
+
+51 49 52 ... 49 57 54
+
+...
+
+53 48 50 ... 50 51 48
+
+51 51 48 ... 51 53 54
+
+51 53 55 ... 48 57 52
+51 55 52 ... 48 53 55
+49
+48
+53
+...
+48
+55
+49
+END
+
+t_terminal 'a thousand elements, a part, a pipe and --full are printed in full' -c 'script -qec "$R cat $T/long v" /dev/null | wc -w; script -qec "$R cat $T/long w --slice 0:4,:,:" /dev/null | wc -w; "$R" cat --format text "$T/long" x | wc -w; script -qec "$R cat --full $T/long x" /dev/null | wc -w'
+out <<'END'
+1000
+640
+1001
+1001
+END
+
 finish

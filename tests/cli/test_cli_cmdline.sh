@@ -194,7 +194,7 @@ END
 t 'help lists the commands' -c '"$R" help | sed -n "/^  [a-z]/p" | grep -v "^  [0-9-]"'
 out <<'END'
   inspect     list the tensors and objects of a checkpoint
-  cat         print a tensor, a slice of it, or an object
+  cat         print a tensor, a slice of it, an object, or all below a name
   verify      check a checkpoint for damage
   diff        compare two checkpoints, whatever their formats and layouts
   plan        show what resharding would read, move and need, for each rank
@@ -215,7 +215,11 @@ out <<'END'
 usage: reshard cat [OPTIONS] CKPT NAME
 
 Writes the tensor NAME to stdout, whatever chunks and files it is cut into,
-reading only what the slice needs. An object is printed as Python does.
+reading only what the slice needs. An object is printed as Python does. A NAME
+that others start with, such as optim.state, prints all that lies below it.
+
+On a terminal a tensor of more than 1,000 elements is shortened to the first
+and the last three of each dimension.
 
 Types that numpy lacks (bfloat16, float8) become raw items of as many bytes in
 npy files.
@@ -226,6 +230,7 @@ options:
   --format raw|npy|text   raw bytes (little-endian, row-major), a file of
                           numpy, or numbers with a line for each row; raw if
                           not given, but text on a terminal
+  --full                  print large tensors in full on a terminal too
   --json                  print one JSON document to stdout
   -h, --help              print this text
 
@@ -253,7 +258,7 @@ END
 
 t 'the completion for bash is valid and completes options' -c '"$R" completion bash >"$T/b" && bash -c ". $T/b; COMP_WORDS=(reshard cat --f); COMP_CWORD=2; _reshard; echo \${COMPREPLY[@]}; COMP_WORDS=(reshard cat --format = r); COMP_CWORD=4; _reshard; echo \${COMPREPLY[@]}; COMP_WORDS=(reshard in); COMP_CWORD=1; _reshard; echo \${COMPREPLY[@]}"'
 out <<'END'
---format
+--format --full
 raw
 inspect
 END
