@@ -326,7 +326,7 @@ typedef struct stats {
 rsd_err stats_read(rsd_ckpt *ckpt, const size_t *tensor, size_t n, stats *out, int32_t threads,
                    progress *bar, rsd_error *err);
 
-/* ---- names.c ---- */
+/* ---- name_order.c ---- */
 
 /* The order for people: layers.2 before layers.10, and what lies below one name together. */
 int name_compare(const char *a, const char *b);

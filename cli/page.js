@@ -40,7 +40,7 @@ function countText(n) {
     return n.toFixed(1) + unit[u];
 }
 
-// Numbers by their value, and what lies below one name together; as names.c does.
+// Numbers by their value, and what lies below one name together; as name_order.c does.
 function natural(a, b) {
     const x = a.split(/(\d+)/), y = b.split(/(\d+)/);
     for (let i = 0; i < x.length && i < y.length; i++) {
