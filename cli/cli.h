@@ -16,7 +16,8 @@ enum {
     EXIT_NO = 1,        /* the answer is no: damage, a difference, no such tensor */
     EXIT_MISUSE = 2,    /* wrong arguments */
     EXIT_COULD_NOT = 3, /* I/O, memory, ranks */
-    EXIT_INVALID = 4    /* not a valid checkpoint */
+    EXIT_INVALID = 4,   /* not a valid checkpoint */
+    EXIT_UNSURE = 5     /* no difference was found, but not everything could be compared */
 };
 
 /* ---- commands and their options ---- */
@@ -285,12 +286,13 @@ int elide_print(const args *a, rsd_ckpt *ckpt, size_t t, rsd_dtype dtype, const 
 
 /* ---- compare.c: the values of many pairs of tensors ---- */
 
-/* Two tensors of the same dtype and shape, and what was found. */
+/* Two tensors of the same shape, and what was found. */
 typedef struct pair {
     size_t          ta, tb; /* their numbers in the two checkpoints */
-    rsd_tensor_info info;
-    int64_t         count; /* elements that differ */
-    int64_t         first; /* the number of the first of them, row-major; of no use if none */
+    rsd_dtype       from;   /* of the first one, whose values are cast to info.dtype */
+    rsd_tensor_info info;   /* the second one's */
+    int64_t         count;  /* elements that differ */
+    int64_t         first;  /* the number of the first of them, row-major; of no use if none */
     char            a[16], b[16]; /* its bytes */
     double          largest;      /* absolute difference; NaN if only one of two elements is NaN */
 } pair;
@@ -305,6 +307,9 @@ typedef struct tolerance {
  * which holds a few MiB; one at a time holds more, for compressed chunks. */
 rsd_err compare_pairs(rsd_ckpt *a, rsd_ckpt *b, pair *p, size_t n, const tolerance *tol,
                       int32_t threads, progress *bar, rsd_error *err);
+
+/* Compares n elements of info.dtype that are in memory. */
+void compare_elements(const tolerance *tol, pair *p, const char *a, const char *b, int64_t n);
 
 /* How many this process may run on. */
 int32_t processors(void);

@@ -1,36 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard diff: do two checkpoints hold the same, whatever their formats and layouts? Names, dtypes
- * and shapes are compared here, values in compare.c. */
-#include "cli.h"
+/* reshard diff: do two checkpoints hold the same, whatever their formats and layouts? diff_names.c
+ * finds what belongs together, compare.c compares values, diff_objects.c objects; this tells what
+ * was found. */
+#include "diff.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LONGEST_VALUE 100 /* characters of an object */
+#define MOST_NAMED 5 /* things that were not compared */
 
-typedef struct diff {
-    const args *a;
-    rsd_ckpt   *ckpt[2];
-    bool        json, quiet, names_only;
-    json_out    out;
-    size_t      different;
-    pair       *pair; /* [npairs] tensors whose values are to be compared */
-    size_t      npairs;
-    bool       *in_a;    /* [tensors of b] */
-    size_t      objects; /* that were compared */
-} diff;
-
-static int out_of_memory(const diff *d)
+int diff_no_memory(const diff *d)
 {
     return refuse(d->a, EXIT_COULD_NOT, "no memory to compare the checkpoints");
 }
 
+int diff_unsure(diff *d, const char *name, const char *why)
+{
+    if (d->nunsure == d->unsure_cap) {
+        size_t  cap = 2 * d->unsure_cap + 16;
+        unsure *more = realloc(d->unsure, cap * sizeof(more[0]));
+
+        if (!more)
+            return diff_no_memory(d);
+        d->unsure = more;
+        d->unsure_cap = cap;
+    }
+    d->unsure[d->nunsure].name = strdup(name);
+    if (!d->unsure[d->nunsure].name)
+        return diff_no_memory(d);
+    snprintf(d->unsure[d->nunsure].why, sizeof(d->unsure[0].why), "%s", why);
+    d->nunsure++;
+    return EXIT_DONE;
+}
+
 /* ---- what is said about a difference ---- */
 
-/* `what` is for scripts. Without a and b: only one of the two has it. */
-static void say(diff *d, bool object, const char *what, const char *name, const char *a,
-                const char *b)
+void diff_say(diff *d, bool object, const char *what, const char *name, const char *a,
+              const char *b)
 {
     d->different++;
     if (d->json) {
@@ -55,6 +62,10 @@ static void say(diff *d, bool object, const char *what, const char *name, const 
     }
     printf(": %s%s", object ? "" : what, object ? "" : " ");
     print_safe(stdout, a);
+    if (strcmp(what, "contents") == 0) {
+        printf(", with other contents\n");
+        return;
+    }
     printf(" and ");
     print_safe(stdout, b);
     printf("\n");
@@ -70,7 +81,7 @@ static void index_of(const pair *p, int64_t *index)
     }
 }
 
-static void say_values(diff *d, const pair *p)
+void diff_say_values(diff *d, const pair *p)
 {
     const int64_t all = p->info.bytes / (int64_t)rsd_dtype_size(p->info.dtype);
     int64_t       index[RSD_MAX_NDIM] = { 0 };
@@ -102,250 +113,174 @@ static void say_values(diff *d, const pair *p)
            p->count, all, shape_text(p->info.ndim, index, at, sizeof(at)), a, b, p->largest);
 }
 
-/* ---- names, dtypes, shapes ---- */
-
-static bool same_shape(const rsd_tensor_info *a, const rsd_tensor_info *b)
-{
-    return a->ndim == b->ndim &&
-           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof(a->shape[0])) == 0;
-}
-
-static int match_tensor(diff *d, size_t ta)
-{
-    rsd_tensor_info a, b;
-    rsd_error       err = { .msg = "" };
-    char            sa[256], sb[256];
-    size_t          tb;
-
-    if (rsd_ckpt_tensor(d->ckpt[0], ta, &a, &err))
-        return fail(d->a, &err);
-    if (rsd_ckpt_find(d->ckpt[1], a.name, &tb, NULL)) {
-        say(d, false, "only_a", a.name, NULL, NULL);
-        return EXIT_DONE;
-    }
-    if (rsd_ckpt_tensor(d->ckpt[1], tb, &b, &err))
-        return fail(d->a, &err);
-    d->in_a[tb] = true;
-    if (d->names_only)
-        return EXIT_DONE;
-    if (a.dtype != b.dtype)
-        say(d, false, "dtype", a.name, rsd_dtype_name(a.dtype), rsd_dtype_name(b.dtype));
-    if (!same_shape(&a, &b))
-        say(d, false, "shape", a.name, shape_text(a.ndim, a.shape, sa, sizeof(sa)),
-            shape_text(b.ndim, b.shape, sb, sizeof(sb)));
-    if (a.dtype == b.dtype && same_shape(&a, &b))
-        d->pair[d->npairs++] = (pair){ .ta = ta, .tb = tb, .info = a };
-    return EXIT_DONE;
-}
-
-static int match_tensors(diff *d)
-{
-    const size_t    na = rsd_ckpt_tensors(d->ckpt[0]), nb = rsd_ckpt_tensors(d->ckpt[1]);
-    rsd_tensor_info b;
-    rsd_error       err = { .msg = "" };
-
-    d->pair = calloc(na + 1, sizeof(*d->pair));
-    d->in_a = calloc(nb + 1, sizeof(*d->in_a));
-    if (!d->pair || !d->in_a)
-        return out_of_memory(d);
-    for (size_t t = 0; t < na; t++) {
-        int code = match_tensor(d, t);
-
-        if (code)
-            return code;
-    }
-    for (size_t t = 0; t < nb; t++) {
-        if (rsd_ckpt_tensor(d->ckpt[1], t, &b, &err))
-            return fail(d->a, &err);
-        if (!d->in_a[t])
-            say(d, false, "only_b", b.name, NULL, NULL);
-    }
-    return EXIT_DONE;
-}
-
-/* ---- objects ---- */
-
-typedef struct object {
-    const char *name;
-    size_t      i;
-} object;
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const object *)a)->name, ((const object *)b)->name);
-}
-
-static int list_objects(diff *d, int side, object **out, size_t *count)
-{
-    const size_t n = rsd_ckpt_objects(d->ckpt[side]);
-    object      *list = calloc(n + 1, sizeof(*list));
-    rsd_error    err = { .msg = "" };
-
-    if (!list)
-        return out_of_memory(d);
-    for (size_t i = 0; i < n; i++) {
-        list[i].i = i;
-        if (rsd_ckpt_object(d->ckpt[side], i, &list[i].name, NULL, NULL, &err)) {
-            free(list);
-            return fail(d->a, &err);
-        }
-    }
-    qsort(list, n, sizeof(*list), by_name);
-    *out = list;
-    *count = n;
-    return EXIT_DONE;
-}
-
-/* Long ones are cut for people; --json has all. */
-static void say_object(diff *d, const char *name, char *a, char *b)
-{
-    if (!d->json) {
-        text_shorten(a, LONGEST_VALUE);
-        text_shorten(b, LONGEST_VALUE);
-    }
-    say(d, true, "value", name, a, b);
-}
-
-static int compare_object(diff *d, const object *a, const object *b)
-{
-    const char *name;
-    char       *ta = NULL, *tb = NULL;
-    int         code = EXIT_DONE;
-
-    if (!d->names_only)
-        code = source_object(d->a, d->ckpt[0], a->i, false, &name, &ta);
-    if (!code && ta)
-        code = source_object(d->a, d->ckpt[1], b->i, false, &name, &tb);
-    if (!code && ta && strcmp(ta, tb) != 0)
-        say_object(d, a->name, ta, tb);
-    d->objects++;
-    free(ta);
-    free(tb);
-    return code;
-}
-
-static bool holds_objects(const rsd_ckpt *ckpt)
-{
-    return rsd_ckpt_format(ckpt) != RSD_FORMAT_SAFETENSORS;
-}
-
-static int compare_objects(diff *d)
-{
-    object *a = NULL, *b = NULL;
-    size_t  na = 0, nb = 0, i = 0, k = 0;
-    int     code;
-
-    if (!holds_objects(d->ckpt[0]) || !holds_objects(d->ckpt[1]))
-        return EXIT_DONE;
-    code = list_objects(d, 0, &a, &na);
-    if (!code)
-        code = list_objects(d, 1, &b, &nb);
-    while (!code && (i < na || k < nb)) {
-        int c = i == na ? 1 : k == nb ? -1 : strcmp(a[i].name, b[k].name);
-
-        if (c < 0)
-            say(d, true, "only_a", a[i].name, NULL, NULL);
-        else if (c > 0)
-            say(d, true, "only_b", b[k].name, NULL, NULL);
-        else
-            code = compare_object(d, &a[i], &b[k]);
-        i += c <= 0;
-        k += c >= 0;
-    }
-    free(a);
-    free(b);
-    return code;
-}
-
 /* ---- the command ---- */
 
 static int compare_values(diff *d)
 {
-    const args     *a = d->a;
-    const tolerance tol = { .on = args_has(a, "rtol") || args_has(a, "atol"),
-                            .rtol = args_real(a, "rtol", 0),
-                            .atol = args_real(a, "atol", 0) };
-    rsd_error       err = { .msg = "" };
-    progress        bar;
-    rsd_err         rc;
+    rsd_error err = { .msg = "" };
+    progress  bar;
+    rsd_err   rc;
 
-    progress_begin(&bar, a, "comparing");
-    rc = compare_pairs(d->ckpt[0], d->ckpt[1], d->pair, d->npairs, &tol,
-                       args_number(a, "threads", 0), &bar, &err);
+    progress_begin(&bar, d->a, "comparing");
+    rc = compare_pairs(d->side[0].ckpt, d->side[1].ckpt, d->pair, d->npairs, &d->tol,
+                       args_number(d->a, "threads", 0), &bar, &err);
     progress_end(&bar);
     if (rc)
-        return fail(a, &err);
+        return fail(d->a, &err);
     for (size_t i = 0; i < d->npairs; i++)
         if (d->pair[i].count)
-            say_values(d, &d->pair[i]);
+            diff_say_values(d, &d->pair[i]);
     return EXIT_DONE;
+}
+
+/* What was not compared, a line for each reason. */
+static void say_unsure(const diff *d)
+{
+    for (size_t i = 0; i < d->nunsure; i++) {
+        size_t n = 0, before = 0;
+
+        for (size_t k = 0; k < i; k++)
+            before += strcmp(d->unsure[k].why, d->unsure[i].why) == 0;
+        if (before)
+            continue;
+        printf("not compared: ");
+        for (size_t k = i; k < d->nunsure; k++)
+            if (strcmp(d->unsure[k].why, d->unsure[i].why) == 0 && n++ < MOST_NAMED) {
+                printf(n > 1 ? ", " : "");
+                print_safe(stdout, d->unsure[k].name);
+            }
+        if (n > MOST_NAMED)
+            printf(" and %zu more", n - MOST_NAMED);
+        printf(": ");
+        print_safe(stdout, d->unsure[i].why);
+        printf("\n");
+    }
+}
+
+static void say_end_json(diff *d)
+{
+    json_close(&d->out);
+    json_open_array(&d->out, "not_compared");
+    for (size_t i = 0; i < d->nunsure; i++) {
+        json_open_object(&d->out, NULL);
+        json_text(&d->out, "name", d->unsure[i].name);
+        json_text(&d->out, "why", d->unsure[i].why);
+        json_close(&d->out);
+    }
+    json_close(&d->out);
+    json_bool(&d->out, "same", d->different == 0 && d->nunsure == 0);
+    json_close(&d->out);
 }
 
 static void say_end(diff *d)
 {
-    const size_t tensors = rsd_ckpt_tensors(d->ckpt[0]);
-    const size_t left = rsd_ckpt_objects(d->ckpt[0]) + rsd_ckpt_objects(d->ckpt[1]);
-    uint64_t     bytes = 0;
-    char         size[32];
+    const char *same = d->nunsure ? "no difference in" : d->names_only ? "same names:" : "same:";
+    size_t      tensors = 0;
+    uint64_t    bytes = d->bytes;
+    char        size[32];
 
-    if (d->json) {
-        json_close(&d->out);
-        json_bool(&d->out, "same", d->different == 0);
-        json_close(&d->out);
-        return;
-    }
     if (d->quiet)
         return;
+    for (size_t i = 0; i < d->side[0].n; i++)
+        tensors += !d->side[0].all[i].object && d->side[0].all[i].wanted;
     for (size_t i = 0; i < d->npairs; i++)
         bytes += (uint64_t)d->pair[i].info.bytes;
+    size_text(bytes, size, sizeof(size));
     if (d->different)
         printf("%zu difference%s\n", d->different, plural(d->different));
     else if (d->names_only)
-        printf("same names: %zu tensor%s, %zu object%s\n", tensors, plural(tensors), d->objects,
+        printf("%s %zu tensor%s, %zu object%s\n", same, tensors, plural(tensors), d->objects,
                plural(d->objects));
     else
-        printf("same: %zu tensor%s, %s, %zu object%s\n", tensors, plural(tensors),
-               size_text(bytes, size, sizeof(size)), d->objects, plural(d->objects));
-    if (left && (!holds_objects(d->ckpt[0]) || !holds_objects(d->ckpt[1])))
-        printf("objects were not compared: safetensors holds none\n");
+        printf("%s %zu tensor%s, %s, %zu object%s\n", same, tensors, plural(tensors), size,
+               d->objects, plural(d->objects));
+    say_unsure(d);
+}
+
+/* A pattern that leaves nothing to compare would make everything the same. */
+static int check_patterns(diff *d)
+{
+    const patterns *p = &d->patterns;
+    size_t          n = 0, any = 0;
+    const char    **name = NULL;
+    bool            ok = patterns_names(d->side[0].ckpt, &name, &n);
+
+    if (ok)
+        patterns_warn_rename(d->a, p, name, n);
+    ok = ok && patterns_names(d->side[1].ckpt, &name, &n);
+    if (ok)
+        patterns_warn_exclude(d->a, p, name, n);
+    for (size_t i = 0; ok && i < p->ninclude; i++)
+        patterns_warn_glob(d->a, "include", p->include[i], name, n);
+    for (size_t i = 0; i < n; i++)
+        any += patterns_want(p, name[i]);
+    free(name);
+    if (!ok)
+        return diff_no_memory(d);
+    if (n > 0 && any == 0)
+        return misuse(d->a, "the patterns leave nothing to compare");
+    return EXIT_DONE;
+}
+
+static int compare(diff *d)
+{
+    int code = check_patterns(d);
+
+    if (!code && d->json) {
+        json_open_object(&d->out, NULL);
+        json_text(&d->out, "a", d->a->operand[0]);
+        json_text(&d->out, "b", d->a->operand[1]);
+        json_open_array(&d->out, "differences");
+    }
+    if (!code)
+        code = diff_match(d);
+    if (!code && !d->names_only)
+        code = compare_values(d);
+    if (!code)
+        code = diff_objects(d);
+    if (code)
+        return code;
+    if (d->json)
+        say_end_json(d);
+    else
+        say_end(d);
+    return d->different ? EXIT_NO : d->nunsure ? EXIT_UNSURE : EXIT_DONE;
 }
 
 static int run(const args *a)
 {
     diff d = { .a = a, .out = { .out = stdout } };
-    int  code = source_open(a, a->operand[0], &d.ckpt[0]);
+    int  code = patterns_read(a, &d.patterns);
 
-    if (!code)
-        code = source_open(a, a->operand[1], &d.ckpt[1]);
-    if (code)
-        goto out;
     d.json = args_has(a, "json");
     d.quiet = args_has(a, "quiet");
     d.names_only = args_has(a, "names-only");
-    if (d.json) {
-        json_open_object(&d.out, NULL);
-        json_text(&d.out, "a", a->operand[0]);
-        json_text(&d.out, "b", a->operand[1]);
-        json_open_array(&d.out, "differences");
-    }
-    code = match_tensors(&d);
-    if (!code && !d.names_only)
-        code = compare_values(&d);
+    d.cast = args_has(a, "cast");
+    d.tol = (tolerance){ .on = args_has(a, "rtol") || args_has(a, "atol"),
+                         .rtol = args_real(a, "rtol", 0),
+                         .atol = args_real(a, "atol", 0) };
     if (!code)
-        code = compare_objects(&d);
-    if (!code) {
-        say_end(&d);
-        code = d.different ? EXIT_NO : EXIT_DONE;
-    }
-out:
-    free(d.pair);
-    free(d.in_a);
-    rsd_ckpt_close(d.ckpt[0]);
-    rsd_ckpt_close(d.ckpt[1]);
+        code = source_open(a, a->operand[0], &d.side[0].ckpt);
+    if (!code)
+        code = source_open(a, a->operand[1], &d.side[1].ckpt);
+    if (!code)
+        code = compare(&d);
+    diff_names_free(&d);
+    for (size_t i = 0; i < d.nunsure; i++)
+        free(d.unsure[i].name);
+    free(d.unsure);
+    patterns_free(&d.patterns);
+    rsd_ckpt_close(d.side[0].ckpt);
+    rsd_ckpt_close(d.side[1].ckpt);
     return code;
 }
 
 static const option_spec options[] = {
+    { "include", 0, OPT_TEXT, "GLOB", "compare only what matches; may be repeated" },
+    { "exclude", 0, OPT_TEXT, "GLOB", "leave out what matches; may be repeated" },
+    { "rename", 0, OPT_TEXT, "s/RE/TO/",
+      "change the names of A before comparing, as sed -E does; may be repeated" },
+    { "cast", 0, OPT_FLAG, NULL, "cast the tensors of A to the dtypes of B" },
     { "rtol", 0, OPT_REAL, "X", "values may differ by X times the second's value" },
     { "atol", 0, OPT_REAL, "X", "values may differ by X" },
     { "names-only", 0, OPT_FLAG, NULL, "compare only which tensors and objects there are" },
@@ -365,15 +300,26 @@ const command cmd_diff = {
     .options = options,
     .text = "Compares names, dtypes, shapes, values and objects. Prints a line for each tensor or "
             "object that differs: for values how many elements, the first of them and the largest "
-            "absolute difference. Ends with 0 if all is the same, with 1 if not.\n"
+            "absolute difference. Ends with 0 if all is the same, with 1 if not, and with 5 if no "
+            "difference was found but something could not be compared, which is listed then.\n"
             "\n"
             "Values are compared bit by bit, so that a NaN equals the same NaN and 0 is not -0. "
             "With --rtol or --atol, elements are the same if |a - b| <= atol + rtol * |b|, too. "
-            "Objects are compared where both formats can hold them. Checksums are not looked at: "
-            "that is "
-            "what `reshard verify` does.",
+            "Tensors of different dtypes differ, unless --cast makes A's values what `convert "
+            "--dtype` would make of them.\n"
+            "\n"
+            "Objects are the same if their values are; those of unknown classes, if what is "
+            "pickled of them is the same. A dict or tuple that one format keeps as one object is "
+            "compared with what the other keeps of it under several names. Checksums are not "
+            "looked at: that is what `reshard verify` does.\n"
+            "\n"
+            "Patterns are those of the shell; * also matches dots. --include and --exclude see the "
+            "names that A and B have, A's before --rename.",
     .examples = "# did the conversion keep everything?\n"
-                "reshard diff step-1000 model.safetensors\n"
+                "reshard diff step-1000 model.pt\n"
+                "# and the one that took only the model, shortened its names and cast it?\n"
+                "reshard diff step-1000 model.safetensors --include 'model.*' --rename "
+                "'s/^model\\.//' --cast\n"
                 "# are two runs near each other?\n"
                 "reshard diff --rtol 1e-3 --atol 1e-6 run-a run-b\n",
     .run = run,

@@ -83,6 +83,11 @@ static void compare_part(const tolerance *tol, pair *p, const char *a, const cha
     }
 }
 
+void compare_elements(const tolerance *tol, pair *p, const char *a, const char *b, int64_t n)
+{
+    compare_part(tol, p, a, b, n, 0);
+}
+
 /* Adds what was found in one part. */
 static void join(pair *into, const pair *part)
 {
@@ -100,6 +105,14 @@ static void join(pair *into, const pair *part)
 
 /* ---- threads ---- */
 
+/* Of the wider one of the two. */
+static size_t element_bytes(const pair *p)
+{
+    const size_t a = rsd_dtype_size(p->from), b = rsd_dtype_size(p->info.dtype);
+
+    return a > b ? a : b;
+}
+
 static void begin_pair(work *w)
 {
     const pair *p = &w->pair[w->at];
@@ -113,7 +126,7 @@ static void begin_pair(work *w)
     part = source_part(w->a, p->ta, PART_BYTES);
     if (part == PART_BYTES)
         part = source_part(w->b, p->tb, PART_BYTES);
-    pieces_begin(&w->pieces, &whole, part / (int64_t)rsd_dtype_size(p->info.dtype));
+    pieces_begin(&w->pieces, &whole, part / (int64_t)element_bytes(p));
     w->first = 0;
 }
 
@@ -158,8 +171,8 @@ static void give(work *w, size_t at, const pair *part, int64_t bytes, rsd_err rc
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Reads both sides of a part into 2 * `bytes` bytes and compares them: as they are, since whether
- * they are what was once written is for `reshard verify` to say. */
+/* Reads both sides of a part into 3 * `bytes` bytes, casts the first one and compares them: as they
+ * are, since whether they are what was once written is for `reshard verify` to say. */
 static rsd_err look(work *w, pair *part, const rsd_box *box, int64_t first, char *data,
                     size_t bytes, rsd_error *err)
 {
@@ -167,12 +180,17 @@ static rsd_err look(work *w, pair *part, const rsd_box *box, int64_t first, char
         .size = sizeof(opts), .verify = RSD_NEVER, .threads = 1, .staging = PART_BYTES
     };
     const rsd_view a = { .box = *box, .data = data }, b = { .box = *box, .data = data + bytes };
+    const bool     cast = part->from != part->info.dtype;
+    char          *own = cast ? data + 2 * bytes : data;
     rsd_err        rc = rsd_ckpt_read(w->a, part->ta, &a, &opts, err);
 
     if (!rc)
         rc = rsd_ckpt_read(w->b, part->tb, &b, &opts, err);
+    if (!rc && cast)
+        rc = rsd_dtype_cast(part->info.dtype, own, part->from, data, (size_t)rsd_box_count(box),
+                            err);
     if (!rc)
-        compare_part(w->tol, part, data, data + bytes, rsd_box_count(box), first);
+        compare_part(w->tol, part, own, data + bytes, rsd_box_count(box), first);
     return rc;
 }
 
@@ -183,7 +201,7 @@ static rsd_err look_at_large(work *w, pair *part, const rsd_box *box, int64_t fi
     rsd_err rc = RSD_E_NOMEM;
 
     pthread_mutex_lock(&w->large);
-    data = malloc(2 * bytes);
+    data = malloc(3 * bytes);
     if (data)
         rc = look(w, part, box, first, data, bytes, err);
     else
@@ -198,7 +216,7 @@ static rsd_err look_at_large(work *w, pair *part, const rsd_box *box, int64_t fi
 static void *worker(void *arg)
 {
     work     *w = arg;
-    char     *data = malloc(2 * (size_t)PART_BYTES);
+    char     *data = malloc(3 * (size_t)PART_BYTES);
     rsd_error err = { .code = RSD_E_NOMEM, .rank = -1, .msg = "no memory to compare tensors" };
     rsd_box   box;
     pair      part = { 0 };
@@ -208,7 +226,7 @@ static void *worker(void *arg)
     if (!data)
         give(w, 0, &part, 0, RSD_E_NOMEM, &err);
     while (data && take(w, &at, &part, &box, &first)) {
-        const size_t bytes = (size_t)rsd_box_count(&box) * rsd_dtype_size(part.info.dtype);
+        const size_t bytes = (size_t)rsd_box_count(&box) * element_bytes(&part);
         rsd_err rc = bytes > (size_t)PART_BYTES ? look_at_large(w, &part, &box, first, bytes, &err)
                                                 : look(w, &part, &box, first, data, bytes, &err);
 

@@ -121,6 +121,10 @@ RSD_API const char *rsd_dtype_safetensors_name(rsd_dtype dtype);
 /* From any of its names: torch's ("bfloat16", "torch.bfloat16"), safetensors' ("BF16"), short
  * ("bf16"). [local] */
 RSD_API rsd_err rsd_dtype_parse(const char *name, rsd_dtype *out, rsd_error *err);
+/* n packed elements of one dtype as another, as loading and converting cast; the two don't overlap.
+ * RSD_E_UNSUPPORTED if the one can't become the other, which n = 0 only asks. */
+RSD_API rsd_err rsd_dtype_cast(rsd_dtype to, void *dst, rsd_dtype from, const void *src, size_t n,
+                               rsd_error *err);
 
 /* ---- box: a rectangular part of a tensor ---- */
 

@@ -256,6 +256,7 @@ static rsd_err read_storage(void *arg, rsd_value_tensor *tensor, bool opaque, rs
     unsigned char    *bytes;
     uint64_t          at;
     uint32_t          crc;
+    char              name[RSI_TENSOR_KEY_MAX + 8];
     rsd_err           rc;
 
     if (opaque)
@@ -276,8 +277,9 @@ static rsd_err read_storage(void *arg, rsd_value_tensor *tensor, bool opaque, rs
     if (rc)
         return rc;
     crc = rsi_crc32(0, bytes, (size_t)extent.record_bytes);
+    snprintf(name, sizeof(name), "data/%s", facts.key);
     if (extent.has_crc && crc != extent.crc32)
-        return wrong_crc(tensor->storage, extent.record, crc, extent.crc32, err);
+        return wrong_crc(name, extent.record, crc, extent.crc32, err);
     tensor->bytes = bytes;
     at = (uintptr_t)bytes;
     return rsi_map_add(&r->known, tensor->storage, strlen(tensor->storage), &at, NULL)

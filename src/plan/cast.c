@@ -313,3 +313,15 @@ void rsi_cast(void *dst, rsd_dtype to, const void *src, rsd_dtype from, size_t n
         cast_block(out + at * to_bytes, to, in + at * from_bytes, from,
                    n - at < BLOCK ? n - at : BLOCK);
 }
+
+rsd_err rsd_dtype_cast(rsd_dtype to, void *dst, rsd_dtype from, const void *src, size_t n,
+                       rsd_error *err)
+{
+    rsd_err rc = rsi_cast_check(to, from, err);
+
+    if (!rc && n > 0 && (!dst || !src))
+        rc = rsi_fail(err, RSD_E_INVALID, "elements to cast and a place for them are needed");
+    if (!rc && n > 0)
+        rsi_cast(dst, to, src, from, n);
+    return rc;
+}

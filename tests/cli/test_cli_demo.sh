@@ -14,7 +14,7 @@ $ reshard inspect three --picture model.embed.weight
 $ reshard convert eight model.safetensors
 $ reshard diff eight three
 same: 3 tensors, 3.1 KiB, 1 object
-$ reshard diff three model.safetensors
+$ reshard diff three model.safetensors --exclude step
 same: 3 tensors, 3.1 KiB, 0 objects
 $ reshard verify three
 ok: dcp, 3 tensors, 3.1 KiB, 1 object
