@@ -41,7 +41,7 @@ static void check(const rsi_dcp_meta *meta)
 
     require(rsi_dcp_meta_write(meta, append, &first, NULL) == RSD_OK);
     source = rsi_memory_source(first.at, first.len, "written");
-    require(rsi_dcp_meta_read(&source, 0, &again, NULL) == RSD_OK);
+    require(rsi_dcp_meta_read(&source, &again, NULL) == RSD_OK);
     require(rsi_dcp_meta_write(again, append, &second, NULL) == RSD_OK);
     require(first.len == second.len && memcmp(first.at, second.at, first.len) == 0);
     require(rsi_dcp_meta_merge(2, twice, &joined, NULL) == RSD_OK);
@@ -58,11 +58,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     rsi_source    source = rsi_memory_source(data, size, "fuzz");
     rsi_dcp_meta *meta;
-    unsigned      flags = size % 2 ? RSI_DCP_ALLOW_UNKNOWN : 0;
     rsd_err       rc;
 
     rsi_mem_fail_at(0, 0);
-    rc = rsi_dcp_meta_read(&source, flags, &meta, NULL);
+    rc = rsi_dcp_meta_read(&source, &meta, NULL);
     require(rsi_mem_stats_get().peak <= (int64_t)(16 * size + (1 << 20) + (64 << 10)));
     if (!rc) {
         check(meta);

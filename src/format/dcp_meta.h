@@ -90,15 +90,11 @@ static inline const int64_t *rsi_dcp_chunk_size(const rsi_dcp_meta *meta, const 
     return rsi_dcp_chunk_offset(meta, t, i) + t->ndim;
 }
 
-enum {
-    /* Classes that the reader does not know may stand where it does not look; without this they
-     * are refused, as loading such a file in Python could run foreign code. */
-    RSI_DCP_ALLOW_UNKNOWN = 1
-};
-
-/* Reads and cross-checks one file. */
-rsd_err rsi_dcp_meta_read(const rsi_source *source, unsigned flags, rsi_dcp_meta **out,
-                          rsd_error *err);
+/* Reads and cross-checks one file. Attributes that it does not know of the metadata, tensors, their
+ * properties and chunks are passed over, whatever they hold: later versions and other projects add
+ * some. A class that it does not know anywhere else is refused, as loading such a file in Python
+ * could run foreign code. */
+rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_error *err);
 /* Joins the tables of several ranks, which may be freed then. A tensor in several of them must have
  * one dtype and shape; a chunk or item that several ranks wrote is taken from the first. */
 rsd_err rsi_dcp_meta_merge(size_t n, const rsi_dcp_meta *const *part, rsi_dcp_meta **out,

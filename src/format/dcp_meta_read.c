@@ -11,12 +11,16 @@ enum { MAX_STEPS = 16, MAX_TRANSFORMS = 256 };
 
 #define CALL  RSI_PICKLE_FOLD_CALL
 #define BUILD RSI_PICKLE_FOLD_BUILD
+#define GROWS RSI_PICKLE_GROWS
+
+enum { PROPERTIES = 5 }; /* that are known; torch 2.15 adds strides */
 
 /* The module was renamed in torch 2.0, TensorProperties moved in 2.3. */
 #define META_CLASSES(module)                                                                       \
-    { module, "Metadata", CLS_META, 0 }, { module, "TensorStorageMetadata", CLS_TENSOR, BUILD },   \
-        { module, "TensorProperties", CLS_PROPERTIES, BUILD },                                     \
-        { module, "ChunkStorageMetadata", CLS_CHUNK, BUILD },                                      \
+    { module, "Metadata", CLS_META, GROWS },                                                       \
+        { module, "TensorStorageMetadata", CLS_TENSOR, BUILD | GROWS },                            \
+        { module, "TensorProperties", CLS_PROPERTIES, BUILD | RSI_PICKLE_GROWS_FROM(PROPERTIES) }, \
+        { module, "ChunkStorageMetadata", CLS_CHUNK, BUILD | GROWS },                              \
         { module, "BytesStorageMetadata", CLS_BYTES, 0 },                                          \
         { module, "MetadataIndex", CLS_INDEX, BUILD },                                             \
         { module, "StorageMeta", CLS_STORAGE_META, 0 },                                            \
@@ -189,14 +193,16 @@ static rsd_err fold_chunk(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
     return fold_to(r, &r->chunk, REC_CHUNK, &chunk, sizeof(chunk), out, err);
 }
 
-/* The state is a tuple (dtype, layout, requires_grad, memory format, pin_memory), or a dict. */
+/* The state is a dict or a tuple (dtype, layout, requires_grad, memory format, pin_memory), in
+ * later versions with more behind. */
 static rsd_err fold_properties(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
 {
     static const int  which[] = { KEY_DTYPE, KEY_REQUIRES_GRAD };
-    rsi_pv            v[2] = { NO_VALUE, NO_VALUE }, part[5];
+    rsi_pv            v[2] = { NO_VALUE, NO_VALUE }, part[PROPERTIES];
     properties_record properties;
 
-    if (is_kind(r, state, RSI_PICKLE_TUPLE) && rsi_pickle_items(r->p, state, part, 5) == 5) {
+    if (is_kind(r, state, RSI_PICKLE_TUPLE) &&
+        rsi_pickle_items(r->p, state, part, PROPERTIES) >= PROPERTIES) {
         v[0] = part[0];
         v[1] = part[2];
     } else {
@@ -374,8 +380,7 @@ static rsd_err refuse_unlisted(const dcp_reading *r, const rsi_source *source, r
     return RSD_OK;
 }
 
-static rsd_err read_records(dcp_reading *r, const rsi_source *source, unsigned flags, rsi_pv *root,
-                            rsd_error *err)
+static rsd_err read_records(dcp_reading *r, const rsi_source *source, rsi_pv *root, rsd_error *err)
 {
     uint64_t used = 0;
     rsd_err  rc;
@@ -386,7 +391,7 @@ static rsd_err read_records(dcp_reading *r, const rsi_source *source, unsigned f
             return rsi_fail(err, RSD_E_NOMEM, "no memory for a pickle reader");
     }
     rc = rsi_pickle_read(r->p, source, root, &used, err);
-    if (!rc && !(flags & RSI_DCP_ALLOW_UNKNOWN))
+    if (!rc)
         rc = refuse_unlisted(r, source, err);
     if (!rc && used != source->size)
         rc = rsi_fail(err, RSD_E_FORMAT,
@@ -407,8 +412,7 @@ static void release(dcp_reading *r)
     rsi_pickle_free(r->p);
 }
 
-rsd_err rsi_dcp_meta_read(const rsi_source *source, unsigned flags, rsi_dcp_meta **out,
-                          rsd_error *err)
+rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_error *err)
 {
     dcp_reading        r = { .size = source->size };
     rsi_pickle_options options = { .classes = classes,
@@ -425,7 +429,7 @@ rsd_err rsi_dcp_meta_read(const rsi_source *source, unsigned flags, rsi_dcp_meta
     /* The pickle reader refuses a size where this could overflow. */
     r.limit = (size_t)source->size * 16 + ((size_t)1 << 20);
     if (!rc)
-        rc = read_records(&r, source, flags, &root, err);
+        rc = read_records(&r, source, &root, err);
     if (!rc) {
         size_t held = rsi_pickle_memory(r.p) + r.memory;
 

@@ -19,7 +19,7 @@ static rsd_err read_meta(rsd_ckpt *ckpt, const char *name, rsi_dcp_meta **out, r
     if (rc)
         return rc;
     source = rsi_files_source(&ckpt->files, file, 0, ckpt->files.file[file]->size);
-    rc = rsi_dcp_meta_read(&source, 0, out, err);
+    rc = rsi_dcp_meta_read(&source, out, err);
     return rc ? rsi_while(err, rc, "file \"%s\"", name) : RSD_OK;
 }
 

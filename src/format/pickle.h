@@ -38,9 +38,14 @@ typedef enum rsi_pickle_kind {
 } rsi_pickle_kind;
 
 enum {
-    RSI_PICKLE_FOLD_CALL = 1, /* the hook is called when the class is called */
-    RSI_PICKLE_FOLD_BUILD = 2 /* the hook is called when an object of the class gets its state */
+    RSI_PICKLE_FOLD_CALL = 1,  /* the hook is called when the class is called */
+    RSI_PICKLE_FOLD_BUILD = 2, /* the hook is called when an object of the class gets its state */
+    /* Later versions add attributes, which nobody here looks at: names outside the list don't
+     * matter in an attribute that is not interned. */
+    RSI_PICKLE_GROWS = 4
 };
+/* The same, and of a state that is a tuple only the first n parts are looked at. */
+#define RSI_PICKLE_GROWS_FROM(n) (RSI_PICKLE_GROWS | (unsigned)(n) << 8)
 
 /* A name that the caller knows. */
 typedef struct rsi_pickle_class {
@@ -99,7 +104,7 @@ size_t rsi_pickle_memory(const rsi_pickle *p);
 /* Bytes of the source that was read last. */
 uint64_t rsi_pickle_size(const rsi_pickle *p);
 
-/* The first name outside the list. */
+/* The first name outside the list, but for what stands where nobody looks (RSI_PICKLE_GROWS). */
 typedef struct rsi_pickle_unlisted {
     const char *module, *name; /* with a NUL behind them; live as long as the values */
     uint64_t    at;            /* byte of the opcode that names or calls it */

@@ -13,6 +13,81 @@ class_ref rsi_pickle_class_ref(const rsi_pickle *p, rsi_pv class)
     return ref;
 }
 
+/* The class of an object, as the caller listed it; NULL if it is not in the list. */
+static const rsi_pickle_class *listed(const rsi_pickle *p, rsi_pv callee)
+{
+    uint32_t place = rsi_pickle_class_ref(p, callee).place;
+
+    return place == NO_CLASS ? NULL : &p->options.classes[place];
+}
+
+/* ---- What nobody looks at ---- */
+
+/* Objects of classes that grow lie this deep at most, and have no more attributes than this. */
+enum { MAX_LEVELS = 8, MAX_ATTRIBUTES = 64 };
+
+/* The class of the object in a place of the stack if it grows, else NULL. */
+static const rsi_pickle_class *growing(const rsi_pickle *p, size_t place)
+{
+    const rsi_pickle_class *class;
+    rsi_pv v = p->stack.at[place];
+
+    if (pv_tag(v) != TAG_OBJECT)
+        return NULL;
+    class = listed(p, p->cell.at[pv_payload(v) + OBJECT_CALLEE]);
+    return class && class->fold & RSI_PICKLE_GROWS ? class : NULL;
+}
+
+static bool is_interned(const rsi_pickle *p, rsi_pv key)
+{
+    return pv_payload(key) < p->shared_base;
+}
+
+/* A list or dict with nothing in it may be one whose only item is being read. */
+static bool is_complete(const rsi_pickle *p, rsi_pv v)
+{
+    return (pv_tag(v) != TAG_DICT && pv_tag(v) != TAG_LIST) || p->cell.at[pv_payload(v)] != 0;
+}
+
+/* Of the state of an object, whose parts are [first, end) of the stack so far: true if the part
+ * that is being read is none that anybody asks for. Attributes are keys and values in turn. */
+static bool is_unknown_part(const rsi_pickle *p, size_t first, size_t end)
+{
+    const rsi_pickle_class *class = first > 0 ? growing(p, first - 1) : NULL;
+    rsi_pv key = PV_GONE;
+
+    if (class)
+        return class->fold >> 8 && end - first >= class->fold >> 8;
+    if (first < 2 || pv_tag(p->stack.at[first - 1]) != TAG_DICT || !growing(p, first - 2))
+        return false;
+    for (size_t i = first; i < end && i < first + 2 * MAX_ATTRIBUTES; i += 2) {
+        rsi_pv next = p->stack.at[i];
+
+        if (pv_tag(next) != TAG_STR ||
+            (i > first && !is_interned(p, next) && !is_complete(p, p->stack.at[i - 1])))
+            break;
+        key = next;
+    }
+    return key != PV_GONE && !is_interned(p, key);
+}
+
+/* Each mark is the start of something's parts; the outermost first. */
+static bool is_where_nobody_looks(const rsi_pickle *p)
+{
+    for (size_t i = 0; i < p->mark.n && i < MAX_LEVELS; i++) {
+        size_t first = i + 1 < p->mark.n ? p->mark.at[i + 1] : p->fence;
+        size_t end = i + 2 < p->mark.n   ? p->mark.at[i + 2]
+                     : i + 1 < p->mark.n ? p->fence
+                                         : p->stack.n;
+
+        if (is_unknown_part(p, first, end))
+            return true;
+    }
+    return false;
+}
+
+/* ---- Classes and calls ---- */
+
 /* In the intern table and not in cells: a class is first named inside an object that folds, and
  * used ever after. */
 rsd_err rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv *out)
@@ -28,20 +103,12 @@ rsd_err rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv 
     if (rc)
         return rc;
     *out = pv(TAG_CLASS, entry);
-    if (ref.place == NO_CLASS && !p->named.seen) {
+    if (ref.place == NO_CLASS && !p->named.seen && !is_where_nobody_looks(p)) {
         p->named.class = *out;
         p->named.at = p->op_at;
         p->named.seen = true;
     }
     return RSD_OK;
-}
-
-/* The class of an object, as the caller listed it; NULL if it is not in the list. */
-static const rsi_pickle_class *listed(const rsi_pickle *p, rsi_pv callee)
-{
-    uint32_t place = rsi_pickle_class_ref(p, callee).place;
-
-    return place == NO_CLASS ? NULL : &p->options.classes[place];
 }
 
 rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, bool *opens)
@@ -60,7 +127,7 @@ rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, 
         return rsi_fail(p->err, RSD_E_FORMAT,
                         "byte %" PRIu64 ": a call whose arguments are no tuple",
                         rsi_pickle_place(p));
-    if (is_class && !class && !p->called.seen) {
+    if (is_class && !class && !p->called.seen && !is_where_nobody_looks(p)) {
         p->called.class = callee;
         p->called.at = p->op_at;
         p->called.seen = true;

@@ -321,19 +321,20 @@ static rsd_err op_global(rsi_pickle *p, int arg)
 
 static rsd_err op_stack_global(rsi_pickle *p, int arg)
 {
-    rsi_pv class;
+    rsi_pv class, module, name;
     rsd_err rc = need_values(p, 2);
 
     (void)arg;
     if (!rc && (pv_tag(*top(p, 1)) != TAG_STR || pv_tag(*top(p, 2)) != TAG_STR))
         rc = rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": a class whose name is no str",
                       rsi_pickle_place(p));
-    if (!rc)
-        rc = rsi_pickle_class_make(p, *top(p, 2), *top(p, 1), &class);
     if (rc)
         return rc;
+    module = *top(p, 2);
+    name = *top(p, 1);
     drop(p, 2);
-    return push(p, class);
+    rc = rsi_pickle_class_make(p, module, name, &class);
+    return rc ? rc : push(p, class);
 }
 
 static rsd_err op_persid(rsi_pickle *p, int arg)

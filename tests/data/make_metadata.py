@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the samples in metadata/ with PyTorch: `.metadata` files as its versions write them.
 
-Run it where torch is installed; the result is the same every time. test_dcp_meta.c reads the
+Run it where torch is installed; the result is the same every time, but for torch_2_15, which 2.15 made. test_dcp_meta.c reads the
 samples and knows what is in them.
 """
 import os
@@ -79,6 +79,16 @@ def old_package():
                     planner_data=None, storage_data={index: info, blob_index: blob_info})
 
 
+def megatron():
+    """Megatron-Core keeps all ranks' plans in an attribute: objects of classes that reading has no use for."""
+    from torch.distributed.checkpoint.default_planner import create_default_local_save_plan
+    state = {"model.weight": torch.zeros(8, 3), "step": 100}
+    meta = saved(state)
+    meta.all_local_plans = [create_default_local_save_plan(state, True)]
+    meta.mcore_data = {"model.weight": {"nd_reformulated_orig_global_shape": (8, 3)}}
+    return meta
+
+
 class Path313(pathlib.PurePosixPath):
     """Python 3.13 says pathlib._local.PosixPath, with one argument."""
 
@@ -128,6 +138,10 @@ def main():
     for i, info in enumerate(extra.storage_data.values()):
         info.crc32c = i
     write("extra_attributes", extra)
+
+    write("megatron", megatron())
+    if hasattr(md.TensorProperties(), "strides"):  # older ones can't make it, and leave it as it is
+        write("torch_2_15", saved({"model": {"w": torch.zeros(4, 3), "scalar": torch.tensor(1.0)}, "step": 100}))
 
     # use_collectives=False: each rank for itself, replicated tensors in every file
     for rank in range(2):

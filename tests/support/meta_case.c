@@ -32,7 +32,10 @@ const char *const meta_samples[META_SAMPLES] = {
     "old_package",
     "shared_transforms",
     "extra_attributes",
+    "megatron",
+    "torch_2_15",
 };
+
 meta_bytes meta_sample(const char *name)
 {
     char       path[512];
@@ -59,11 +62,11 @@ rsd_err meta_append(void *arg, const void *more, size_t len, rsd_error *err)
     return RSD_OK;
 }
 
-rsd_err meta_read(const meta_bytes *b, unsigned flags, rsi_dcp_meta **out, rsd_error *err)
+rsd_err meta_read(const meta_bytes *b, rsi_dcp_meta **out, rsd_error *err)
 {
     rsi_source source = rsi_memory_source(b->at, b->len, ".metadata");
 
-    return rsi_dcp_meta_read(&source, flags, out, err);
+    return rsi_dcp_meta_read(&source, out, err);
 }
 
 rsi_dcp_meta *meta_accept(meta_bytes b)
@@ -71,7 +74,7 @@ rsi_dcp_meta *meta_accept(meta_bytes b)
     rsi_dcp_meta *meta = NULL;
     rsd_error     err;
 
-    if (meta_read(&b, 0, &meta, &err))
+    if (meta_read(&b, &meta, &err))
         fail_msg("%s", err.msg);
     free(b.at);
     return meta;
@@ -82,7 +85,7 @@ void meta_refuse(meta_bytes b, rsd_err code, const char *message)
     rsi_dcp_meta *meta = NULL;
     rsd_error     err = { 0 };
 
-    assert_int_equal(meta_read(&b, 0, &meta, &err), code);
+    assert_int_equal(meta_read(&b, &meta, &err), code);
     if (!strstr(err.msg, message))
         fail_msg("\"%s\" is not in \"%s\"", message, err.msg);
     assert_null(meta);

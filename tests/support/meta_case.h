@@ -11,14 +11,14 @@ typedef struct meta_bytes {
     size_t         len;
 } meta_bytes;
 
-enum { META_SAMPLES = 14 };
+enum { META_SAMPLES = 16 };
 extern const char *const meta_samples[META_SAMPLES];
 /* The bytes of a sample. */
 meta_bytes meta_sample(const char *name);
 
 /* Adds to the meta_bytes `arg`; for rsi_dcp_meta_write. */
 rsd_err    meta_append(void *arg, const void *more, size_t len, rsd_error *err);
-rsd_err    meta_read(const meta_bytes *b, unsigned flags, rsi_dcp_meta **out, rsd_error *err);
+rsd_err    meta_read(const meta_bytes *b, rsi_dcp_meta **out, rsd_error *err);
 meta_bytes meta_written(const rsi_dcp_meta *meta);
 /* Both free the bytes. */
 rsi_dcp_meta *meta_accept(meta_bytes b);

@@ -23,7 +23,7 @@ static void what_is_written_reads_back_and_is_written_the_same(void **state)
         meta_bytes    first = meta_written(meta), second;
         rsd_error     err;
 
-        if (meta_read(&first, 0, &again, &err))
+        if (meta_read(&first, &again, &err))
             fail_msg("%s: %s", meta_samples[i], err.msg);
         second = meta_written(again);
         assert_int_equal(first.len, second.len);

@@ -1,0 +1,23 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Folders of torch 2.15 and of Megatron-Core, whose metadata say more than is looked at (tests/data/make_newer.py).
+. "$(dirname "$0")/../cli/expect.sh"
+
+for from in torch_2_15 megatron; do
+    t "$from is verified" verify newer/$from
+    out <<'END'
+ok: dcp, 2 tensors, 52 B, 1 object
+END
+
+    t "tensors of $from are what was saved" cat newer/$from model.w --format text
+    out <<'END'
+0 1 2
+3 4 5
+6 7 8
+9 10 11
+END
+
+    t "$from is converted" -c '"$R" convert -q newer/'$from' "$T/'$from'.pt" && "$R" diff newer/'$from' "$T/'$from'.pt" >/dev/null'
+done
+
+finish
