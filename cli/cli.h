@@ -169,7 +169,16 @@ size_t text_width(const char *text);
 void text_shorten(char *text, size_t most);
 /* Prints a line, on a terminal with line ends between words where it is too long. */
 void print_wrapped(FILE *out, const char *line);
-/* Prints names from files: control characters become \xNN. */
+/* Bytes of the UTF-8 character that `text` starts with, and its code; 0 if it is none. */
+size_t utf8_code(const char *text, uint32_t *code);
+/* True for what a terminal obeys instead of showing, and what turns or hides the text around it:
+ * controls, marks of direction, line ends, characters without width. As rsi_is_hidden. */
+bool is_hidden(uint32_t code);
+/* The first character of a name from a file as it may be printed: what is hidden or no UTF-8
+ * becomes \xNN, \uNNNN or \UNNNNNNNN. Returns the bytes that it has in the name. */
+enum { SAFE_CHARACTER = 16 };
+size_t safe_character(const char *text, char *out);
+/* Prints such a name. */
 void print_safe(FILE *out, const char *text);
 /* "1.5 GiB", "17 B". */
 const char *size_text(uint64_t bytes, char *buf, size_t cap);

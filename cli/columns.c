@@ -47,22 +47,11 @@ void columns_begin(columns *c, const char *const *title)
 /* Control characters would break the table and more. */
 void columns_add(columns *c, const char *cell)
 {
-    static const char hex[] = "0123456789abcdef";
+    char seen[SAFE_CHARACTER];
 
-    for (const unsigned char *p = (const unsigned char *)cell; *p; p++) {
-        const bool c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0;
-        char       seen[4];
-
-        if (*p >= 0x20 && *p != 0x7f && !c1) {
-            add_bytes(c, (const char *)p, 1);
-            continue;
-        }
-        p += c1;
-        seen[0] = '\\';
-        seen[1] = 'x';
-        seen[2] = hex[*p >> 4];
-        seen[3] = hex[*p & 15];
-        add_bytes(c, seen, 4);
+    while (*cell) {
+        cell += safe_character(cell, seen);
+        add_bytes(c, seen, strlen(seen));
     }
     add_bytes(c, "", 1);
     c->cells++;

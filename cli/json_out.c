@@ -10,44 +10,25 @@
 
 #define LINES_TO_DEPTH 2
 
-/* Bytes of the UTF-8 character at p; 0 if it is none. */
-static size_t character(const unsigned char *p)
-{
-    uint32_t least, code;
-    size_t   n;
-
-    if (p[0] < 0x80)
-        return 1;
-    if (p[0] < 0xc2 || p[0] > 0xf4)
-        return 0;
-    n = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-    code = p[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (p[i] & 0x3fu);
-    }
-    least = n == 2 ? 0x80 : n == 3 ? 0x800 : 0x10000;
-    return code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : n;
-}
-
+/* What a terminal would obey is escaped. */
 static void quoted(FILE *out, const char *text, bool html)
 {
-    const unsigned char *p = (const unsigned char *)text;
-
     fputc('"', out);
-    while (*p) {
-        size_t n = character(p);
+    while (*text) {
+        uint32_t code = 0;
+        size_t   n = utf8_code(text, &code);
 
         if (n == 0)
             fputs("\\ufffd", out);
-        else if (*p < 0x20 || *p == 0x7f || (html && strchr("<>&", *p)))
-            fprintf(out, "\\u%04x", *p);
-        else if (*p == '"' || *p == '\\')
-            fprintf(out, "\\%c", *p);
+        else if (code > 0xffff && is_hidden(code))
+            fprintf(out, "\\u%04x\\u%04x", 0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff));
+        else if (is_hidden(code) || (html && (code == '<' || code == '>' || code == '&')))
+            fprintf(out, "\\u%04x", code);
+        else if (code == '"' || code == '\\')
+            fprintf(out, "\\%c", (char)code);
         else
-            fwrite(p, 1, n, out);
-        p += n ? n : 1;
+            fwrite(text, 1, n, out);
+        text += n ? n : 1;
     }
     fputc('"', out);
 }

@@ -21,7 +21,10 @@ function make(tag, attributes, ...children) {
 
 // As on the terminal: a name may have line ends and worse in it.
 function spelled(name) {
-    return name.replace(/[\x00-\x1f\x7f-\x9f]/g, c => "\\x" + c.charCodeAt(0).toString(16).padStart(2, "0"));
+    return name.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, c => {
+        const code = c.codePointAt(0), digits = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8;
+        return "\\" + (digits === 2 ? "x" : digits === 4 ? "u" : "U") + code.toString(16).padStart(digits, "0");
+    });
 }
 
 function sizeText(n) {

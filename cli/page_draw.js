@@ -240,7 +240,7 @@ function sizeSides(state) {
 function picture(state) {
     const size = sizeSides(state);
     const root = svg("svg", { class: "picture", viewBox: `0 0 ${size.width} ${size.height}`, tabindex: 0, role: "img",
-        "aria-label": "Tiles of " + state.t.name + "; arrow keys go from tile to tile" });
+        "aria-label": "Tiles of " + spelled(state.t.name) + "; arrow keys go from tile to tile" });
     const defs = svg("defs", {});
     const head = svg("marker", { id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" });
     head.append(svg("path", { d: "M0 0L8 4L0 8z", fill: "context-stroke" }));

@@ -21,7 +21,7 @@ function bars(title, rows, note) {
                 i.style.width = 100 * p.bytes / most + "%";
                 bar.append(i);
             }
-            grid.append(make("span", { class: "who", text: r.name, title: r.name }), bar,
+            grid.append(make("span", { class: "who", text: spelled(r.name), title: spelled(r.name) }), bar,
                 make("span", { class: "much", text: r.text }));
         }
         card.replaceChildren(grid);

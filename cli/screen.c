@@ -45,21 +45,55 @@ static size_t cells_of(uint32_t c)
     return 1;
 }
 
+size_t utf8_code(const char *text, uint32_t *code)
+{
+    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+    const unsigned char   lead = (unsigned char)*text;
+    const size_t          n = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    uint32_t              c = n == 1 ? lead : lead & (0x7fu >> n);
+
+    if ((n > 1 && lead < 0xc2) || lead > 0xf4)
+        return 0;
+    for (size_t i = 1; i < n; i++) {
+        if (((unsigned char)text[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | ((unsigned char)text[i] & 0x3f);
+    }
+    if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+        return 0;
+    *code = c;
+    return n;
+}
+
+bool is_hidden(uint32_t code)
+{
+    static const struct {
+        uint32_t first, last;
+    } range[] = { { 0, 0x1f },         { 0x7f, 0x9f },       { 0xad, 0xad },
+                  { 0x61c, 0x61c },    { 0x180e, 0x180e },   { 0x200b, 0x200f },
+                  { 0x2028, 0x202e },  { 0x2060, 0x206f },   { 0xfeff, 0xfeff },
+                  { 0xfff9, 0xfffb },  { 0x1bca0, 0x1bca3 }, { 0x1d173, 0x1d17a },
+                  { 0xe0000, 0xe007f } };
+
+    for (size_t i = 0; i < sizeof(range) / sizeof(range[0]); i++)
+        if (code >= range[i].first && code <= range[i].last)
+            return true;
+    return false;
+}
+
 /* Of UTF-8; a byte that is none of it is taken for a character. */
 size_t text_width(const char *text)
 {
-    size_t n = 0;
+    size_t cells = 0;
 
     while (*text) {
-        const unsigned char lead = (unsigned char)*text++;
-        const int           more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : 0;
-        uint32_t            c = more ? lead & (0x3fu >> more) : lead;
+        uint32_t code = 0;
+        size_t   n = utf8_code(text, &code);
 
-        for (int i = 0; i < more && ((unsigned char)*text & 0xc0) == 0x80; i++)
-            c = c << 6 | ((unsigned char)*text++ & 0x3f);
-        n += cells_of(c);
+        cells += n ? cells_of(code) : 1;
+        text += n ? n : 1;
     }
-    return n;
+    return cells;
 }
 
 void text_shorten(char *text, size_t most)
@@ -89,17 +123,31 @@ void print_wrapped(FILE *out, const char *line)
     fputc('\n', out);
 }
 
+size_t safe_character(const char *text, char *out)
+{
+    uint32_t     code = (unsigned char)*text;
+    const size_t n = utf8_code(text, &code);
+
+    if (n && !is_hidden(code)) {
+        memcpy(out, text, n);
+        out[n] = '\0';
+    } else {
+        snprintf(out, SAFE_CHARACTER,
+                 code < 0x100     ? "\\x%02x"
+                 : code < 0x10000 ? "\\u%04x"
+                                  : "\\U%08x",
+                 code);
+    }
+    return n ? n : 1;
+}
+
 void print_safe(FILE *out, const char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        const bool c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0;
+    char seen[SAFE_CHARACTER];
 
-        if (*p < 0x20 || *p == 0x7f)
-            fprintf(out, "\\x%02x", *p);
-        else if (c1)
-            fprintf(out, "\\x%02x", *++p);
-        else
-            fputc(*p, out);
+    while (*text) {
+        text += safe_character(text, seen);
+        fputs(seen, out);
     }
 }
 

@@ -75,7 +75,7 @@ typedef struct rsd_error {
     int32_t sys_errno; /* 0 if no system call was to blame */
     int32_t rank;      /* first rank that failed; -1: not a collective */
     int32_t nfailed;   /* how many ranks failed; 0: not a collective */
-    char    msg[496];  /* one line, no final dot, no control characters */
+    char    msg[496];  /* one line of UTF-8, no final dot, nothing that a terminal would obey */
 } rsd_error;
 
 /* "RSD_E_INVALID"; "unknown error" for a number that is no code. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes rsd_error values: one line of text, cut to fit, safe to print. Knows no reasons itself. */
 #include "base/error.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -34,11 +35,12 @@ const char *rsd_err_name(rsd_err code)
     return "unknown error";
 }
 
-/* Ends a message that snprintf had to cut in "...", and takes the teeth out of control characters.
- */
-static void finish(char *msg, size_t cap, bool cut)
+/* Ends a message that snprintf had to cut in "...", and takes the teeth out of characters that a
+ * terminal would obey, and of bytes that are no character. */
+static void finish(char *msg, bool cut)
 {
-    size_t len = strlen(msg);
+    size_t   len = strlen(msg);
+    uint32_t code = 0;
 
     if (cut && len >= 3) {
         size_t end = len - 3;
@@ -47,11 +49,14 @@ static void finish(char *msg, size_t cap, bool cut)
             end--; /* not in the middle of a UTF-8 character */
         memcpy(msg + end, "...", 4);
     }
-    for (size_t i = 0; i < cap && msg[i]; i++)
-        if ((unsigned char)msg[i] < 0x20 || msg[i] == 0x7f)
-            msg[i] = '?';
-        else if ((unsigned char)msg[i] == 0xc2 && ((unsigned char)msg[i + 1] & 0xe0) == 0x80)
-            msg[i] = msg[i + 1] = '?'; /* U+0080 to U+009F */
+    len = strlen(msg);
+    for (size_t i = 0, n; i < len; i += n) {
+        n = rsi_utf8(msg + i, len - i, &code);
+        if (n == 0 || rsi_is_hidden(code)) {
+            n = n ? n : 1;
+            memset(msg + i, '?', n);
+        }
+    }
 }
 
 static void fill(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, va_list args)
@@ -63,7 +68,7 @@ static void fill(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, v
     err->sys_errno = sys_errno;
     err->rank = -1;
     want = vsnprintf(err->msg, sizeof(err->msg), fmt, args);
-    finish(err->msg, sizeof(err->msg), want >= (int)sizeof(err->msg));
+    finish(err->msg, want >= (int)sizeof(err->msg));
 }
 
 rsd_err rsi_fail(rsd_error *err, rsd_err code, const char *fmt, ...)
@@ -94,7 +99,7 @@ rsd_err rsi_fail_errno(rsd_error *err, rsd_err code, int sys_errno, const char *
     reason = strerror_r(sys_errno, text, sizeof(text)); /* GNU's, which returns the text */
     memcpy(what, err->msg, sizeof(what));
     want = snprintf(err->msg, sizeof(err->msg), "%s: %s", what, reason);
-    finish(err->msg, sizeof(err->msg), want >= (int)sizeof(err->msg));
+    finish(err->msg, want >= (int)sizeof(err->msg));
     return code;
 }
 
@@ -113,6 +118,6 @@ rsd_err rsi_while(rsd_error *err, rsd_err code, const char *fmt, ...)
     memcpy(what, err->msg, sizeof(what));
     err->code = (int32_t)code;
     want = snprintf(err->msg, sizeof(err->msg), "%s: %s", where, what);
-    finish(err->msg, sizeof(err->msg), want >= (int)sizeof(err->msg));
+    finish(err->msg, want >= (int)sizeof(err->msg));
     return code;
 }

@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Names that would turn the text around them, or hide in it, are spelled out like control characters.
+. "$(dirname "$0")/../cli/expect.sh"
+
+# U+202E turns what follows, U+200B and U+E0041 can't be seen, U+2028 ends a line, 0x9b alone starts commands of old terminals
+evil=$(printf 'a\342\200\256b\342\200\213c\363\240\201\201d\342\200\250e')
+st "$T/evil.safetensors" '{"'"$evil"'":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' 'x'
+
+t 'in tables' -c '"$R" inspect "$T/evil.safetensors" | sed -n 2p | cut -d" " -f1'
+out <<'END'
+a\u202eb\u200bc\U000e0041d\u2028e
+END
+
+t 'in pictures' -c '"$R" inspect --picture "a*" "$T/evil.safetensors" | head -n 1 | cut -d" " -f1'
+out <<'END'
+a\u202eb\u200bc\U000e0041d\u2028e
+END
+
+t 'in JSON, which stays what it was' -c '"$R" inspect --json "$T/evil.safetensors" >"$T/json" && python3 -c "
+import json, sys
+text = open(sys.argv[1]).read()
+print(ascii(json.loads(text)[\"tensors\"][0][\"name\"]), text.isascii())" "$T/json"'
+out <<'END'
+'a\u202eb\u200bc\U000e0041d\u2028e' True
+END
+
+t 'in messages' -c '"$R" cat "$T/evil.safetensors" "$(printf "x\342\200\256\233")" 2>&1 | sed "s/.*called//"'
+out <<'END'
+ "x\u202e\x9b"
+END
+
+t 'in the library'"'"'s messages' -c '"$R" inspect "$(printf "no\342\200\256such")" 2>&1 | grep -c "$(printf "\342\200\256")"'
+out <<'END'
+0
+END
+code 1
+
+# text of an object: torch.save({'t': 'x\u202ey'}), by hand
+t 'in text of objects' -c 'python3 -c "
+import pickle, sys, zipfile
+with zipfile.ZipFile(sys.argv[1], \"w\") as z:
+    z.writestr(\"a/data.pkl\", pickle.dumps({\"t\": \"x\u202ey\"}, 2))
+    z.writestr(\"a/byteorder\", \"little\")
+    z.writestr(\"a/version\", \"3\n\")" "$T/o.pt" && "$R" cat "$T/o.pt" t'
+out <<'END'
+'x\u202ey'
+END
+
+t 'on the page, once it is in the browser' -c '"$R" inspect --html "$T/p.html" "$T/evil.safetensors" >/dev/null && grep -c "$(printf "\342\200\256")" "$T/p.html"'
+out <<'END'
+0
+END
+code 1
+
+finish
