@@ -660,6 +660,10 @@ typedef struct rsd_store_ops {
      * done. */
     rsd_err (*adopt)(void *self, const char *name, uint32_t flags, const char *from, void **tree,
                      const char **temp, rsd_error *err);
+    /* Makes a folder, in one that exists, that nobody but this user may write to; one that exists
+     * is fine if the same is true of it, else RSD_E_EXISTS. Durable on return. NULL: make_folder is
+     * used. */
+    rsd_err (*make_private)(void *self, const char *name, rsd_error *err);
 } rsd_store_ops;
 
 /* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": a new and

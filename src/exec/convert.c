@@ -399,13 +399,17 @@ static rsd_err publish_kept(converting *c, rsd_error *err)
 /* Tells where the work of a run that failed is. */
 static void tell_kept(const converting *c)
 {
-    char path[4096];
+    const char *path = c->job.save.path;
+    size_t      len = strlen(path);
+    char        kept[4096];
 
     if (!c->begun || !leads(c) || !c->opts->kept)
         return;
-    snprintf(path, sizeof(path), "%s%s", c->job.save.path,
-             c->partial.name + strlen(c->job.save.name));
-    c->opts->kept(c->opts->arg, path);
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    snprintf(kept, sizeof(kept), "%.*s%s", (int)(len - strlen(rsi_last_part(c->job.save.name))),
+             path, rsi_last_part(c->partial.name));
+    c->opts->kept(c->opts->arg, kept);
 }
 
 static rsd_err end(converting *c, rsd_err rc, rsd_error *err)

@@ -15,7 +15,7 @@
 
 #define MARK    ".partial-"
 #define JOURNAL "journal-"
-enum { DIGITS = 16 };
+enum { DIGITS = 16, TRIES = 8 };
 
 static rsd_err no_memory(rsd_error *err)
 {
@@ -30,17 +30,21 @@ static rsd_err add_name(rsi_strings *list, const char *name, rsd_error *err)
 rsd_err rsi_partial_name(rsi_partial *partial, rsd_store *store, const char *target, uint64_t id,
                          rsd_error *err)
 {
-    size_t len = strlen(target) + strlen(MARK) + DIGITS + 1;
+    char   end[sizeof(MARK) + DIGITS];
+    size_t len;
 
     *partial = (rsi_partial){ .store = store, .id = id };
-    partial->name = rsi_calloc(len, 1);
-    partial->tree = rsi_calloc(len + 5, 1);
-    if (!partial->name || !partial->tree) {
+    snprintf(end, sizeof(end), MARK "%016" PRIx64, id);
+    partial->name = rsi_name_behind(target, end);
+    if (!partial->name)
+        return no_memory(err);
+    len = strlen(partial->name) + 6;
+    partial->tree = rsi_calloc(len, 1);
+    if (!partial->tree) {
         rsi_partial_release(partial);
         return no_memory(err);
     }
-    snprintf(partial->name, len, "%s" MARK "%016" PRIx64, target, id);
-    snprintf(partial->tree, len + 5, "%s/tree", partial->name);
+    snprintf(partial->tree, len, "%s/tree", partial->name);
     return RSD_OK;
 }
 
@@ -61,7 +65,15 @@ static rsd_err count_locks(void *arg, const rsd_entry *entry, rsd_error *err)
     return RSD_OK;
 }
 
-/* RSD_E_EXISTS: another one lives. */
+static rsd_err busy(const char *folder, rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_EXISTS,
+                    "another conversion to it is running; if that one died on another machine, "
+                    "remove \"%s\"",
+                    folder);
+}
+
+/* RSD_E_EXISTS: another one lives. RSD_E_NOTFOUND: another one removed the folder. */
 static rsd_err lock_folder(rsd_store *store, const char *folder, rsi_tree **out, rsd_error *err)
 {
     size_t    len = strlen(folder) + 6, locks = 0;
@@ -77,9 +89,7 @@ static rsd_err lock_folder(rsd_store *store, const char *folder, rsi_tree **out,
     if (!rc)
         rc = rsi_store_list(store, folder, count_locks, &locks, err);
     if (!rc && locks > 1)
-        rc = rsi_fail(err, RSD_E_EXISTS,
-                      "another process works on \"%s\"; if it died on another machine, remove it",
-                      folder);
+        rc = busy(folder, err);
     if (rc)
         rsi_tree_abort(lock, NULL);
     else
@@ -89,18 +99,31 @@ static rsd_err lock_folder(rsd_store *store, const char *folder, rsi_tree **out,
 
 /* ---- what ended runs left ---- */
 
+rsd_err rsi_partial_remove(rsi_partial *partial, rsd_error *err)
+{
+    size_t  locks = 0;
+    rsd_err rc;
+
+    rsi_tree_abort(partial->lock, NULL); /* an open file can't be removed everywhere (FUSE, NFS) */
+    partial->lock = NULL;
+    rc = rsi_store_list(partial->store, partial->name, count_locks, &locks, err);
+    if (!rc && locks == 0)
+        rc = rsi_store_remove(partial->store, partial->name, err);
+    return rc;
+}
+
 typedef struct sweeping {
-    const char *last; /* of the target's name */
+    char        stem[RSI_NAME_MAX + 1]; /* of the target's name */
     rsi_strings found;
 } sweeping;
 
 static rsd_err note_partial(void *arg, const rsd_entry *entry, rsd_error *err)
 {
     sweeping   *s = arg;
-    size_t      len = strlen(s->last), mark = strlen(MARK);
+    size_t      len = strlen(s->stem), mark = strlen(MARK);
     const char *digits = entry->name + len + mark;
 
-    if (entry->kind != RSD_ENTRY_FOLDER || strncmp(entry->name, s->last, len) != 0 ||
+    if (entry->kind != RSD_ENTRY_FOLDER || strncmp(entry->name, s->stem, len) != 0 ||
         strncmp(entry->name + len, MARK, mark) != 0 ||
         strspn(digits, "0123456789abcdef") != DIGITS || digits[DIGITS])
         return RSD_OK;
@@ -111,11 +134,13 @@ static rsd_err note_partial(void *arg, const rsd_entry *entry, rsd_error *err)
  */
 static rsd_err remove_ended(rsd_store *store, const char *target, rsd_error *err)
 {
-    sweeping s = { .last = rsi_last_part(target) };
-    size_t   top = (size_t)(s.last - target);
-    char    *folder = rsi_strdup(target);
-    rsd_err  rc = folder ? RSD_OK : no_memory(err);
+    sweeping    s = { .found = { 0 } };
+    const char *last = rsi_last_part(target);
+    size_t      top = (size_t)(last - target);
+    char       *folder = rsi_strdup(target);
+    rsd_err     rc = folder ? RSD_OK : no_memory(err);
 
+    rsi_name_stem(last, strlen(MARK) + DIGITS, s.stem);
     if (!rc) {
         folder[top ? top - 1 : 0] = '\0';
         rc = rsi_store_list(store, folder, note_partial, &s, err);
@@ -127,9 +152,11 @@ static rsd_err remove_ended(rsd_store *store, const char *target, rsd_error *err
 
         if (name && !rc) {
             snprintf(name, len, "%.*s%s", (int)top, target, s.found.at[i]);
-            if (lock_folder(store, name, &lock, NULL) == RSD_OK)
-                rsi_store_remove(store, name, NULL);
-            rsi_tree_abort(lock, NULL);
+            if (lock_folder(store, name, &lock, NULL) == RSD_OK) {
+                rsi_partial ended = { .store = store, .name = name, .lock = lock };
+
+                rsi_partial_remove(&ended, NULL);
+            }
         }
         rsi_free(name);
     }
@@ -140,21 +167,23 @@ static rsd_err remove_ended(rsd_store *store, const char *target, rsd_error *err
 
 rsd_err rsi_partial_begin(rsi_partial *partial, const char *target, bool resume, rsd_error *err)
 {
-    rsd_err rc = resume ? RSD_OK : remove_ended(partial->store, target, err);
+    rsd_error why = { .rank = -1 };
+    rsd_err   rc = resume ? RSD_OK : remove_ended(partial->store, target, err);
 
-    if (!rc)
-        rc = rsi_store_make_folder(partial->store, partial->name, err);
-    if (!rc)
-        rc = lock_folder(partial->store, partial->name, &partial->lock, err);
-    return rc;
-}
-
-rsd_err rsi_partial_remove(rsi_partial *partial, rsd_error *err)
-{
-    rsd_err rc = rsi_store_remove(partial->store, partial->name, err);
-
-    rsi_tree_abort(partial->lock, NULL);
-    partial->lock = NULL;
+    if (rc)
+        return rc;
+    for (int i = 0; i < TRIES; i++) { /* of two that come at once, both may see the other's lock */
+        rc = rsi_store_make_private(partial->store, partial->name, &why);
+        if (rc)
+            break;
+        rc = lock_folder(partial->store, partial->name, &partial->lock, &why);
+        if (rc != RSD_E_EXISTS && rc != RSD_E_NOTFOUND)
+            break;
+    }
+    if (rc == RSD_E_NOTFOUND)
+        rc = busy(partial->name, &why);
+    if (rc && err)
+        *err = why;
     return rc;
 }
 

@@ -127,12 +127,7 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
 /* The name of the side file of a checkpoint that is one file; for rsi_free. */
 static char *side_name(const rsi_save_job *s)
 {
-    size_t len = strlen(s->name) + sizeof(RSI_SUMS_NAME);
-    char  *name = rsi_calloc(len, 1);
-
-    if (name)
-        snprintf(name, len, "%s%s", s->name, RSI_SUMS_NAME);
-    return name;
+    return rsi_name_behind(s->name, RSI_SUMS_NAME);
 }
 
 rsd_err rsi_save_may_replace(const rsi_save_job *s, rsd_error *err)

@@ -138,7 +138,11 @@ rsd_err rsi_files_add(rsi_files *files, const char *name, bool follow, uint32_t 
 
 char *rsi_files_name_beside(const rsi_files *files, const char *name)
 {
-    char *full = rsi_calloc(strlen(files->top) + strlen(name) + 2, 1);
+    char *full;
+
+    if (files->single)
+        return rsi_name_behind(files->top, name);
+    full = rsi_calloc(strlen(files->top) + strlen(name) + 2, 1);
 
     if (full)
         join_name(files, name, full);

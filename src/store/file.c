@@ -383,6 +383,7 @@ static const rsd_store_ops fs_ops = {
     .abort = rsi_fs_abort,
     .stamp = fs_stamp,
     .adopt = rsi_fs_adopt,
+    .make_private = rsi_fs_make_private,
 };
 
 rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_store **out,

@@ -53,7 +53,8 @@ int     rsi_fs_statx(const rsi_fs *fs, int dir, const char *name, int flags, uns
                      struct statx *out);
 ssize_t rsi_fs_getdents(const rsi_fs *fs, int fd, void *buf, size_t cap);
 int     rsi_fs_fsync(const rsi_fs *fs, int fd); /* EINTR only: nothing was tried then (C3) */
-int     rsi_fs_mkdirat(const rsi_fs *fs, int dir, const char *name);
+int     rsi_fs_mkdirat(const rsi_fs *fs, int dir, const char *name, mode_t mode);
+int     rsi_fs_fchmod(const rsi_fs *fs, int fd, mode_t mode);
 int     rsi_fs_unlinkat(const rsi_fs *fs, int dir, const char *name, int flags);
 int     rsi_fs_rename(const rsi_fs *fs, int dir, const char *name, int to_dir, const char *to,
                       unsigned flags);
@@ -87,6 +88,7 @@ rsd_err rsi_fs_list(void *self, const char                                      
                     rsd_error *err);
 rsd_err rsi_fs_stat(void *self, const char *name, rsd_entry *out, rsd_error *err);
 rsd_err rsi_fs_make_folder(void *self, const char *name, rsd_error *err);
+rsd_err rsi_fs_make_private(void *self, const char *name, rsd_error *err);
 rsd_err rsi_fs_remove(void *self, const char *name, rsd_error *err);
 
 /* ---- file_tree.c ---- */

@@ -61,12 +61,22 @@ int rsi_fs_fsync(const rsi_fs *fs, int fd)
     return rc;
 }
 
-int rsi_fs_mkdirat(const rsi_fs *fs, int dir, const char *name)
+int rsi_fs_fchmod(const rsi_fs *fs, int fd, mode_t mode)
 {
     int rc;
 
     do
-        rc = fs->sys->mkdirat(dir, name, 0777);
+        rc = fs->sys->fchmod(fd, mode);
+    while (interrupted(rc));
+    return rc;
+}
+
+int rsi_fs_mkdirat(const rsi_fs *fs, int dir, const char *name, mode_t mode)
+{
+    int rc;
+
+    do
+        rc = fs->sys->mkdirat(dir, name, mode);
     while (interrupted(rc));
     return rc;
 }
@@ -121,7 +131,7 @@ int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes)
     do
         rc = fs->sys->fallocate(fd, 0, 0, (off_t)bytes);
     while (interrupted(rc));
-    if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL))
+    if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EPERM))
         return 0;
     return rc;
 }

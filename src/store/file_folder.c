@@ -369,7 +369,7 @@ static int make_one(const rsi_fs *fs, int dir, const char *name)
 {
     int folder;
 
-    if (rsi_fs_mkdirat(fs, dir, name) == 0)
+    if (rsi_fs_mkdirat(fs, dir, name, 0777) == 0)
         return sync_at(fs, dir, ".");
     if (errno != EEXIST)
         return -1;
@@ -411,6 +411,63 @@ rsd_err rsi_fs_make_folder(void *self, const char *name, rsd_error *err)
     return rc;
 }
 
+/* 1: nobody but this user may write to the open folder; 0: others may; -1 and errno. What a file
+ * that we make looks like tells who we are to this file system, and whether it has modes. */
+static int is_private(const rsi_fs *fs, int dir)
+{
+    char         probe[sizeof("probe") + RSI_TEMP_EXTRA];
+    struct statx folder, ours;
+    uint64_t     random;
+    int          fd, rc;
+
+    if (rsi_fs_random(fs, &random) < 0)
+        return -1;
+    rsi_temp_name("probe", random, probe);
+    fd = rsi_fs_openat(fs, dir, probe, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno == EACCES || errno == EPERM ? 0 : -1;
+    rc = rsi_fs_statx(fs, fd, "", AT_EMPTY_PATH, STATX_UID | STATX_MODE, &ours);
+    if (rc == 0)
+        rc = rsi_fs_statx(fs, dir, "", AT_EMPTY_PATH, STATX_UID | STATX_MODE, &folder);
+    rsi_fs_close(fs, fd);
+    rsi_fs_unlinkat(fs, dir, probe, 0);
+    if (rc < 0)
+        return -1;
+    return folder.stx_uid == ours.stx_uid && !(folder.stx_mode & ~ours.stx_mode & 022);
+}
+
+rsd_err rsi_fs_make_private(void *self, const char *name, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    const char   *last;
+    int           dir, fd = -1, mine = 1;
+    rsd_err       rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
+
+    if (rc)
+        return rc;
+    if (rsi_fs_mkdirat(fs, dir, last, 0700) < 0) {
+        fd = errno == EEXIST ? rsi_fs_openat(fs, dir, last, READ_FOLDER, 0) : -1;
+        if (fd >= 0)
+            mine = is_private(fs, fd);
+        else
+            mine = errno == EACCES ? 0 : -1;
+    }
+    /* Also if it was there: what an earlier writer did beside it may not be durable (C1). */
+    if (mine > 0 && sync_at(fs, dir, ".") < 0)
+        mine = -1;
+    if (mine < 0)
+        rc = rsi_fs_fail(fs, err, errno, "make the folder", name);
+    else if (mine == 0)
+        rc = rsi_fail(
+            err, RSD_E_EXISTS,
+            "\"%s\" in \"%s\" belongs to another user or others may write to it: it is not "
+            "used, remove it",
+            name, fs->path);
+    rsi_fs_close(fs, fd);
+    rsi_fs_leave(fs, dir);
+    return rc;
+}
+
 rsd_err rsi_file_store_make_top(const char *path, const rsi_sys *sys, rsd_error *err)
 {
     rsi_fs  fs = { .sys = sys ? sys : &rsi_sys_real, .top = AT_FDCWD };
@@ -423,7 +480,7 @@ rsd_err rsi_file_store_make_top(const char *path, const rsi_sys *sys, rsd_error 
         start += strspn(path + start, "/");
         end = start + strcspn(path + start, "/");
         memcpy(part, path, end);
-        if (rsi_fs_mkdirat(&fs, AT_FDCWD, part) == 0) {
+        if (rsi_fs_mkdirat(&fs, AT_FDCWD, part, 0777) == 0) {
             part[start] = 0;
             if (sync_at(&fs, AT_FDCWD, start ? part : ".") < 0)
                 rc = rsi_fail_errno(err, RSD_E_IO, errno, "could not sync the folder of \"%.*s\"",

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -20,20 +21,22 @@
 
 enum {
     TRIES = 16, /* each one lost means that another process was at work at that very moment */
-    OPEN_ANY = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY
+    OPEN_ANY = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
+    OVERLAY = 0x794c7630 /* overlayfs, as statfs tells it */
 };
 
 typedef struct tree {
-    int   parent; /* the folder that the name is in, to be synced; attached: -1 */
-    int   from;   /* the folder that the tree is written in: `parent`, unless it was adopted */
-    int   lock;   /* the temporary folder or file, opened and locked; adopted: -1 */
-    bool  attached, one_file, overwrite;
-    bool  failed; /* a commit did: no second try (C3) */
-    bool  keep;   /* abort leaves the temporary name: a power cut may still swap the two */
-    char *name;   /* as begin was given it */
-    char *last;   /* its last part */
-    char *temp;   /* the name it is written under, from the top */
-    char *temp_last;
+    int    parent; /* the folder that the name is in, to be synced; attached: -1 */
+    int    from;   /* the folder that the tree is written in: `parent`, unless it was adopted */
+    int    lock;   /* the temporary folder or file, opened and locked; adopted: -1 */
+    bool   attached, one_file, overwrite;
+    bool   failed; /* a commit did: no second try (C3) */
+    bool   keep;   /* abort leaves the temporary name: a power cut may still swap the two */
+    mode_t mode;   /* that it is published with; until then it is private; adopted: 0 */
+    char  *name;   /* as begin was given it */
+    char  *last;   /* its last part */
+    char  *temp;   /* the name it is written under, from the top */
+    char  *temp_last;
 } tree;
 
 static void free_tree(const rsi_fs *fs, tree *t)
@@ -88,7 +91,7 @@ static int lock_shared(const rsi_fs *fs, int fd)
         if (errno == EWOULDBLOCK)
             return 0;
         if (errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK && errno != EINVAL &&
-            errno != EBADF)
+            errno != EBADF && errno != EPERM)
             return -1;
     }
     if (rsi_fs_statx(fs, fd, "", AT_EMPTY_PATH, STATX_NLINK, &st) < 0)
@@ -149,10 +152,24 @@ static target target_of(const rsi_fs *fs, const tree *t)
     return (t->one_file ? S_ISREG(st.stx_mode) : S_ISDIR(st.stx_mode)) ? TARGET_SAME : TARGET_OTHER;
 }
 
-/* This errno means that the file system has no such kind of rename. */
+/* This errno means that the file system has no such call. */
 static bool cannot(int sys_errno)
 {
     return sys_errno == EINVAL || sys_errno == ENOSYS || sys_errno == EOPNOTSUPP;
+}
+
+/* It may mean that: containers answer EPERM to calls that they don't know. */
+static bool may_be_unable(int sys_errno)
+{
+    return cannot(sys_errno) || sys_errno == EPERM;
+}
+
+/* Of the tree itself. Where modes can't be changed there are none. -1 and errno. */
+static int change_mode(const rsi_fs *fs, const tree *t, mode_t mode)
+{
+    int rc = rsi_fs_fchmod(fs, t->lock, mode);
+
+    return rc < 0 && may_be_unable(errno) ? 0 : rc;
 }
 
 /* A new temporary name, not used by anyone. */
@@ -166,6 +183,32 @@ static int new_temp(const rsi_fs *fs, tree *t)
     return 0;
 }
 
+/* A folder of a lower layer of overlayfs can't be renamed: EXDEV. Asked by a rename that can't
+ * succeed, onto a folder that is not empty. */
+static bool can_move(const rsi_fs *fs, tree *t)
+{
+    char          full[NAME_MAX + RSI_TEMP_EXTRA + 1];
+    struct statfs st;
+    bool          can = true;
+    int           dir;
+
+    if (fs->sys->fstatfs(t->parent, &st) < 0 || ((unsigned long)st.f_type & 0xffffffff) != OVERLAY)
+        return true;
+    if (new_temp(fs, t) < 0)
+        return true;
+    snprintf(full, sizeof(full), "%s", t->temp_last);
+    if (rsi_fs_mkdirat(fs, t->parent, full, 0700) < 0)
+        return true;
+    dir = rsi_fs_openat(fs, t->parent, full, OPEN_ANY | O_DIRECTORY, 0);
+    if (dir >= 0 && rsi_fs_mkdirat(fs, dir, "full", 0700) == 0) {
+        can = rsi_fs_rename(fs, t->parent, t->last, t->parent, full, 0) == 0 || errno != EXDEV;
+        rsi_fs_unlinkat(fs, dir, "full", AT_REMOVEDIR);
+    }
+    rsi_fs_close(fs, dir);
+    rsi_fs_unlinkat(fs, t->parent, full, AT_REMOVEDIR);
+    return can;
+}
+
 /* Asked before the work and not after it: tries an exchange on two folders of its own. 1: it can,
  * 0: it can't; -1 and errno. */
 static int can_exchange(const rsi_fs *fs, tree *t)
@@ -176,20 +219,38 @@ static int can_exchange(const rsi_fs *fs, tree *t)
     if (new_temp(fs, t) < 0)
         return -1;
     snprintf(other, sizeof(other), "%s", t->temp_last);
-    if (rsi_fs_mkdirat(fs, t->parent, other) < 0)
+    if (rsi_fs_mkdirat(fs, t->parent, other, 0700) < 0)
         return -1;
     rc = new_temp(fs, t);
     if (rc == 0)
-        rc = rsi_fs_mkdirat(fs, t->parent, t->temp_last);
+        rc = rsi_fs_mkdirat(fs, t->parent, t->temp_last, 0700);
     if (rc == 0)
         rc = rsi_fs_rename(fs, t->parent, t->temp_last, t->parent, other, RENAME_EXCHANGE);
     sys_errno = errno;
     rsi_fs_unlinkat(fs, t->parent, other, AT_REMOVEDIR);
     rsi_fs_unlinkat(fs, t->parent, t->temp_last, AT_REMOVEDIR);
     errno = sys_errno;
-    if (rc < 0 && cannot(sys_errno))
+    if (rc < 0 && may_be_unable(sys_errno))
         return 0;
     return rc < 0 && sys_errno != ENOENT ? -1 : 1; /* ENOENT: swept away by someone meanwhile */
+}
+
+/* Notes the mode that the umask and the folder above want, and takes it away until the tree is
+ * published. -1 and errno. */
+static int set_private(const rsi_fs *fs, tree *t)
+{
+    static const char *const probe = "mode"; /* in the new folder, which nobody else may enter */
+    struct statx             st;
+    int                      rc;
+
+    if (!t->one_file && rsi_fs_mkdirat(fs, t->lock, probe, 0777) < 0)
+        return -1;
+    rc = rsi_fs_statx(fs, t->lock, t->one_file ? "" : probe,
+                      t->one_file ? AT_EMPTY_PATH : AT_SYMLINK_NOFOLLOW, STATX_MODE, &st);
+    t->mode = rc == 0 ? st.stx_mode & 07777 : 0;
+    if (!t->one_file && rsi_fs_unlinkat(fs, t->lock, probe, AT_REMOVEDIR) < 0)
+        return -1;
+    return rc == 0 && t->one_file ? change_mode(fs, t, 0600) : rc;
 }
 
 /* Makes, opens and locks the temporary folder or file. */
@@ -204,7 +265,7 @@ static rsd_err make_temp(const rsi_fs *fs, tree *t, rsd_error *err)
             made = t->lock = rsi_fs_openat(fs, t->parent, t->temp_last,
                                            O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         else
-            made = rsi_fs_mkdirat(fs, t->parent, t->temp_last);
+            made = rsi_fs_mkdirat(fs, t->parent, t->temp_last, 0700);
         if (made < 0 && errno == EEXIST)
             continue;
         if (made < 0)
@@ -212,9 +273,9 @@ static rsd_err make_temp(const rsi_fs *fs, tree *t, rsd_error *err)
         if (!t->one_file)
             t->lock = rsi_fs_openat(fs, t->parent, t->temp_last, OPEN_ANY | O_DIRECTORY, 0);
         locked = t->lock < 0 ? -1 : lock_shared(fs, t->lock);
-        if (locked > 0)
+        if (locked > 0 && set_private(fs, t) == 0)
             return RSD_OK;
-        if (locked < 0 && errno != ENOENT) {
+        if (locked > 0 || (locked < 0 && errno != ENOENT)) {
             rsd_err rc = rsi_fs_fail(fs, err, errno, "lock", t->temp);
 
             rsi_fs_remove_tree(fs, t->parent, t->temp_last);
@@ -231,8 +292,8 @@ static rsd_err refuse_replace(const rsi_fs *fs, const tree *t, rsd_error *err)
 {
     return rsi_fail(
         err, RSD_E_UNSUPPORTED,
-        "\"%s\" in \"%s\" exists and this file system can't exchange two names, so that "
-        "there would be none for a moment: remove it first or use another name",
+        "\"%s\" in \"%s\" exists and this file system can't exchange it with another, so "
+        "that there would be none for a moment: remove it first or use another name",
         t->name, fs->path);
 }
 
@@ -255,7 +316,7 @@ static rsd_err check_target(const rsi_fs *fs, tree *t, rsd_error *err)
         return refuse_kind(fs, t, err);
     if (t->one_file)
         return RSD_OK; /* any rename replaces a file by a file */
-    can = can_exchange(fs, t);
+    can = can_move(fs, t) ? can_exchange(fs, t) : 0;
     if (can < 0)
         return rsi_fs_fail(fs, err, errno, "try to replace", t->name);
     return can ? RSD_OK : refuse_replace(fs, t, err);
@@ -324,9 +385,8 @@ static rsd_err begin(const rsi_fs *fs, const char *name, uint32_t flags, const c
 
     if (rc)
         return rc;
-    if (strlen(last) + RSI_TEMP_EXTRA > NAME_MAX) {
-        rc = rsi_fail(err, RSD_E_INVALID, "the name \"%s\" is too long: %d bytes are left for it",
-                      name, NAME_MAX - RSI_TEMP_EXTRA);
+    if (strlen(last) > NAME_MAX) {
+        rc = rsi_fail(err, RSD_E_INVALID, "the name \"%s\" has more than %d bytes", name, NAME_MAX);
         goto out;
     }
     rc = new_tree(name, flags, &t, err);
@@ -401,9 +461,34 @@ out:
 
 /* ---- commit ---- */
 
+/* A rename that replaces nothing, of a file, where there is neither RENAME_NOREPLACE nor a link:
+ * those who come here one after the other each look first. */
+static int rename_if_none(const rsi_fs *fs, const tree *t)
+{
+    int rc = -1, locked = -1;
+
+    for (int i = 0; i < TRIES && locked < 0; i++) {
+        locked = rsi_fs_flock(fs, t->parent, LOCK_EX | LOCK_NB);
+        if (locked < 0 && errno != EWOULDBLOCK)
+            break; /* it has no locks either */
+        if (locked < 0)
+            sched_yield();
+    }
+    errno = EEXIST;
+    if (!is_there(fs, t->parent, t->last))
+        rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, 0);
+    if (locked == 0) {
+        int kept = errno;
+
+        rsi_fs_flock(fs, t->parent, LOCK_UN);
+        errno = kept;
+    }
+    return rc;
+}
+
 /* Gives the tree its name if nobody has it, where there is no RENAME_NOREPLACE. A plain rename of a
  * folder replaces nothing but an empty folder; a file is linked to its name instead. */
-static int publish_plain(const rsi_fs *fs, const tree *t)
+static int publish_plain(const rsi_fs *fs, tree *t)
 {
     if (is_there(fs, t->parent, t->last)) {
         errno = EEXIST;
@@ -411,10 +496,13 @@ static int publish_plain(const rsi_fs *fs, const tree *t)
     }
     if (!t->one_file)
         return rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, 0);
-    if (rsi_fs_linkat(fs, t->from, t->temp_last, t->parent, t->last) < 0)
-        return -1;
-    rsi_fs_unlinkat(fs, t->from, t->temp_last, 0); /* else the next begin removes it */
-    return 0;
+    if (rsi_fs_linkat(fs, t->from, t->temp_last, t->parent, t->last) == 0) {
+        rsi_fs_close(fs, t->lock); /* an open file can't be removed everywhere (FUSE, NFS) */
+        t->lock = -1;
+        rsi_fs_unlinkat(fs, t->from, t->temp_last, 0); /* else the next begin removes it */
+        return 0;
+    }
+    return may_be_unable(errno) || errno == EMLINK ? rename_if_none(fs, t) : -1;
 }
 
 /* What a publishing came to. */
@@ -429,7 +517,7 @@ static int replace(const rsi_fs *fs, const tree *t, outcome *o)
     int rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, RENAME_EXCHANGE);
 
     o->swapped = rc == 0;
-    if (rc == 0 || !cannot(errno) || !t->one_file)
+    if (rc == 0 || !may_be_unable(errno) || !t->one_file)
         return rc;
     rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, 0);
     o->replaced = rc == 0;
@@ -437,7 +525,7 @@ static int replace(const rsi_fs *fs, const tree *t, outcome *o)
 }
 
 /* Gives the tree its name. -1 and errno. */
-static int publish(const rsi_fs *fs, const tree *t, outcome *o)
+static int publish(const rsi_fs *fs, tree *t, outcome *o)
 {
     for (int i = 0; i < TRIES; i++) {
         target there = t->overwrite ? target_of(fs, t) : TARGET_NONE;
@@ -453,7 +541,7 @@ static int publish(const rsi_fs *fs, const tree *t, outcome *o)
         }
         if (rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, RENAME_NOREPLACE) == 0)
             return 0;
-        if (cannot(errno) && publish_plain(fs, t) == 0)
+        if (may_be_unable(errno) && publish_plain(fs, t) == 0)
             return 0;
         if (!(t->overwrite && errno == EEXIST)) /* it came meanwhile */
             return -1;
@@ -467,7 +555,8 @@ static rsd_err publish_failed(const rsi_fs *fs, const tree *t, int sys_errno, rs
         return refuse_kind(fs, t, err);
     if (sys_errno == EEXIST || sys_errno == ENOTEMPTY || sys_errno == ENOTDIR)
         return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" exists already", t->name, fs->path);
-    if (cannot(sys_errno) && t->overwrite && is_there(fs, t->parent, t->last))
+    if ((cannot(sys_errno) || sys_errno == EXDEV) && t->overwrite &&
+        is_there(fs, t->parent, t->last))
         return refuse_replace(fs, t, err);
     return rsi_fail_errno(err, cannot(sys_errno) ? RSD_E_UNSUPPORTED : RSD_E_IO, sys_errno,
                           "could not give \"%s\" its name \"%s\" in \"%s\"", t->temp, t->name,
@@ -494,9 +583,12 @@ static rsd_err unpublish(const rsi_fs *fs, tree *t, const outcome *o, int sys_er
 static rsd_err publish_durably(const rsi_fs *fs, tree *t, rsd_error *err)
 {
     outcome o = { 0 };
+    bool    gone = false; /* what was replaced may be removed */
     rsd_err rc = RSD_OK;
     int     old = -1;
 
+    if (t->mode && change_mode(fs, t, t->mode) < 0)
+        return rsi_fs_fail(fs, err, errno, "give a mode to", t->temp);
     if (!t->one_file && rsi_fs_sync_folders(fs, t->from, t->temp_last) < 0)
         return rsi_fail_errno(err, rsi_errno_code(errno), errno,
                               "could not sync the folder \"%s\" in \"%s\"", t->temp, fs->path);
@@ -512,9 +604,11 @@ static rsd_err publish_durably(const rsi_fs *fs, tree *t, rsd_error *err)
         rc = unpublish(fs, t, &o, errno, err);
     else if (t->from != t->parent && rsi_fs_fsync(fs, t->from) < 0)
         rc = RSD_OK; /* the name is durable; what it had before is left to whoever wrote the tree */
-    else if (o.swapped)
-        rsi_fs_remove_tree(fs, t->from, t->temp_last); /* else the next begin removes it */
+    else
+        gone = o.swapped;
     rsi_fs_close(fs, old);
+    if (gone)
+        rsi_fs_remove_tree(fs, t->from, t->temp_last); /* else the next begin removes it */
     return rc;
 }
 
@@ -542,6 +636,8 @@ rsd_err rsi_fs_abort(void *self, void *handle, rsd_error *err)
     tree         *t = handle;
     rsd_err       rc = RSD_OK;
 
+    rsi_fs_close(fs, t->lock); /* before it is removed, as above */
+    t->lock = -1;
     if (!t->attached && !t->keep && t->from == t->parent &&
         rsi_fs_remove_tree(fs, t->from, t->temp_last) < 0)
         rc = rsi_fs_fail(fs, err, errno, "remove", t->temp);

@@ -409,6 +409,16 @@ rsd_err rsi_store_make_folder(rsd_store *store, const char *name, rsd_error *err
     return rc ? rc : store->ops.make_folder(store->self, name, place(err, &spare));
 }
 
+rsd_err rsi_store_make_private(rsd_store *store, const char *name, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc = rsi_store_name_check(name, err);
+
+    if (!store->ops.make_private)
+        return rsi_store_make_folder(store, name, err);
+    return rc ? rc : store->ops.make_private(store->self, name, place(err, &spare));
+}
+
 rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err)
 {
     rsd_error spare;

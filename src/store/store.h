@@ -68,6 +68,7 @@ rsd_err rsi_store_list(rsd_store *store, const char *name, rsi_visit visit, void
                        rsd_error *err);
 rsd_err rsi_store_stat(rsd_store *store, const char *name, rsd_entry *out, rsd_error *err);
 rsd_err rsi_store_make_folder(rsd_store *store, const char *name, rsd_error *err);
+rsd_err rsi_store_make_private(rsd_store *store, const char *name, rsd_error *err);
 rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err);
 
 /* ---- trees ---- */
@@ -92,7 +93,15 @@ rsd_err rsi_tree_abort(rsi_tree *tree, rsd_error *err);
 
 /* ---- temporary names, the same in every store of ours ---- */
 
-enum { RSI_TEMP_EXTRA = 22 }; /* characters that it has more than the name: ".", ".tmp-", 16 */
+enum {
+    RSI_NAME_MAX = 255,  /* bytes of one part of a name that file systems take */
+    RSI_TEMP_EXTRA = 22, /* characters that it has more than the name: ".", ".tmp-", 16 */
+};
+/* The last part of a name to which `extra` characters are added: as it is, or if that would be too
+ * long its beginning, '~' and 16 digits that stand for all of it. */
+void rsi_name_stem(const char *last, size_t extra, char stem[RSI_NAME_MAX + 1]);
+/* `name` with `end` behind its stem; for rsi_free. NULL: no memory. */
+char *rsi_name_behind(const char *name, const char *end);
 /* buf has strlen(last) + RSI_TEMP_EXTRA + 1 bytes. */
 void rsi_temp_name(const char *last, uint64_t random, char *buf);
 /* True if `entry` is a temporary name of `last`. */

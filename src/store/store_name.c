@@ -2,6 +2,7 @@
 /* Which names a store takes, and the temporary names that trees are written under. Names in
  * checkpoints come from strangers: one that leaves the store's folder must not get through here. */
 #include "store/store.h"
+#include "base/digest.h"
 #include "base/mem.h"
 #include "store/file.h"
 
@@ -46,17 +47,49 @@ const char *rsi_last_part(const char *name)
     return slash ? slash + 1 : name;
 }
 
+void rsi_name_stem(const char *last, size_t extra, char stem[RSI_NAME_MAX + 1])
+{
+    size_t len = strlen(last), cut = RSI_NAME_MAX - extra - 17;
+
+    if (len + extra <= RSI_NAME_MAX) {
+        memcpy(stem, last, len + 1);
+        return;
+    }
+    while (cut > 0 && ((unsigned char)last[cut] & 0xc0) == 0x80)
+        cut--; /* not within a character */
+    snprintf(stem, RSI_NAME_MAX + 1, "%.*s~%016" PRIx64, (int)cut, last, rsi_digest(0, last, len));
+}
+
+char *rsi_name_behind(const char *name, const char *end)
+{
+    const char *last = rsi_last_part(name);
+    size_t      top = (size_t)(last - name), len = top + RSI_NAME_MAX + strlen(end) + 1;
+    char        stem[RSI_NAME_MAX + 1], *full = rsi_calloc(len, 1);
+
+    if (!full)
+        return NULL;
+    rsi_name_stem(last, strlen(end), stem);
+    snprintf(full, len, "%.*s%s%s", (int)top, name, stem, end);
+    return full;
+}
+
 void rsi_temp_name(const char *last, uint64_t random, char *buf)
 {
-    snprintf(buf, strlen(last) + RSI_TEMP_EXTRA + 1, ".%s.tmp-%016" PRIx64, last, random);
+    char stem[RSI_NAME_MAX + 1];
+
+    rsi_name_stem(last, RSI_TEMP_EXTRA, stem);
+    snprintf(buf, strlen(stem) + RSI_TEMP_EXTRA + 1, ".%s.tmp-%016" PRIx64, stem, random);
 }
 
 bool rsi_temp_match(const char *entry, const char *last)
 {
-    size_t len = strlen(last);
+    char   stem[RSI_NAME_MAX + 1];
+    size_t len;
 
+    rsi_name_stem(last, RSI_TEMP_EXTRA, stem);
+    len = strlen(stem);
     return strlen(entry) == len + RSI_TEMP_EXTRA && entry[0] == '.' &&
-           memcmp(entry + 1, last, len) == 0 && memcmp(entry + 1 + len, ".tmp-", 5) == 0 &&
+           memcmp(entry + 1, stem, len) == 0 && memcmp(entry + 1 + len, ".tmp-", 5) == 0 &&
            strspn(entry + 6 + len, "0123456789abcdef") == 16;
 }
 

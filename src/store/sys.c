@@ -78,6 +78,7 @@ const rsi_sys rsi_sys_real = {
     .mmap = mmap,
     .munmap = munmap,
     .mkdirat = mkdirat,
+    .fchmod = fchmod,
     .unlinkat = unlinkat,
     .linkat = linkat,
     .renameat2 = renameat2,

@@ -29,6 +29,7 @@ typedef struct rsi_sys {
     int (*munmap)(void *at, size_t len);
 
     int (*mkdirat)(int dir, const char *name, mode_t mode);
+    int (*fchmod)(int fd, mode_t mode);
     int (*unlinkat)(int dir, const char *name, int flags);
     int (*linkat)(int dir, const char *name, int new_dir, const char *new_name, int flags);
     int (*renameat2)(int dir, const char *name, int new_dir, const char *new_name, unsigned flags);

@@ -131,6 +131,11 @@ static int f_mkdirat(int dir, const char *name, mode_t mode)
     return fails("mkdirat") ? -1 : rsi_sys_real.mkdirat(dir, name, mode);
 }
 
+static int f_fchmod(int fd, mode_t mode)
+{
+    return fails("fchmod") ? -1 : rsi_sys_real.fchmod(fd, mode);
+}
+
 static int f_unlinkat(int dir, const char *name, int flags)
 {
     return fails("unlinkat") ? -1 : rsi_sys_real.unlinkat(dir, name, flags);
@@ -208,6 +213,7 @@ const rsi_sys rsi_sys_faulty = {
     .mmap = f_mmap,
     .munmap = f_munmap,
     .mkdirat = f_mkdirat,
+    .fchmod = f_fchmod,
     .unlinkat = f_unlinkat,
     .linkat = f_linkat,
     .renameat2 = f_renameat2,
