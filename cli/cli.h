@@ -392,24 +392,27 @@ bool tiles_of_layout(const rsd_layout *layout, tile **out, size_t *n);
 
 /* ---- draw.c, picture.c: pictures for the terminal ---- */
 
-/* What a picture could not show. */
+/* How a picture was drawn, and what it could not show. */
 typedef struct drawn {
+    int     strip;       /* the axis along which each tile is one cell; -1: it is to scale */
     size_t  here, shown; /* tiles at index 0 of the axes that are not drawn; that have a cell */
     int64_t cell_rows, cell_cols; /* elements that one character stands for, at most */
 } drawn;
 
-#define DRAW_MOST_PARTS 40
+#define DRAW_MOST_PARTS 64
 
 /* Into how many parts the tiles cut an axis; counts no further than one more than the most. */
 int draw_parts(size_t n, const tile *t, int axis);
 /* The two axes that are best drawn: cut before whole, then long before short. axes[0] goes down and
  * is -1 if there is only one, axes[1] across. */
 void draw_axes(int ndim, const int64_t *shape, size_t n, const tile *t, int axes[2]);
-/* A letter for each holder, as wide as the terminal allows. False: no memory. */
+/* A letter or a number for each holder, as wide as the terminal allows. False: no memory. */
 bool draw_tiles(FILE *out, const int64_t *shape, size_t n, const tile *t, const int axes[2],
                 bool colour, drawn *told);
-/* The letter of a holder, as in the pictures; '.' for -1. */
-void draw_letter(FILE *out, int32_t holder, bool colour);
+/* How wide a picture of these tiles has to write their holders: 1, a letter, or as many digits. */
+int draw_width(size_t n, const tile *t);
+/* A holder as in the pictures, behind a space; '.' for -1. */
+void draw_holder(FILE *out, int32_t holder, int width, bool colour);
 /* Each tensor whose name is `pattern` or matches it, with --axes; EXIT_NO if there is none. */
 int picture_print(const args *a, rsd_ckpt *ckpt, const char *pattern);
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiles as pictures for the terminal: colours and letters, or letters alone. Of a tensor with more
- * than two dimensions two are drawn, at index 0 of the others. Who the letters are is left to the
- * callers. */
+/* Tiles as pictures for the terminal: colours and letters, or letters alone; numbers where there
+ * are more holders than letters. Of a tensor with more than two dimensions two are drawn, at index
+ * 0 of the others. Who the letters are is left to the callers. */
 #include "cli.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW_ROWS   16 /* of a picture; more only if there are more parts to tell apart */
-#define MOST_ROWS  DRAW_MOST_PARTS
-#define MOST_COLS  100
-#define NO_SCREEN  80 /* columns where there is no terminal */
-#define INDENT     3
-#define CELL_WIDTH 2
+#define FEW_ROWS  16 /* of a picture; more only if there are more parts to tell apart */
+#define MOST_ROWS DRAW_MOST_PARTS
+#define MOST_COLS 100
+#define NO_SCREEN 80 /* columns where there is no terminal */
+#define INDENT    3
+#define LETTERS   ((int32_t)sizeof(letters) - 1)
 
 static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 static const int  palette[] = {
@@ -23,7 +23,8 @@ static const int  palette[] = {
 /* Each cell is one element of the tensor, or stands for several next to each other. */
 typedef struct canvas {
     int64_t rows, cols;    /* of the tensor */
-    int     height, width; /* of the picture */
+    int     height, width; /* of the picture, in cells */
+    int     cell;          /* characters of a cell behind a space */
     int32_t holder[MOST_ROWS][MOST_COLS];
     int     holders[MOST_ROWS][MOST_COLS];
 } canvas;
@@ -115,15 +116,29 @@ static bool add_tile(canvas *p, const tile *t, const int axes[2])
     return any;
 }
 
-void draw_letter(FILE *out, int32_t holder, bool colour)
+int draw_width(size_t n, const tile *t)
 {
-    char letter = holder < 0 ? '.' : letters[(size_t)holder % (sizeof(letters) - 1)];
+    int32_t most = 0;
+    char    text[16];
 
+    for (size_t i = 0; i < n; i++)
+        most = t[i].holder > most ? t[i].holder : most;
+    return most < LETTERS ? 1 : snprintf(text, sizeof(text), "%" PRId32, most);
+}
+
+void draw_holder(FILE *out, int32_t holder, int width, bool colour)
+{
+    char text[16] = ".";
+
+    if (holder >= 0 && width == 1)
+        snprintf(text, sizeof(text), "%c", letters[holder % LETTERS]);
+    else if (holder >= 0)
+        snprintf(text, sizeof(text), "%" PRId32, holder);
     if (colour && holder >= 0)
-        fprintf(out, "\033[48;5;%dm\033[38;5;231m %c\033[0m",
-                palette[(size_t)holder % (sizeof(palette) / sizeof(palette[0]))], letter);
+        fprintf(out, "\033[48;5;%dm\033[38;5;231m %*s\033[0m",
+                palette[(size_t)holder % (sizeof(palette) / sizeof(palette[0]))], width, text);
     else
-        fprintf(out, " %c", letter);
+        fprintf(out, " %*s", width, text);
 }
 
 static void print_canvas(FILE *out, const canvas *p, bool colour)
@@ -131,7 +146,7 @@ static void print_canvas(FILE *out, const canvas *p, bool colour)
     for (int y = 0; y < p->height; y++) {
         fprintf(out, "%*s", INDENT, "");
         for (int x = 0; x < p->width; x++)
-            draw_letter(out, p->holders[y][x] ? p->holder[y][x] : -1, colour);
+            draw_holder(out, p->holders[y][x] ? p->holder[y][x] : -1, p->cell, colour);
         fprintf(out, "\n");
     }
 }
@@ -150,16 +165,70 @@ static void size_canvas(canvas *p, const int64_t *shape, size_t n, const tile *t
     p->cols = axes[1] >= 0 ? shape[axes[1]] : 1;
     most = parts > most ? least(parts, MOST_ROWS) : most;
     p->height = least(p->rows, most);
+    p->cell = draw_width(n, t);
     p->width =
-        least(p->cols, least(((screen ? screen : NO_SCREEN) - INDENT) / CELL_WIDTH, MOST_COLS));
+        least(p->cols, least(((screen ? screen : NO_SCREEN) - INDENT) / (p->cell + 1), MOST_COLS));
+}
+
+/* ---- more parts than rows, along one axis ---- */
+
+typedef struct along {
+    int64_t off;
+    int32_t holder;
+} along;
+
+static int by_offset(const void *a, const void *b)
+{
+    const along *x = a, *y = b;
+
+    return x->off != y->off ? (x->off > y->off) - (x->off < y->off)
+                            : (x->holder > y->holder) - (x->holder < y->holder);
+}
+
+/* The axis that alone is cut, into more parts than there are rows; -1: there is none. */
+static int strip_axis(size_t n, const tile *t, const int axes[2])
+{
+    const int down = draw_parts(n, t, axes[0]), across = draw_parts(n, t, axes[1]);
+
+    if (down > DRAW_MOST_PARTS && across <= 1)
+        return axes[0];
+    return across > DRAW_MOST_PARTS && down <= 1 ? axes[1] : -1;
+}
+
+/* One cell for each tile, in lines. */
+static bool draw_strip(FILE *out, size_t n, const tile *t, const int axes[2], bool colour,
+                       drawn *told)
+{
+    const int screen = screen_width(out), cell = draw_width(n, t);
+    const int width = ((screen ? screen : NO_SCREEN) - INDENT) / (cell + 1);
+    along    *a = calloc(n + 1, sizeof(*a));
+
+    if (!a)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (rsd_box_count(&t[i].box) > 0 && at_origin(&t[i].box, axes))
+            a[told->here++] = (along){ t[i].box.off[told->strip], t[i].holder };
+    qsort(a, told->here, sizeof(*a), by_offset);
+    for (size_t i = 0; i < told->here; i++) {
+        if (i % (size_t)width == 0)
+            fprintf(out, "%s%*s", i ? "\n" : "", INDENT, "");
+        draw_holder(out, a[i].holder, cell, colour);
+    }
+    fprintf(out, "\n");
+    told->shown = told->here;
+    free(a);
+    return true;
 }
 
 bool draw_tiles(FILE *out, const int64_t *shape, size_t n, const tile *t, const int axes[2],
                 bool colour, drawn *told)
 {
-    canvas *p = calloc(1, sizeof(*p));
+    canvas *p;
 
-    *told = (drawn){ 0 };
+    *told = (drawn){ .strip = strip_axis(n, t, axes) };
+    if (told->strip >= 0)
+        return draw_strip(out, n, t, axes, colour, told);
+    p = calloc(1, sizeof(*p));
     if (!p)
         return false;
     size_canvas(p, shape, n, t, axes, screen_width(out));

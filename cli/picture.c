@@ -61,12 +61,12 @@ static bool number_holders(const holders *h, size_t n, tile *t, const char **fil
     return true;
 }
 
-static void print_entry(const entry *e, bool ranks, bool colour)
+static void print_entry(const entry *e, bool ranks, int width, bool colour)
 {
     char size[32], box[256];
 
     printf("   ");
-    draw_letter(stdout, e->number, colour);
+    draw_holder(stdout, e->number, width, colour);
     if (ranks)
         printf(" rank %-5" PRId32, e->number);
     printf(" ");
@@ -97,15 +97,14 @@ static void print_legend(const rsd_tensor_info *info, size_t n, const tile *t,
             e.files += end > i && strcmp(file[end], file[end - 1]) != 0;
         }
         if (shown < MOST_IN_LEGEND) {
-            print_entry(&e, ranks, colour);
+            print_entry(&e, ranks, draw_width(n, t), colour);
             shown++;
         } else {
             left++;
         }
     }
     if (left)
-        printf("    ... and %zu more %s%s; the letters start again after 62\n", left,
-               ranks ? "rank" : "file", plural(left));
+        printf("    ... and %zu more %s%s\n", left, ranks ? "rank" : "file", plural(left));
 }
 
 /* The axes that are not drawn. */
@@ -130,10 +129,14 @@ static void print_scale(const drawn *told, const int axes[2])
     if (told->cell_rows > 1 || told->cell_cols > 1)
         printf("    one character is about %" PRId64 " x %" PRId64 " elements\n", told->cell_rows,
                told->cell_cols);
+    if (told->strip >= 0) {
+        printf("    each chunk along axis %d in its order, whatever its size\n", told->strip);
+        return;
+    }
     if (axes[0] >= 0)
         printf("    axis %d goes down, axis %d across\n", axes[0], axes[1]);
     if (told->shown < told->here)
-        printf("    %zu of %zu chunks are smaller than a character and not seen\n",
+        printf("    %zu of %zu chunks are too small to be seen; --html shows all\n",
                told->here - told->shown, told->here);
 }
 
@@ -182,41 +185,71 @@ static bool parse_axes(const char *text, int axes[2])
     return end != text && *end == '\0' && axes[0] >= 0 && axes[1] >= 0 && axes[0] != axes[1];
 }
 
+typedef struct match {
+    rsd_tensor_info info;
+    size_t          index;
+} match;
+
+static int by_name(const void *a, const void *b)
+{
+    return name_compare(((const match *)a)->info.name, ((const match *)b)->info.name);
+}
+
+/* The tensors that the pattern matches, in the order of their names. */
+static int find_matches(const args *a, rsd_ckpt *ckpt, const char *pattern, match **out, size_t *n)
+{
+    const size_t all = rsd_ckpt_tensors(ckpt);
+    match       *m = calloc(all + 1, sizeof(*m));
+    rsd_error    err = { .msg = "" };
+
+    *n = 0;
+    if (!m)
+        return refuse(a, EXIT_COULD_NOT, "no memory for %zu tensors", all);
+    for (size_t i = 0; i < all; i++) {
+        rsd_tensor_info *info = &m[*n].info;
+
+        if (rsd_ckpt_tensor(ckpt, i, info, &err)) {
+            free(m);
+            return fail(a, &err);
+        }
+        if (strcmp(pattern, info->name) == 0 || fnmatch(pattern, info->name, 0) == 0)
+            m[(*n)++].index = i;
+    }
+    qsort(m, *n, sizeof(*m), by_name);
+    *out = m;
+    return EXIT_DONE;
+}
+
 int picture_print(const args *a, rsd_ckpt *ckpt, const char *pattern)
 {
     const char *wish = args_text(a, "axes", NULL);
     holders     h = { 0 };
-    rsd_error   err = { .msg = "" };
-    int         axes[2] = { 0, 0 }, code = EXIT_DONE;
-    bool        any = false;
+    match      *m = NULL;
+    size_t      found = 0;
+    int         axes[2] = { 0, 0 }, code;
 
     if (wish && !parse_axes(wish, axes))
         return misuse(a, "--axes takes two different axes, such as 0,1; not \"%s\"", wish);
-    for (size_t i = 0; !code && i < rsd_ckpt_tensors(ckpt); i++) {
-        rsd_tensor_info info;
-        tile           *t = NULL;
-        size_t          n = 0;
+    code = find_matches(a, ckpt, pattern, &m, &found);
+    if (!code && found == 0)
+        code = refuse(a, EXIT_NO, "no tensor in \"%s\" is called \"%s\"", a->operand[0], pattern);
+    for (size_t i = 0; !code && i < found && !output_over(); i++) {
+        const rsd_tensor_info *info = &m[i].info;
+        tile                  *t = NULL;
+        size_t                 n = 0;
 
-        if (rsd_ckpt_tensor(ckpt, i, &info, &err)) {
-            code = fail(a, &err);
+        if (wish && (axes[0] >= info->ndim || axes[1] >= info->ndim)) {
+            code = misuse(a, "\"%s\" has %" PRId32 " axes, not those of \"%s\"", info->name,
+                          info->ndim, wish);
             break;
         }
-        if (strcmp(pattern, info.name) != 0 && fnmatch(pattern, info.name, 0) != 0)
-            continue;
-        if (wish && (axes[0] >= info.ndim || axes[1] >= info.ndim)) {
-            code = misuse(a, "\"%s\" has %" PRId32 " axes, not those of \"%s\"", info.name,
-                          info.ndim, wish);
-            break;
-        }
-        printf(any ? "\n" : "");
-        any = true;
-        code = tiles_stored(a, ckpt, i, &h, &t, &n);
+        printf(i > 0 ? "\n" : "");
+        code = tiles_stored(a, ckpt, m[i].index, &h, &t, &n);
         if (!code)
-            code = draw_one(a, &info, wish ? axes : NULL, &h, n, t);
+            code = draw_one(a, info, wish ? axes : NULL, &h, n, t);
         free(t);
     }
     free(h.file);
-    if (!code && !any)
-        code = refuse(a, EXIT_NO, "no tensor in \"%s\" is called \"%s\"", a->operand[0], pattern);
+    free(m);
     return code;
 }

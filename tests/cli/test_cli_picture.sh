@@ -66,26 +66,52 @@ END
 
 st "$T/large.safetensors" '{"w":{"dtype":"U8","shape":[64,100],"data_offsets":[0,6400]}}' "$(printf '%06400d' 0)"
 
-t 'a large tensor is drawn as wide as there is room' -c '
-    "$R" inspect "$T/large.safetensors" --picture w | sed -n "3p;20,\$p"
-    "$R" convert -q "$T/large.safetensors" "$T/many" --layout "mesh dp=64; * shard(0)@dp" &&
-    "$R" inspect "$T/many" --picture w | sed -n "\$p;/smaller/p"'
+t 'a large tensor is drawn as wide as there is room' -c '"$R" inspect "$T/large.safetensors" --picture w | sed -n "3p;20,\$p"'
 out <<'END'
     0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
     one character is about 4 x 3 elements
     axis 0 goes down, axis 1 across
     0 large.safetensors  [0:64, 0:100]  6.2 KiB
-    24 of 64 chunks are smaller than a character and not seen
-    ... and 40 more ranks; the letters start again after 62
 END
 
-t 'a scalar is one character' -c '"$R" inspect golden/dcp_scalars --picture "*" | sed -n 1,5p'
+t 'more ranks than letters are drawn as numbers' -c '"$R" convert -q "$T/large.safetensors" "$T/many" --layout "mesh dp=64; * shard(0)@dp" &&
+    "$R" inspect "$T/many" --picture w | sed -n "12,13p;66,70p;\$p"'
 out <<'END'
-scalar.bool  bool [], 1 chunk
+     9  9  9  9  9  9  9  9  9  9  9  9  9  9  9  9  9  9  9  9  9  9  9  9  9
+    10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10
+    63 63 63 63 63 63 63 63 63 63 63 63 63 63 63 63 63 63 63 63 63 63 63 63 63
+
+    one character is about 1 x 4 elements
+    axis 0 goes down, axis 1 across
+     0 rank 0     __0_0.distcp  [0:1, 0:100]  100 B
+    ... and 40 more ranks
+END
+
+t 'more parts of one axis than rows are drawn one behind the other' -c '"$R" convert -q "$T/large.safetensors" "$T/row" --layout "mesh dp=100; * shard(1)@dp" &&
+    "$R" inspect "$T/row" --picture w | sed "8,\$d"'
+out <<'END'
+w  uint8 [64, 100], 100 chunks
+
+     0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24
+    25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49
+    50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74
+    75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99
+
+END
+
+t 'chunks that find no room are counted' -c '"$R" convert -q "$T/large.safetensors" "$T/grid" --layout "mesh a=32 b=50; * shard(0)@a shard(1)@b" &&
+    "$R" inspect "$T/grid" --picture w | grep "too small"'
+out <<'END'
+    1120 of 1600 chunks are too small to be seen; --html shows all
+END
+
+t 'a scalar is one character' -c '"$R" inspect golden/dcp_scalars --picture "scalar.b*" | sed -n 1,5p'
+out <<'END'
+scalar.bfloat16  bfloat16 [], 1 chunk
 
     0
 
-    0 rank 0     __0_0.distcp  []  1 B
+    0 rank 0     __0_0.distcp  []  2 B
 END
 
 t 'a name that is not there is the answer no' inspect golden/dcp_blocks --picture none
