@@ -8,7 +8,6 @@ same every time.
 """
 
 import datetime
-import json
 import pathlib
 import pickle
 import shutil
@@ -41,22 +40,8 @@ MOST_BYTES, MOST_IN_ALL = 30_000, 400_000
 # ---- listings -----------------------------------------------------------------------------------
 
 
-def line(name, value):
-    if isinstance(value, torch.Tensor):
-        fields = {
-            "name": name,
-            "dtype": values.dtype_name(value.dtype),
-            "shape": list(value.shape),
-            "bytes": values.raw_bytes(value).hex(),
-        }
-    else:
-        fields = {"name": name, "value": values.to_json(value)}
-    return json.dumps(fields, ensure_ascii=False)
-
-
 def expect(name, flat):
-    lines = sorted((line(k, v) for k, v in flat.items()), key=str.encode)
-    (GOLDEN / f"{name}.json").write_text("".join(text + "\n" for text in lines))
+    (GOLDEN / f"{name}.json").write_text(values.listing(flat))
 
 
 def expect_dcp(name, state):

@@ -1,34 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors with known bytes, and what it means that two things are the same."""
 
+import json
 import math
 import zlib
 
 import torch
 
+# Older versions of torch lack the last ones.
 DTYPES = [
-    torch.bool,
-    torch.uint8,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex32,
-    torch.complex64,
-    torch.complex128,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-    torch.float8_e4m3fnuz,
-    torch.float8_e5m2fnuz,
-    torch.float8_e8m0fnu,
-    torch.float4_e2m1fn_x2,
+    getattr(torch, name)
+    for name in (
+        "bool",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "complex32",
+        "complex64",
+        "complex128",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn_x2",
+    )
+    if hasattr(torch, name)
 ]
 # What safetensors has a name for.
 SAFETENSORS_DTYPES = [d for d in DTYPES if d not in (torch.complex32, torch.complex128)]
@@ -134,3 +140,20 @@ def sort_sets(value):
             return {"$set": sorted(value["$set"])}
         return {k: sort_sets(v) for k, v in value.items()}
     return value
+
+
+def listing(flat):
+    """One line for each tensor (all bytes in hex) and each object, sorted: what test_golden.c prints."""
+    lines = []
+    for name, value in flat.items():
+        if isinstance(value, torch.Tensor):
+            fields = {
+                "name": name,
+                "dtype": dtype_name(value.dtype),
+                "shape": list(value.shape),
+                "bytes": raw_bytes(value).hex(),
+            }
+        else:
+            fields = {"name": name, "value": to_json(value)}
+        lines.append(json.dumps(fields, ensure_ascii=False))
+    return "".join(text + "\n" for text in sorted(lines, key=str.encode))
