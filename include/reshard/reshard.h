@@ -372,9 +372,11 @@ RSD_API void rsd_comm_free(rsd_comm *comm);
 RSD_API int32_t rsd_comm_rank(const rsd_comm *comm);
 RSD_API int32_t rsd_comm_size(const rsd_comm *comm);
 
-/* How long a rank waits when nothing at all arrives: 300,000 ms unless told, at least 1. Then every
- * rank gets RSD_E_TIMEOUT, with the ranks that did not come named as far as they are known. Give
- * all ranks the same time. [local] */
+/* How long a rank may be silent while others wait for it: 300,000 ms unless told, at least 1. Then
+ * every rank gets RSD_E_TIMEOUT, with the ranks that did not come named as far as they are known.
+ * Work is not silence: within a call, ranks send signs of life between blocks, so a save may take
+ * any time. Silence is one block that takes longer than the limit (a callback, a write, a sync),
+ * and a rank that is not in a call at all. Give all ranks the same time. [local] */
 RSD_API rsd_err rsd_comm_set_timeout(rsd_comm *comm, int64_t ms, rsd_error *err);
 
 /* Wakes every rank that waits, with RSD_E_COMM and `why`. Any rank may call it, at any time between
@@ -408,7 +410,10 @@ typedef struct rsd_exposed {
  * with one line; `err->rank` stays -1 for errors that only this rank knows of.
  *
  * A request is a pointer that the transport chose. NULL is a finished one, so that arrays of them
- * need no compaction. */
+ * need no compaction.
+ *
+ * While ranks wait or work for long, the library sends a few bytes now and then as signs of life;
+ * some of them may never be received. */
 typedef struct rsd_comm_ops {
     size_t      size;  /* sizeof(rsd_comm_ops) */
     const char *name;  /* "mpi": for messages */

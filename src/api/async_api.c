@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The section of reshard.h on operations under way: checks arguments and hands them on. */
+#include "comm/signs.h"
 #include "exec/async.h"
 
 #include <string.h>
@@ -8,6 +9,7 @@ rsd_err rsd_save_begin(const char *path, rsd_comm *comm, const rsd_state *state,
                        const rsd_save_opts *opts, rsd_op **out, rsd_error *err)
 {
     rsd_save_opts known = { .size = sizeof(known) };
+    rsi_pulse     before;
 
     if (!path || !*path || !state || !out)
         return rsi_fail(err, RSD_E_INVALID, "a path, a state and a place for the save are needed");
@@ -15,7 +17,8 @@ rsd_err rsd_save_begin(const char *path, rsd_comm *comm, const rsd_state *state,
         return rsi_fail(err, RSD_E_INVALID, "%d is no way of staging", (int)how);
     if (opts)
         memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
-    return rsi_async_begin(path, comm, state, how, &known, out, err);
+    before = rsi_comm_enter(comm);
+    return rsi_comm_leave(before, rsi_async_begin(path, comm, state, how, &known, out, err));
 }
 
 void rsd_state_unstage(const rsd_state *state)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The convert section of reshard.h: checks arguments and hands them on. */
+#include "comm/signs.h"
 #include "exec/convert.h"
 
 #include <string.h>
@@ -20,6 +21,7 @@ rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                     const rsd_convert_opts *opts, rsd_error *err)
 {
     rsd_convert_opts known = { .size = sizeof(known) };
+    rsi_pulse        before;
     rsd_err          rc = RSD_OK;
 
     if (!source || !path || !*path)
@@ -30,5 +32,8 @@ rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
         rc = check_opts(&known, err);
     if (comm)
         rc = rsi_agree(comm, rc, err);
-    return rc ? rc : rsi_convert(source, path, comm, &known, err);
+    if (rc)
+        return rc;
+    before = rsi_comm_enter(comm);
+    return rsi_comm_leave(before, rsi_convert(source, path, comm, &known, err));
 }

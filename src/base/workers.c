@@ -2,6 +2,7 @@
 /* A parallel for. Jobs are taken one at a time from a counter, so uneven ones even out. */
 #include "base/workers.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -12,6 +13,7 @@ struct rsi_workers {
     pthread_cond_t  work; /* there is something to do, or it is time to stop */
     pthread_cond_t  idle; /* the last busy thread has finished */
     int             nthreads;
+    rsi_beats       beats; /* of the threads, for the caller to pass on */
     bool            stop;
     uint64_t        round; /* counts calls of run: how a thread sees that there is a new one */
 
@@ -52,6 +54,7 @@ static void *thread_main(void *arg)
     rsi_workers *w = arg;
     uint64_t     seen = 0;
 
+    rsi_pulse_set(rsi_beats_pulse(&w->beats));
     pthread_mutex_lock(&w->lock);
     for (;;) {
         while (!w->stop && w->round == seen)
@@ -88,7 +91,7 @@ rsd_err rsi_workers_create(int threads, rsi_workers **out, rsd_error *err)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %d worker threads", threads);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->work, NULL);
-    pthread_cond_init(&w->idle, NULL);
+    rsi_beats_cond(&w->idle);
     while (w->nthreads < threads - 1 &&
            pthread_create(&w->thread[w->nthreads], NULL, thread_main, w) == 0)
         w->nthreads++;
@@ -147,7 +150,7 @@ rsd_err rsi_workers_run(rsi_workers *w, size_t n, rsi_job job, void *arg, rsd_er
     work(w);
     w->busy--;
     while (w->busy > 0)
-        pthread_cond_wait(&w->idle, &w->lock);
+        rsi_beats_wait(&w->beats, &w->idle, &w->lock);
     rc = w->rc;
     if (rc && err)
         *err = w->err;

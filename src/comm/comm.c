@@ -44,6 +44,7 @@ void rsd_comm_free(rsd_comm *comm)
 {
     if (!comm)
         return;
+    rsi_signs_end(comm);
     comm->ops.close(comm->self);
     rsi_free(comm->origin);
     rsi_free(comm->failed);
@@ -144,14 +145,21 @@ rsd_err rsi_test(rsd_comm *comm, void **request, rsd_error *err)
 rsd_err rsi_wait_some(rsd_comm *comm, size_t n, void **request, const int32_t *peer,
                       const char *what, rsd_error *err)
 {
+    int64_t   begin = rsi_comm_clock(), now = begin;
     rsd_error local;
+    bool      called;
     rsd_err   rc;
 
     err = err ? err : &local;
-    rc = comm->ops.wait_some(comm->self, n, request, comm->timeout_ms, err);
-    if (rc == RSD_E_TIMEOUT && err->rank < 0) /* ours; that of another rank names somebody */
-        rc = rsi_rollcall(comm, n, request, peer, what, err);
-    return rc;
+    do {
+        called = rsi_signs_look(comm, now);
+        rc = comm->ops.wait_some(comm->self, n, request, rsi_signs_slice(comm), err);
+        if (rc != RSD_E_TIMEOUT || err->rank >= 0) /* that of another rank names somebody */
+            return rc;
+        now = rsi_comm_clock();
+    } while (!called && (now - begin < comm->timeout_ms || rsi_signs_good(comm, now)));
+    rsi_signs_alarm(comm);
+    return rsi_rollcall(comm, n, request, peer, what, err);
 }
 
 rsd_err rsi_wait_all(rsd_comm *comm, size_t n, void **request, const int32_t *peer,

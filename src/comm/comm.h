@@ -6,10 +6,12 @@
 #define RSI_COMM_H
 
 #include "base/error.h"
+#include "comm/signs.h"
 
 /* Tags 0 .. RSI_TAG_MAX are free for users of this header, the rest belongs to the collectives. */
 #define RSI_TAG_MAX        0x3fff
 #define RSI_TAG_COLLECTIVE 0x4000
+#define RSI_TAG_SIGN       0x7ffe
 #define RSI_TAG_ROLLCALL   0x7fff
 
 #define RSI_FAILURES_MAX 1024 /* that are kept after a collective */
@@ -26,6 +28,7 @@ struct rsd_comm {
     int32_t     *origin;   /* [size] numbers in the first comm of the family; NULL: this is it */
     rsd_error   *failed;   /* [nfailed] of the last agreement, by rank */
     size_t       nfailed;
+    rsi_signs    signs; /* of life */
     void        *stuck; /* memory of a roll call that the transport did not give back */
 };
 
@@ -37,9 +40,9 @@ rsd_err rsi_send(rsd_comm *comm, int32_t to, int32_t tag, const void *data, size
 rsd_err rsi_recv(rsd_comm *comm, int32_t from, int32_t tag, void *data, size_t bytes,
                  void **request, rsd_error *err);
 rsd_err rsi_test(rsd_comm *comm, void **request, rsd_error *err);
-/* Waits until one of the requests has finished. When nothing has for the comm's time, the comm is
- * broken and the error names the ranks that did not come; peer[i] is the other end of request[i],
- * `what` the work that waits, for the message. */
+/* Waits until one of the requests has finished. When nothing has for the comm's time and no signs
+ * tell of work, the comm is broken and the error names the ranks that did not come; peer[i] is the
+ * other end of request[i], `what` the work that waits, for the message. */
 rsd_err rsi_wait_some(rsd_comm *comm, size_t n, void **request, const int32_t *peer,
                       const char *what, rsd_error *err);
 /* Waits for all of them. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who is missing? A rank that has waited in vain mostly waits for one that waits itself. So each
- * tells all others that it is there and whom it waits for: missing are those who are waited for and
- * did not tell. Then the comm is broken with that verdict, which also wakes ranks that come late.
- * One small message between any two ranks, and only when all is lost anyway. */
+ * tells all others that it is there, whom it waits for and whose signs of life it has heard lately:
+ * missing are those who are waited for, did not tell and were not heard. Then the comm is broken
+ * with that verdict, which also wakes ranks that come late. One small message between any two
+ * ranks, and only when all is lost anyway. */
 #include "comm/comm.h"
 #include "comm/clock.h"
 #include "base/checked.h"
@@ -10,7 +11,6 @@
 #include "base/text.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #define GRACE_MIN_MS 250
 #define GRACE_MAX_MS 10000
@@ -22,6 +22,7 @@
 typedef struct sign { /* of life */
     int32_t n;
     int32_t wait[WAITS_MAX];
+    int32_t heard[RSI_SIGN_LINKS]; /* -1: none */
 } sign;
 
 typedef struct roll {
@@ -29,12 +30,21 @@ typedef struct roll {
     sign     *seen;    /* [size] from each rank; this one's own at its place */
     void    **request; /* [2 * size] receive from r at r, send to r at size + r */
     bool     *waited;  /* [size] */
+    bool     *heard;   /* [size] by one who is here: it is slow, not gone */
 } roll;
 
 static sign own_sign(const rsd_comm *comm, size_t n, void *const *request, const int32_t *peer)
 {
+    int64_t now = rsi_comm_clock();
     sign    s = { 0 };
     int32_t last = -1;
+
+    for (int i = 0; i < RSI_SIGN_LINKS; i++) {
+        const rsi_sign_link *link = &comm->signs.link[i];
+        bool heard = comm->signs.ready && rsi_signs_heard(link, comm->timeout_ms, now);
+
+        s.heard[i] = heard ? link->peer : -1;
+    }
 
     for (size_t i = 0; i < n && s.n < WAITS_MAX; i++) {
         if (!request[i] || peer[i] == last || peer[i] == comm->rank)
@@ -68,13 +78,29 @@ static int64_t grace(const rsd_comm *comm)
     return rsi_min(rsi_max(comm->timeout_ms / 10, GRACE_MIN_MS), GRACE_MAX_MS);
 }
 
-/* Marks whom those who are here wait for. */
-static void mark_waited(roll *r)
+static void mark(const roll *r, const int32_t *rank, int32_t n, bool *out)
 {
+    for (int32_t i = 0; i < n; i++)
+        if (rank[i] >= 0 && rank[i] < r->comm->size)
+            out[rank[i]] = true;
+}
+
+/* Marks whom those who are here wait for, and whom they have heard. Does that leave nobody who is
+ * missing, hearing is not enough. */
+static void mark_all(roll *r)
+{
+    bool missing = false;
+
+    for (int32_t i = 0; i < r->comm->size; i++) {
+        if (!is_here(r, i))
+            continue;
+        mark(r, r->seen[i].wait, (int32_t)rsi_min(r->seen[i].n, WAITS_MAX), r->waited);
+        mark(r, r->seen[i].heard, RSI_SIGN_LINKS, r->heard);
+    }
     for (int32_t i = 0; i < r->comm->size; i++)
-        for (int32_t w = 0; is_here(r, i) && w < r->seen[i].n && w < WAITS_MAX; w++)
-            if (r->seen[i].wait[w] >= 0 && r->seen[i].wait[w] < r->comm->size)
-                r->waited[r->seen[i].wait[w]] = true;
+        missing = missing || (r->waited[i] && !is_here(r, i) && !r->heard[i]);
+    for (int32_t i = 0; i < r->comm->size && !missing; i++)
+        r->heard[i] = false;
 }
 
 /* Says "here" to all and hears them until enough are or time is up. An error is that of a rank
@@ -110,7 +136,7 @@ static rsd_err call(roll *r, rsd_error *err)
 static bool is_named(const roll *r, const sign *own, int32_t rank)
 {
     if (r->seen)
-        return r->waited[rank] && !is_here(r, rank);
+        return r->waited[rank] && !is_here(r, rank) && !r->heard[rank];
     for (int32_t w = 0; w < own->n; w++)
         if (own->wait[w] == rank)
             return true;
@@ -153,7 +179,7 @@ rsd_err rsi_rollcall(rsd_comm *comm, size_t n, void *const *request, const int32
                      const char *what, rsd_error *err)
 {
     size_t  size = (size_t)comm->size;
-    size_t  bytes = size * (sizeof(sign) + 2 * sizeof(void *) + sizeof(bool));
+    size_t  bytes = size * (sizeof(sign) + 2 * sizeof(void *) + 2 * sizeof(bool));
     sign    own = own_sign(comm, n, request, peer);
     roll    r = { .comm = comm };
     char   *mem = NULL;
@@ -165,9 +191,10 @@ rsd_err rsi_rollcall(rsd_comm *comm, size_t n, void *const *request, const int32
         r.request = (void **)(void *)mem;
         r.seen = (sign *)(void *)(mem + 2 * size * sizeof(void *));
         r.waited = (bool *)(void *)(r.seen + size);
+        r.heard = r.waited + size;
         r.seen[comm->rank] = own;
         rc = call(&r, err);
-        mark_waited(&r);
+        mark_all(&r);
     }
     if (rc && err->rank < 0)
         r.seen = NULL; /* not all could be asked */

@@ -28,6 +28,7 @@ typedef struct async {
     bool             started; /* thread or child is to be waited for */
     pthread_mutex_t  lock;    /* of the four below, which the thread sets */
     pthread_cond_t   change;
+    rsi_beats        beats; /* of the thread */
     bool             written;
     rsd_err          write_rc;
     rsd_error        write_err;
@@ -106,8 +107,10 @@ static void *thread_main(void *arg)
 {
     async    *a = arg;
     rsd_error err = { .rank = -1 };
-    rsd_err   rc = write_files(a, &err);
+    rsd_err   rc;
 
+    rsi_pulse_set(rsi_beats_pulse(&a->beats));
+    rc = write_files(a, &err);
     pthread_mutex_lock(&a->lock);
     a->written = true;
     a->write_rc = rc;
@@ -139,9 +142,10 @@ static bool look_thread(async *a, bool wait)
 
     pthread_mutex_lock(&a->lock);
     while (wait && !a->written)
-        pthread_cond_wait(&a->change, &a->lock);
+        rsi_beats_wait(&a->beats, &a->change, &a->lock);
     ended = a->written;
     pthread_mutex_unlock(&a->lock);
+    rsi_beats_pass(&a->beats);
     if (ended) {
         pthread_join(a->thread, NULL);
         a->started = false;
@@ -185,13 +189,13 @@ static void finish(async *a, rsd_err rc, rsd_error *err)
 }
 
 /* As far as it goes; `wait`: to the end. */
-static void go(async *a, bool wait)
+static void advance(async *a, bool wait)
 {
     rsd_error err = { .rank = -1 };
     bool      done = false;
     rsd_err   rc;
 
-    if (a->done || !look(a, wait))
+    if (!look(a, wait))
         return;
     if (!a->voted) {
         rc = a->write_rc;
@@ -203,6 +207,17 @@ static void go(async *a, bool wait)
     rc = rsi_ballot_go(&a->ballot, wait, &done, &err);
     if (done)
         finish(a, rc, &err);
+}
+
+static void go(async *a, bool wait)
+{
+    rsi_pulse before;
+
+    if (a->done)
+        return;
+    before = rsi_comm_enter(a->job.comm);
+    advance(a, wait);
+    rsi_comm_leave(before, RSD_OK);
 }
 
 static rsd_err result(const async *a, rsd_error *err)
@@ -278,7 +293,7 @@ static rsd_err create(async **out, rsd_op **op, rsd_stage_way how, const char *p
     if (!a)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a save");
     pthread_mutex_init(&a->lock, NULL);
-    pthread_cond_init(&a->change, NULL);
+    rsi_beats_cond(&a->change);
     a->how = how;
     a->child = (rsi_snapshot){ .line = -1 };
     a->path = rsi_strdup(path);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Puts boxes together out of views: memory with strides, or callbacks. */
 #include "exec/collect.h"
+#include "base/pulse.h"
 #include "plan/copy.h"
 #include "shape/box.h"
 
@@ -88,6 +89,7 @@ static rsd_err ask_box(const rsi_state_tensor *tensor, const rsd_view *view, con
         rsd_err rc = view->get(view->arg, (uint64_t)off, out + dst, (size_t)run);
         int     d = n - 1;
 
+        rsi_beat();
         if (rc)
             return rc;
         for (; d >= 0 && ++at[d] == part->len[d]; d--) {

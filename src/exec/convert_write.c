@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "base/pool.h"
 #include "exec/collect.h"
 
@@ -196,10 +197,12 @@ static rsd_err tell_progress(pass *p, uint64_t bytes, rsd_error *err)
     int stop = 0;
 
     pthread_mutex_lock(&p->lock);
+    rsi_beat(); /* another thread's call may have taken long, and so may this one's */
     p->done += (int64_t)bytes;
     if (p->job->save.opts.on_progress)
         stop = p->job->save.opts.on_progress(p->job->save.opts.arg, p->done, p->total);
     pthread_mutex_unlock(&p->lock);
+    rsi_beat();
     return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
 }
 

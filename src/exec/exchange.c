@@ -6,6 +6,7 @@
  * learn of it in the vote. Next: exchange_copy.c. */
 #include "exec/exchange.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "exec/exchange_core.h"
 #include "exec/reduce.h"
 
@@ -326,12 +327,15 @@ static void finish(rsi_exchange *x, rsd_err rc, const rsd_error *err)
 rsd_err rsi_exchange_step(rsi_exchange *x, bool wait, bool *done, rsd_error *err)
 {
     rsd_error local = { .rank = -1 };
+    rsi_pulse before = rsi_comm_enter(x->comm);
     rsd_err   rc = x->stage < STAGE_VOTE ? poll(x, false, &local) : RSD_OK;
 
     while (x->stage < STAGE_VOTE && !rc) {
         bool moved = false;
 
         rc = run_stage(x, &moved, &local);
+        if (moved)
+            rsi_beat();
         if (!rc && (wait || moved))
             rc = poll(x, wait && !moved, &local);
         else if (!rc)
@@ -345,7 +349,7 @@ rsd_err rsi_exchange_step(rsi_exchange *x, bool wait, bool *done, rsd_error *err
     *done = x->stage == STAGE_DONE;
     if (*done && x->result && err)
         *err = x->err;
-    return *done ? x->result : RSD_OK;
+    return rsi_comm_leave(before, *done ? x->result : RSD_OK);
 }
 
 void rsi_exchange_cancel(rsi_exchange *x)

@@ -4,6 +4,7 @@
  * so before anything moves. */
 #include "base/digest.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "exec/exchange_core.h"
 #include "shape/box.h"
 
@@ -483,6 +484,7 @@ static rsd_err read_batch(batch *b, rsd_error *err)
         ssize_t got = read_some(b, at);
         size_t  more = got > 0 ? (size_t)got : 0;
 
+        rsi_beat();
         if (got < 0)
             return rsi_fail_errno(err, RSD_E_COMM, errno, "could not read another rank's memory");
         if (got == 0)

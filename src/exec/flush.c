@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "base/workers.h"
 #include "exec/collect.h"
 #include "exec/fill.h"
@@ -66,13 +67,17 @@ static rsd_err tell_progress(void *arg, size_t bytes, rsd_error *err)
     flushing *f = ((worker *)arg)->f;
     int       cancel;
 
-    if (!f->opts->on_progress)
+    if (!f->opts->on_progress) {
+        rsi_beat();
         return RSD_OK;
+    }
     pthread_mutex_lock(&f->lock);
+    rsi_beat(); /* another thread's call may have taken long, and so may this one's */
     f->done += (int64_t)bytes;
     cancel = f->failed ? 0 : f->opts->on_progress(f->opts->arg, f->done, f->total);
     f->failed = f->failed || cancel; /* it is not called again */
     pthread_mutex_unlock(&f->lock);
+    rsi_beat();
     return cancel ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
 }
 

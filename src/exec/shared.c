@@ -7,6 +7,7 @@
 #include "base/crc32.h"
 #include "base/digest.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "exec/collect.h"
 #include "exec/fill.h"
 #include "exec/gather_block.h"
@@ -69,6 +70,7 @@ static rsd_err told(void *arg, size_t bytes, rsd_error *err)
     sharing *s = arg;
 
     s->done += (int64_t)bytes;
+    rsi_beat();
     if (s->opts->on_progress && s->opts->on_progress(s->opts->arg, s->done, s->total))
         return rsi_fail(err, RSD_E_CANCELED, "canceled by the caller");
     return RSD_OK;

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -188,12 +189,13 @@ static void send_result(int fd, const rsi_save_job *job, const rsd_error *err)
         ok = send_all(fd, &image->file[i].bytes, sizeof(image->file[i].bytes));
 }
 
-static void child_main(int fd, rsi_save_job *job)
+static void child_main(int fd, rsi_save_job *job, rsi_beats *beats)
 {
     rsi_flush_opts flush = job->flush;
     rsd_error      err = { .rank = -1 };
     rsd_err        rc;
 
+    rsi_pulse_set(beats ? rsi_beats_pulse(beats) : (rsi_pulse){ 0 });
     flush.plain = true;
     flush.staging = (size_t)2 * RSI_BLOCK_BYTES;
     flush.on_progress = must_stop;
@@ -205,13 +207,22 @@ static void child_main(int fd, rsi_save_job *job)
     _exit(0);
 }
 
+/* Without them the parent can't tell that the child works; it writes all the same. */
+static rsi_beats *shared_beats(void)
+{
+    void *p =
+        mmap(NULL, sizeof(rsi_beats), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
 rsd_err rsi_snapshot_start(rsi_snapshot *child, rsi_save_job *job, rsd_error *err)
 {
     sigset_t all, was;
     int      line[2], sys;
     pid_t    pid;
 
-    *child = (rsi_snapshot){ .line = -1 };
+    *child = (rsi_snapshot){ .line = -1, .beats = shared_beats() };
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, line) < 0)
         return rsi_fail_errno(err, RSD_E_IO, errno, "could not make a socket to a child");
     rsi_crc32(0, "", 0); /* its table must not be half made in the child */
@@ -223,7 +234,7 @@ rsd_err rsi_snapshot_start(rsi_snapshot *child, rsi_save_job *job, rsd_error *er
     if (pid == 0) {
         rsi_transform_lock(false);
         close(line[0]);
-        child_main(line[1], job);
+        child_main(line[1], job, child->beats);
     }
     pthread_sigmask(SIG_SETMASK, &was, NULL);
     rsi_transform_lock(false);
@@ -351,8 +362,10 @@ rsd_err rsi_snapshot_look(rsi_snapshot *child, rsi_save_job *job, bool wait, boo
         /* Another process may have got the other end too: then the socket does not end. */
         last = reap(child, false);
         *ended = hear(child) || last;
+        if (child->beats)
+            rsi_beats_pass(child->beats);
         if (!*ended && wait)
-            poll(&line, 1, LOOK_MS);
+            poll(&line, 1, (int)rsi_pulse_every(LOOK_MS));
     } while (!*ended && wait);
     if (!*ended)
         return RSD_OK;
@@ -373,5 +386,7 @@ void rsi_snapshot_end(rsi_snapshot *child)
     if (child->line >= 0)
         close(child->line);
     rsi_free(child->heard);
+    if (child->beats)
+        munmap(child->beats, sizeof(*child->beats));
     *child = (rsi_snapshot){ .line = -1 };
 }

@@ -4,6 +4,7 @@
 #ifndef RSI_SNAPSHOT_H
 #define RSI_SNAPSHOT_H
 
+#include "base/pulse.h"
 #include "exec/save.h"
 
 #include <sys/types.h>
@@ -16,6 +17,7 @@ typedef struct rsi_snapshot {
     bool           deaf; /* there was no memory for that */
     bool           reaped;
     int            status; /* once it is: as of waitpid */
+    rsi_beats     *beats;  /* the child's, in memory that both have; NULL: none */
 } rsi_snapshot;
 
 /* Is it possible at all? One rank a process, memory that fork copies, files that others see. */

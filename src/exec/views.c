@@ -3,6 +3,7 @@
  * exchange.c has a list of these for each side of a plan. */
 #include "exec/views.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "exec/collect.h"
 #include "shape/box.h"
 
@@ -209,6 +210,7 @@ static rsd_err give_run(void *arg, int64_t offset, int64_t bytes)
     rsd_err rc = g->view->put(g->view->arg, (uint64_t)offset, g->next, (size_t)bytes);
 
     g->next += bytes;
+    rsi_beat();
     return rc;
 }
 
@@ -245,6 +247,7 @@ static rsd_err put_runs(const rsi_views *views, const rsd_view *view, const rsd_
         rsd_err rc = view->put(view->arg, (uint64_t)dst, packed + src, (size_t)run);
         int     d = n - 1;
 
+        rsi_beat();
         if (rc)
             return rc;
         for (; d >= 0 && ++at[d] == part->len[d]; d--) {

@@ -3,6 +3,7 @@
  * which is what most stores are. */
 #include "store/store.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "store/file.h"
 #include "store/io_queue.h"
 
@@ -162,6 +163,7 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
     if (!file)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
     rc = store->ops.open(store->self, name, flags, bytes, &opened, place(err, &spare));
+    rsi_beat();
     if (rc) {
         rsi_free(file);
         return rc;
@@ -203,6 +205,7 @@ rsd_err rsi_file_close(rsi_file *file, rsd_error *err)
     if (!file)
         return RSD_OK;
     rc = file->store->ops.close(file->store->self, file->handle, place(err, &spare));
+    rsi_beat();
     if (rc)
         rsi_while(err, rc, "file \"%s\"", file->name);
     rsi_free(file);
@@ -214,6 +217,7 @@ rsd_err rsi_file_sync(rsi_file *file, rsd_error *err)
     rsd_error spare;
     rsd_err   rc = file->store->ops.sync(file->store->self, file->handle, place(err, &spare));
 
+    rsi_beat();
     return rc ? rsi_while(err, rc, "file \"%s\"", file->name) : RSD_OK;
 }
 
@@ -240,13 +244,14 @@ void rsi_file_transfer(rsi_file *file, rsd_io *io)
 {
     io->file = file->handle;
     file->store->ops.transfer(file->store->self, io);
+    rsi_beat();
 }
 
 rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_error *err)
 {
     rsd_io io = { .op = RSD_IO_READ, .file = file->handle, .off = off, .buf = buf, .len = len };
 
-    file->store->ops.transfer(file->store->self, &io);
+    rsi_file_transfer(file, &io);
     return rsi_io_check(file, &io, err);
 }
 
@@ -258,7 +263,7 @@ rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len
                   .buf = (void *)(uintptr_t)buf,
                   .len = len };
 
-    file->store->ops.transfer(file->store->self, &io);
+    rsi_file_transfer(file, &io);
     return rsi_io_check(file, &io, err);
 }
 
@@ -371,15 +376,21 @@ void rsi_queue_submit(rsi_queue *queue, rsd_io *io, size_t n)
         rsi_io_queue_submit(queue->threads, io, n);
     else
         queue->store->ops.submit(queue->store->self, queue->handle, io, n);
+    rsi_beat();
 }
 
 size_t rsi_queue_reap(rsi_queue *queue, size_t min, size_t cap, rsd_io **out)
 {
+    size_t n;
+
     if (min > cap)
         min = cap;
     if (queue->threads)
-        return rsi_io_queue_reap(queue->threads, min, cap, out);
-    return queue->store->ops.reap(queue->store->self, queue->handle, min, cap, out);
+        n = rsi_io_queue_reap(queue->threads, min, cap, out);
+    else
+        n = queue->store->ops.reap(queue->store->self, queue->handle, min, cap, out);
+    rsi_beat();
+    return n;
 }
 
 /* ---- names and trees: store_name.c has the rules ---- */
