@@ -113,6 +113,8 @@ static int check_value(const args *a, const option_spec *spec, const char *value
     case OPT_FLAG:
     case OPT_TEXT:
     case OPT_PATH:
+    case OPT_NAME:
+    case OPT_DTYPE:
         break;
     }
     return EXIT_DONE;

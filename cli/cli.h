@@ -26,6 +26,8 @@ typedef enum option_kind {
     OPT_FLAG,  /* takes no value */
     OPT_TEXT,  /* anything */
     OPT_PATH,  /* a file or folder; shells complete it */
+    OPT_NAME,  /* of a tensor or object, or a pattern; shells complete it */
+    OPT_DTYPE, /* of an element, behind "GLOB=" if wanted; shells complete it */
     OPT_SIZE,  /* bytes: "64M", "5G" */
     OPT_COUNT, /* a whole number from 0 to INT32_MAX */
     OPT_REAL,  /* a number that is not negative */
@@ -251,6 +253,8 @@ void man_page(FILE *out, const command *cmd); /* NULL: of the tool */
 void complete_bash(FILE *out);
 void complete_zsh(FILE *out);
 void complete_fish(FILE *out);
+/* complete_words.c: for these scripts: what the last of the words may become, a line each. */
+int complete_words(int n, const char *const *word);
 
 /* ---- source.c: checkpoints and layouts that the command line names ---- */
 

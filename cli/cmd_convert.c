@@ -301,10 +301,10 @@ static int run(const args *a)
 static const option_spec options[] = {
     { "to", 0, OPT_CHOICE, "dcp|safetensors|torch", "format of DST; otherwise its name decides" },
     { "layout", 'l', OPT_PATH, "SPEC", "lay the tensors out over ranks: rules, or a file of them" },
-    { "include", 0, OPT_TEXT, "GLOB", "take only what matches; may be repeated" },
-    { "exclude", 0, OPT_TEXT, "GLOB", "leave out what matches; may be repeated" },
+    { "include", 0, OPT_NAME, "GLOB", "take only what matches; may be repeated" },
+    { "exclude", 0, OPT_NAME, "GLOB", "leave out what matches; may be repeated" },
     { "rename", 0, OPT_TEXT, "s/RE/TO/", "change names, as sed -E does; may be repeated" },
-    { "dtype", 0, OPT_TEXT, "[GLOB=]DTYPE",
+    { "dtype", 0, OPT_DTYPE, "[GLOB=]DTYPE",
       "cast floating tensors, or those that match; may be repeated" },
     { "shard-size", 0, OPT_SIZE, "SIZE", "safetensors: the most that a file has" },
     { "compress", 0, OPT_TEXT, "zstd[:N]", "DCP: compress each item" },

@@ -276,8 +276,8 @@ static int run(const args *a)
 }
 
 static const option_spec options[] = {
-    { "include", 0, OPT_TEXT, "GLOB", "compare only what matches; may be repeated" },
-    { "exclude", 0, OPT_TEXT, "GLOB", "leave out what matches; may be repeated" },
+    { "include", 0, OPT_NAME, "GLOB", "compare only what matches; may be repeated" },
+    { "exclude", 0, OPT_NAME, "GLOB", "leave out what matches; may be repeated" },
     { "rename", 0, OPT_TEXT, "s/RE/TO/",
       "change the names of A before comparing, as sed -E does; may be repeated" },
     { "cast", 0, OPT_FLAG, NULL, "cast the tensors of A to the dtypes of B" },

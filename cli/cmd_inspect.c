@@ -521,7 +521,7 @@ static const option_spec options[] = {
     { "threads", 'j', OPT_COUNT, "N",
       "threads that read for --stats; all processors if not given" },
     { "tree", 0, OPT_FLAG, NULL, "group the tensors by the dots in their names, with sums" },
-    { "picture", 0, OPT_TEXT, "NAME", "draw which rank or file holds which part of a tensor" },
+    { "picture", 0, OPT_NAME, "NAME", "draw which rank or file holds which part of a tensor" },
     { "axes", 0, OPT_TEXT, "A,B", "the axes that --picture draws, down and across" },
     { "html", 0, OPT_PATH, "FILE", "write a page for browsers, with a picture of each tensor" },
     OPTIONS_PROGRESS,

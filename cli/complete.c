@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Completion for bash, zsh and fish, from the table of commands. */
+/* Completion for bash, zsh and fish, from the table of commands. Names and dtypes are asked of the
+ * tool itself while somebody types (complete_words.c). Names come from files that nobody vouches
+ * for, so shells never expand them. */
 #include "cli.h"
 
 #include <string.h>
@@ -20,7 +22,8 @@ static void choices(FILE *out, const char *value, const char *between)
 static void bash_values(FILE *out, const command *cmd)
 {
     for (const option_spec *o = cmd->options; o && o->name; o++) {
-        if (o->kind == OPT_FLAG || o->kind == OPT_PATH)
+        if (o->kind == OPT_FLAG || o->kind == OPT_PATH || o->kind == OPT_NAME ||
+            o->kind == OPT_DTYPE)
             continue;
         fprintf(out, "    %s,--%s", cmd->name, o->name);
         if (o->letter)
@@ -45,10 +48,39 @@ static void bash_options(FILE *out, const command *cmd)
     fprintf(out, "--help' ;;\n");
 }
 
+/* bash cuts words at = and :, which are put together again; what is offered is what follows the
+ * last cut. */
+static const char bash_words[] =
+    "_reshard_words()\n"
+    "{\n"
+    "    local cur=$1 i word name dots=1 tool=${COMP_WORDS[0]/#\\~\\//$HOME/}\n"
+    "    local -a w=()\n"
+    "    for ((i = 1; i <= COMP_CWORD; i++)); do\n"
+    "        word=${COMP_WORDS[i]}\n"
+    "        if ((i > 2)) && [[ $word == [=:] || ${COMP_WORDS[i-1]} == [=:] ]]; then\n"
+    "            w[${#w[@]}-1]+=$word\n"
+    "        else\n"
+    "            w+=(\"$word\")\n"
+    "        fi\n"
+    "    done\n"
+    "    local start=${w[${#w[@]}-1]%\"$cur\"} quote=\n"
+    "    [[ $cur == [\\'\\\"]* ]] && quote=${cur:0:1}\n"
+    "    for ((i = 0; i < ${#w[@]}; i++)); do\n"
+    "        w[i]=${w[i]//[\\\\\\'\\\"]/} w[i]=${w[i]/#\\~\\//$HOME/}\n"
+    "    done\n"
+    "    while IFS= read -r name; do\n"
+    "        [[ $name == *. ]] || dots=\n"
+    "        name=${name#\"$start\"}\n"
+    "        [[ $quote ]] || printf -v name %q \"$name\"\n"
+    "        [[ $quote && $name == *[\\'\\\"\\\\\\$\\`]* ]] || COMPREPLY+=(\"$name\")\n"
+    "    done < <(\"$tool\" __complete \"${w[@]}\" 2>/dev/null)\n"
+    "    [[ $dots && ${#COMPREPLY[@]} -gt 0 ]] && compopt -o nospace 2>/dev/null\n"
+    "}\n";
+
 void complete_bash(FILE *out)
 {
-    fprintf(out, "# bash completion for reshard\n"
-                 "_reshard()\n"
+    fprintf(out, "# bash completion for reshard\n%s", bash_words);
+    fprintf(out, "_reshard()\n"
                  "{\n"
                  "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
                  "    local cmd=${COMP_WORDS[1]} words= all='");
@@ -74,6 +106,7 @@ void complete_bash(FILE *out)
                  "    elif [[ $cmd == completion && $cur != -* ]]; then\n"
                  "        words='bash zsh fish'\n"
                  "    elif [[ $cur != -* ]]; then\n"
+                 "        _reshard_words \"$cur\"\n"
                  "        return\n"
                  "    fi\n"
                  "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
@@ -112,8 +145,11 @@ static void zsh_option(FILE *out, const option_spec *o)
         fprintf(out, ":value:(");
         choices(out, o->value, " ");
         fprintf(out, ")");
-    } else if (o->kind != OPT_FLAG)
+    } else if (o->kind == OPT_NAME || o->kind == OPT_DTYPE) {
+        fprintf(out, ":name:_reshard_words");
+    } else if (o->kind != OPT_FLAG) {
         fprintf(out, ":%s: ", o->value);
+    }
     fprintf(out, "'");
 }
 
@@ -123,6 +159,8 @@ static const char *zsh_operands(const command *cmd)
         return "'1:command:_reshard_commands'";
     if (cmd == &cmd_completion)
         return "'1:shell:(bash zsh fish)'";
+    if (strstr(cmd->operands, "NAME"))
+        return "'1:checkpoint:_files' '*:name:_reshard_words'";
     return cmd->max == 0 ? "" : "'*:file:_files'";
 }
 
@@ -140,6 +178,15 @@ void complete_zsh(FILE *out)
     }
     fprintf(out, "    )\n"
                  "    _describe command all\n"
+                 "}\n"
+                 "_reshard_words()\n"
+                 "{\n"
+                 "    local -a all\n"
+                 "    all=(\"${(@f)$(reshard __complete \"${(@Q)words[1,CURRENT]/#\\~\\//$HOME/}\" "
+                 "2>/dev/null)}\")\n"
+                 "    all=(\"${(@)${(@)all:#}#$IPREFIX}\")\n"
+                 "    compadd -S '' -- \"${(@M)all:#*.}\"\n"
+                 "    compadd -- \"${(@)all:#*.}\"\n"
                  "}\n"
                  "_reshard()\n"
                  "{\n"
@@ -190,6 +237,8 @@ static void fish_option(FILE *out, const command *cmd, const option_spec *o)
         fprintf(out, "'");
     } else if (o->kind == OPT_PATH) {
         fprintf(out, " -r -F");
+    } else if (o->kind == OPT_NAME || o->kind == OPT_DTYPE) {
+        fprintf(out, " -x -a '(__reshard_words)'");
     } else if (o->kind != OPT_FLAG) {
         fprintf(out, " -x");
     }
@@ -200,13 +249,24 @@ static void fish_option(FILE *out, const command *cmd, const option_spec *o)
 
 void complete_fish(FILE *out)
 {
-    fprintf(out, "# fish completion for reshard\n");
+    fprintf(out,
+            "# fish completion for reshard\n"
+            "function __reshard_words\n"
+            "    set -l w (commandline -opc)\n"
+            "    reshard __complete $w[2..-1] (commandline -ct | string unescape) 2>/dev/null | "
+            "string replace -r -- '^--[a-z-]+=' ''\n"
+            "end\n");
     for (const command *const *c = commands; *c; c++) {
         fprintf(out, "complete -c reshard -n __fish_use_subcommand -f -a %s -d ", (*c)->name);
         fish_text(out, (*c)->line);
         fputc('\n', out);
         for (const option_spec *o = (*c)->options; o && o->name; o++)
             fish_option(out, *c, o);
+        if (strstr((*c)->operands, "NAME"))
+            fprintf(out,
+                    "complete -c reshard -n '__fish_seen_subcommand_from %s' -a "
+                    "'(__reshard_words)'\n",
+                    (*c)->name);
         fprintf(out, "complete -c reshard -n '__fish_seen_subcommand_from help' -f -a %s -d ",
                 (*c)->name);
         fish_text(out, (*c)->line);

@@ -67,6 +67,8 @@ int main(int argc, char **argv)
         printf("reshard %s\n", rsd_version());
         return finish_output(EXIT_DONE);
     }
+    if (strcmp(argv[1], "__complete") == 0)
+        return finish_output(complete_words(argc - 2, (const char *const *)argv + 2));
     cmd = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ? &cmd_help
                                                                        : command_find(argv[1]);
     if (!cmd)
