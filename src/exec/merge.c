@@ -2,6 +2,7 @@
 /* Ranks tell each other what they hold; every rank puts the same state together from that. */
 #include "exec/merge.h"
 #include "base/mem.h"
+#include "format/value.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -278,9 +279,9 @@ static rsd_err add_tensor(const merging *m, const thing *t, const heard *const *
 
 static rsd_err add_value(const merging *m, const thing *t, rsd_state *to, rsd_error *err)
 {
-    static const char stand_in;
-    const rsd_value  *value = (const rsd_value *)(const void *)&stand_in;
-    rsd_err           rc;
+    static const rsd_value stand_in = { 0 };
+    const rsd_value       *value = &stand_in;
+    rsd_err                rc;
 
     if (t->own != SIZE_MAX)
         value = m->state->value[t->own - m->state->ntensors].value;
