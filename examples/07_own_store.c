@@ -56,8 +56,10 @@ static rsd_err own_list(void *self, const char *name,
                         rsd_err (*visit)(void *arg, const rsd_entry *entry, rsd_error *err),
                         void *arg, rsd_error *err)
 {
+    rsd_entry entry = { .name = "model.safetensors", .kind = RSD_ENTRY_FILE, .size = SIZE };
+
     (void)self, (void)name;
-    return visit(arg, &(rsd_entry){ "model.safetensors", RSD_ENTRY_FILE, SIZE }, err);
+    return visit(arg, &entry, err);
 }
 
 static rsd_err own_close(void *self, void *file, rsd_error *err)

@@ -518,6 +518,19 @@ enum {
     RSD_TREE_OVERWRITE = 2 /* replace what has the name by then */
 };
 
+/* How a name is held. */
+enum {
+    RSD_HOLD_FILES = 1 /* opens the files of a folder at once, as far as that makes sense: they will
+                          be needed, and the folder may be removed soon */
+};
+
+/* What became of a name that is held. */
+typedef enum rsd_held {
+    RSD_HELD_CURRENT = 0,  /* it still stands for that */
+    RSD_HELD_REPLACED = 1, /* it does not, but all files are there */
+    RSD_HELD_LOST = 2      /* it does not, and some may be missing */
+} rsd_held;
+
 typedef enum rsd_io_op { RSD_IO_READ = 1, RSD_IO_WRITE = 2 } rsd_io_op;
 
 /* One request. It and its buffer belong to the store from submit until reap gives it back. */
@@ -545,9 +558,10 @@ typedef enum rsd_entry_kind {
 } rsd_entry_kind;
 
 typedef struct rsd_entry {
-    const char    *name; /* within its folder; valid during the call that shows it */
-    rsd_entry_kind kind; /* other: symbolic link, device, socket, FIFO */
-    uint64_t       size; /* bytes of a file, else 0 */
+    const char    *name;    /* within its folder; valid during the call that shows it */
+    rsd_entry_kind kind;    /* other: symbolic link, device, socket, FIFO */
+    uint64_t       size;    /* bytes of a file, else 0 */
+    uint64_t       version; /* of a file, see rsd_opened; 0: can't be told */
 } rsd_entry;
 
 typedef struct rsd_opened {
@@ -555,6 +569,10 @@ typedef struct rsd_opened {
     uint64_t size;  /* bytes that the file has now */
     uint32_t align; /* pieces whose address, offset and length are multiples of this go past the
                        cache; 1: it makes no difference */
+    /* A number that is the same on every host and another one once the file was written to or
+     * replaced: of its size and time, for example. Not 0 also means that the file may be closed and
+     * opened again while it is in use. 0: can't be told. */
+    uint64_t version;
 } rsd_opened;
 
 /* The table of a backend. Names that it gets have been checked and are never NULL; "" is the top
@@ -669,6 +687,21 @@ typedef struct rsd_store_ops {
      * is fine if the same is true of it, else RSD_E_EXISTS. Durable on return. NULL: make_folder is
      * used. */
     rsd_err (*make_private)(void *self, const char *name, rsd_error *err);
+    /* Holds what `name` is now: *out is a store with the same names in which it stays that,
+     * whatever is published meanwhile. A folder with all files in it, except that a file that was
+     * not opened before the folder was removed is RSD_E_NOTFOUND. Or a file, together with the one
+     * whose name has `tail` behind it, if there is one: both as one writer published them (see
+     * lock). *out is NULL if it is neither. Freed before this store. NULL: can't be done, so that
+     * readers detect a change at best. */
+    rsd_err (*hold)(void *self, const char *name, const char *tail, uint32_t flags, rsd_store **out,
+                    rsd_error *err);
+    /* Of a store that hold made: does the name stand for something else by now, and may files that
+     * were there be missing because of that? Given if hold is. */
+    rsd_held (*replaced)(void *self);
+    /* Both or none: from lock to unlock nobody else who locks publishes in the folder that `name`
+     * is in, and hold does not look at a file there and not yet at its second one. Not nested. */
+    rsd_err (*lock)(void *self, const char *name, void **out, rsd_error *err);
+    void (*unlock)(void *self, void *lock);
 } rsd_store_ops;
 
 /* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": a new and

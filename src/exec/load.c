@@ -5,7 +5,8 @@
  *   find   every tensor and value that is wanted is found and compared, before a byte is read
  *   pass   what several ranks want is read by one of them and passed on (share.c, pass.c)
  *   read   the other views are filled, each rank its own (fetch_all.c)
- */
+ *
+ * A checkpoint that is replaced before all of it was opened makes all ranks begin again. */
 #include "exec/load.h"
 #include "base/mem.h"
 #include "exec/deal.h"
@@ -14,6 +15,7 @@
 #include "exec/stateful.h"
 #include "exec/together.h"
 #include "exec/views.h"
+#include "format/open.h"
 #include "plan/cast.h"
 #include "shape/box.h"
 
@@ -334,32 +336,66 @@ static rsd_err read_shared(loading *l, rsd_comm *comm, const rsd_read_opts *opts
     return rc;
 }
 
+/* A file that is written to in place is not held by anything: then what was read of it is of no
+ * use, whether it made sense or not. `rc` is how reading went. */
+static rsd_err changed(const loading *l, rsd_err rc, rsd_error *why)
+{
+    if (rc && rc != RSD_E_CORRUPT && rc != RSD_E_FORMAT)
+        return RSD_OK;
+    return rsi_files_unchanged(&l->ckpt->files, why);
+}
+
+/* `rc` and *err are the same on all ranks. */
+static rsd_err shared_failed(const loading *l, rsd_comm *comm, rsd_err rc, rsd_error *err)
+{
+    rsd_error why = { .rank = -1 };
+    rsd_err   rc2 = changed(l, rc, &why);
+
+    if (rc == RSD_E_CORRUPT || rc == RSD_E_FORMAT)
+        rc2 = rsi_agree(comm, rc2, &why);
+    if (rc2 && err)
+        *err = why;
+    return rc2 ? rc2 : rc;
+}
+
 static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
 {
     rsd_read_opts read = { .size = sizeof(read),
                            .verify = l->opts->verify,
                            .threads = l->opts->threads,
                            .staging = l->opts->staging };
+    rsd_error     why = { .rank = -1 };
     rsd_err       rc = read_shared(l, comm, &read, err);
 
     if (rc)
-        return rc; /* on all ranks */
+        return shared_failed(l, comm, rc, err);
     rc = rsi_fetch_all(l->ckpt, l->want, l->n, &read, err);
     if (!rc)
         rc = read_objects(l, err);
+    if (changed(l, rc, &why)) {
+        rc = (rsd_err)why.code;
+        if (err)
+            *err = why;
+    }
     if (!rc)
         rc = rsi_stateful_restored(l->expanded, err);
     return comm ? rsi_agree(comm, rc, err) : rc;
 }
 
-static rsd_err run(loading *l, const char *path, rsd_comm *comm, rsd_error *err)
+/* One try. *again: the checkpoint was replaced meanwhile, before this try and after it; the same on
+ * all ranks. */
+static rsd_err run_once(loading *l, const char *path, rsd_comm *comm, bool *again, rsd_error *err)
 {
     rsi_together together;
     bool         leads = !comm || comm->alone || comm->rank == 0;
-    rsd_err      rc = rsi_together_open(comm, l->opts->store, path, &together, err);
+    rsd_err      rc = rsi_together_open(comm, l->opts->store, path, *again, &together, err);
 
-    if (rc)
+    *again = false;
+    if (rc) {
+        *again = rsi_together_replaced(comm, &together, rc);
+        rsi_together_close(&together);
         return rc;
+    }
     l->ckpt = together.ckpt;
     rc = l->state ? rsi_stateful_expand(l->state, true, &l->expanded, err) : RSD_OK;
     l->state = l->expanded ? l->expanded : l->state;
@@ -369,11 +405,26 @@ static rsd_err run(loading *l, const char *path, rsd_comm *comm, rsd_error *err)
         rc = rsi_agree(comm, rc, err); /* nobody's memory is touched unless all will be filled */
     if (!rc)
         rc = read_all(l, comm, err);
+    *again = rsi_is_gone(rc) && rsi_together_replaced(comm, &together, rc);
     rsi_free(l->want);
     rsi_arena_release(&l->mem);
     rsi_together_close(&together);
     rsd_state_free(l->expanded);
     return rc;
+}
+
+static rsd_err run(const loading *l, const char *path, rsd_comm *comm, rsd_error *err)
+{
+    bool again = false;
+
+    for (int i = 0; i < RSI_OPEN_TRIES; i++) {
+        loading try = *l;
+        rsd_err rc = run_once(&try, path, comm, &again, err);
+
+        if (!again)
+            return rc;
+    }
+    return rsi_gave_up(path, err);
 }
 
 rsd_err rsi_load(const char *path, rsd_comm *comm, rsd_state *state, const rsd_load_opts *opts,

@@ -353,15 +353,18 @@ static rsd_err remove_side(const rsi_save_job *s, const char *side, rsd_error *e
 }
 
 /* One file and its side file can't change at once: for a moment there is none, never a wrong one.
- */
+ * Other writers are locked out meanwhile, and readers wait (file_hold.c). */
 static rsd_err publish_file(rsi_save_job *s, rsd_error *err)
 {
     char     *side = side_name(s);
     rsi_tree *tree = NULL;
+    void     *lock = NULL;
     rsd_err   rc = side ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
 
     if (!rc && s->flush.sums)
         rc = write_side(s, side, &tree, err);
+    if (!rc)
+        rc = rsi_store_lock(s->store, s->name, &lock, err);
     if (!rc)
         rc = remove_side(s, side, err);
     if (!rc) {
@@ -374,6 +377,7 @@ static rsd_err publish_file(rsi_save_job *s, rsd_error *err)
         if (rc)
             rsi_while(err, rc, "the checkpoint is there, its checksums are not");
     }
+    rsi_store_unlock(s->store, lock);
     rsi_tree_abort(tree, NULL);
     rsi_free(side);
     return rc;

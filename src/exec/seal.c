@@ -228,6 +228,27 @@ static rsd_err write_text(sealing *s, rsi_file *file, rsd_error *err)
     return rc;
 }
 
+/* Gives the side file its name, unless what was hashed has been replaced or changed meanwhile: a
+ * wrong one would stay. */
+static rsd_err give_name(sealing *s, const char *name, rsi_tree **tree, rsd_error *err)
+{
+    rsd_store *store = (*tree)->store;
+    void      *lock;
+    rsd_err    rc = rsi_store_lock(store, name, &lock, err);
+
+    if (rc)
+        return rc;
+    rc = rsi_files_unchanged(&s->ckpt->files, err);
+    if (!rc && rsi_store_replaced(s->ckpt->files.store) != RSD_HELD_CURRENT)
+        rc = rsi_fail(err, RSD_E_MISMATCH, "\"%s\" was replaced while it was read",
+                      s->ckpt->files.top);
+    if (!rc)
+        rc = rsi_tree_commit(*tree, err);
+    *tree = rc ? *tree : NULL;
+    rsi_store_unlock(store, lock);
+    return rc;
+}
+
 /* C2, C3 and C5 for one file. */
 static rsd_err publish(sealing *s, rsd_error *err)
 {
@@ -251,9 +272,8 @@ static rsd_err publish(sealing *s, rsd_error *err)
     rc2 = rsi_file_close(file, rc ? NULL : err);
     rc = rc ? rc : rc2;
     if (!rc)
-        rc = rsi_tree_commit(tree, err);
-    if (rc && tree)
-        rsi_tree_abort(tree, NULL);
+        rc = give_name(s, name, &tree, err);
+    rsi_tree_abort(tree, NULL);
     rsi_free(name);
     return rc;
 }

@@ -1,37 +1,90 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rank 0 opens the checkpoint through a store that logs all it is told; the log goes to the other
  * ranks, which open theirs from it (store/record.c). So the metadata are read once whatever their
- * format is, and every rank checks them as if it had read them itself. Next: load.c. */
+ * format is, and every rank checks them as if it had read them itself. Each rank holds what the
+ * name stands for and compares it with rank 0's, so that all read one checkpoint even while another
+ * is published. Next: load.c. */
 #include "exec/together.h"
 #include "base/mem.h"
 #include "format/open.h"
 #include "store/record.h"
 
+#include <string.h>
+
+enum { ROUNDS = 64 };
+
 #define PIECE ((size_t)16 << 20) /* bytes that are sent at once */
 
-static rsd_err open_front(rsd_store *store, const char *name, rsi_together *t, const void **log,
-                          size_t *len, rsd_error *err)
+static rsd_err hold(rsd_store *store, const char *name, uint32_t flags, rsi_together *t,
+                    rsd_error *err)
 {
-    rsd_err rc = rsi_record_open(store, &t->front, err);
-
-    if (!rc)
-        rc = rsi_ckpt_open(t->front, name, &t->ckpt, err);
-    if (!rc)
-        rsi_record_end(t->front, log, len);
-    return rc;
+    return *name ? rsi_store_hold(store, name, RSI_SUMS_NAME, flags, &t->held, err) : RSD_OK;
 }
 
-/* Rank 0's bytes to all. */
-static rsd_err share_log(rsd_comm *comm, rsi_together *t, const void **log, size_t *len,
-                         rsd_error *err)
+/* All ranks hold the same, files included, before anything is read: for a checkpoint that is
+ * replaced so often that opening it takes too long. */
+static rsd_err hold_together(rsd_comm *comm, rsd_store *store, const char *name, rsi_together *t,
+                             rsd_error *err)
 {
-    uint64_t bytes = *len;
+    int64_t replaced = 1;
+
+    for (int i = 0; i < ROUNDS && replaced; i++) {
+        bool    leads = rsd_comm_rank(comm) == 0;
+        rsd_err rc;
+
+        rsd_store_free(t->held);
+        t->held = NULL;
+        rc = rsi_agree(comm, leads ? hold(store, name, RSD_HOLD_FILES, t, err) : RSD_OK, err);
+        if (!rc && !leads)
+            hold(store, name, RSD_HOLD_FILES, t, &t->unheld);
+        if (!rc)
+            rc = rsi_agree(comm, RSD_OK, err);
+        replaced = !rc && leads && t->held && rsi_store_replaced(t->held) != RSD_HELD_CURRENT;
+        if (!rc)
+            rc = rsi_broadcast(comm, 0, &replaced, sizeof(replaced), err);
+        if (rc)
+            return rc;
+    }
+    return RSD_OK; /* if it still was replaced, that shows */
+}
+
+/* Rank 0. */
+static rsd_err open_front(rsd_store *store, const char *name, rsi_together *t, const void **log,
+                          rsd_error *err)
+{
+    size_t    len;
+    rsi_file *side;
+    rsd_err   rc = t->held ? RSD_OK : hold(store, name, 0, t, err);
+
+    if (!rc)
+        rc = rsi_record_open(t->held ? t->held : store, &t->front, err);
+    if (!rc)
+        rc = rsi_ckpt_open(t->front, name, &t->ckpt, err);
+    if (rc)
+        return rc;
+    rsi_record_end(t->front, log, &len);
+    t->told.bytes = len;
+    side = t->ckpt->guard.file;
+    if (side && rsi_guard_trailer(side, t->told.trailer, NULL) == RSD_OK)
+        t->told.side = side->size;
+    return RSD_OK;
+}
+
+/* Rank 0's bytes to all. Others hold the checkpoint now: not before rank 0 does, and before it
+ * looks again. */
+static rsd_err share_log(rsd_comm *comm, rsd_store *store, const char *name, rsi_together *t,
+                         const void **log, rsd_error *err)
+{
     char    *data = (char *)(uintptr_t)*log;
-    rsd_err  rc = rsi_broadcast(comm, 0, &bytes, sizeof(bytes), err);
+    uint64_t bytes;
+    rsd_err  rc = rsi_broadcast(comm, 0, &t->told, sizeof(t->told), err);
 
     if (rc)
         return rc;
+    bytes = t->told.bytes;
     if (rsd_comm_rank(comm) > 0) {
+        if (!t->held && !t->unheld.code)
+            hold(store, name, 0, t, &t->unheld);
         t->log = rsi_alloc_aligned(64, bytes ? (size_t)bytes : 1);
         if (!t->log)
             rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes of metadata", (size_t)bytes);
@@ -42,17 +95,63 @@ static rsd_err share_log(rsd_comm *comm, rsi_together *t, const void **log, size
         rc =
             rsi_broadcast(comm, 0, data + at, bytes - at < PIECE ? (size_t)bytes - at : PIECE, err);
     *log = data;
-    *len = (size_t)bytes;
     return rc;
 }
 
-static rsd_err open_shared(rsd_comm *comm, rsd_store *store, const char *path, rsi_together *t,
-                           rsd_error *err)
+static rsd_err not_the_same(const char *name, rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_MISMATCH, "\"%s\" is not the checkpoint that rank 0 found", name);
+}
+
+/* Another rank, before its first file is opened. */
+static rsd_err compare(void *arg, rsd_error *err)
+{
+    rsi_together   *t = arg;
+    const char     *name = t->ckpt->files.top;
+    const rsi_file *side = t->ckpt->guard.file;
+    char            mine[RSI_SUMS_TRAILER] = { 0 };
+    rsi_file       *file = NULL;
+    rsd_err         rc = (rsd_err)t->unheld.code;
+
+    if (rc)
+        *err = t->unheld;
+    if (rc || !t->told.side)
+        return rc;
+    if (!side)
+        return not_the_same(name, err);
+    rc = rsi_file_open(t->inner, side->name, side->flags, 0, &file, err);
+    if (!rc)
+        rc = rsi_guard_trailer(file, mine, err);
+    if (!rc && (file->size != t->told.side || memcmp(mine, t->told.trailer, sizeof(mine)) != 0))
+        rc = not_the_same(name, err);
+    rsi_file_close(file, NULL);
+    return rc;
+}
+
+static rsd_err open_told(rsd_store *store, const char *name, rsi_together *t, const void *log,
+                         rsd_error *err)
+{
+    rsi_replay_check check = { .check = compare, .arg = t, .strict = !t->told.side };
+    rsd_err          rc;
+
+    t->inner = t->held ? t->held : store;
+    rc = rsi_replay_open(t->inner, log, (size_t)t->told.bytes, &t->front, err);
+    if (!rc)
+        rc = rsi_ckpt_open(t->front, name, &t->ckpt, err);
+    if (rc)
+        return rc;
+    rsi_replay_end(t->front, &check);
+    rsi_free(t->log);
+    t->log = NULL;
+    return RSD_OK;
+}
+
+static rsd_err open_shared(rsd_comm *comm, rsd_store *store, const char *path, bool again,
+                           rsi_together *t, rsd_error *err)
 {
     const void *log = NULL;
     char       *name = NULL;
     const char *at = path;
-    size_t      len = 0;
     rsd_err     rc = RSD_OK;
 
     if (!store) {
@@ -60,53 +159,67 @@ static rsd_err open_shared(rsd_comm *comm, rsd_store *store, const char *path, r
         store = t->own;
         at = name;
     }
+    if (again) {
+        rc = rsi_agree(comm, rc, err);
+        if (!rc)
+            rc = hold_together(comm, store, at, t, err);
+        if (rc)
+            goto out;
+    }
     if (!rc && rsd_comm_rank(comm) == 0)
-        rc = open_front(store, at, t, &log, &len, err);
+        rc = open_front(store, at, t, &log, err);
     rc = rsi_agree(comm, rc, err);
     if (!rc)
-        rc = share_log(comm, t, &log, &len, err);
+        rc = share_log(comm, store, at, t, &log, err);
     if (rc)
         goto out;
-    if (rsd_comm_rank(comm) > 0) {
-        rc = rsi_replay_open(store, log, len, &t->front, err);
-        if (!rc)
-            rc = rsi_ckpt_open(t->front, at, &t->ckpt, err);
-        if (!rc) {
-            rsi_replay_end(t->front);
-            rsi_free(t->log);
-            t->log = NULL;
-        }
-    }
+    if (rsd_comm_rank(comm) > 0)
+        rc = open_told(store, at, t, log, err);
+    else if (!t->told.side && !again && rsi_store_replaced(t->front) != RSD_HELD_CURRENT)
+        rc = not_the_same(at, err);
     rc = rsi_agree(comm, rc, err);
 out:
     rsi_free(name);
     return rc;
 }
 
-rsd_err rsi_together_open(rsd_comm *comm, rsd_store *store, const char *path, rsi_together *out,
-                          rsd_error *err)
+static bool is_alone(const rsd_comm *comm)
 {
-    rsi_together t = { 0 };
-    rsd_err      rc;
+    return !comm || comm->size == 1 || comm->alone;
+}
 
-    if (!comm || comm->size == 1 || comm->alone) {
-        rc = rsi_ckpt_open(store, path, &t.ckpt, err);
-        rc = comm ? rsi_agree(comm, rc, err) : rc;
-    } else {
-        rc = open_shared(comm, store, path, &t, err);
-    }
-    if (rc) {
-        rsi_together_close(&t);
-        return rc;
-    }
-    *out = t;
-    return RSD_OK;
+rsd_err rsi_together_open(rsd_comm *comm, rsd_store *store, const char *path, bool again,
+                          rsi_together *out, rsd_error *err)
+{
+    rsd_err rc;
+
+    *out = (rsi_together){ 0 };
+    if (!is_alone(comm))
+        return open_shared(comm, store, path, again, out, err);
+    rc = rsi_ckpt_open(store, path, &out->ckpt, err);
+    return comm ? rsi_agree(comm, rc, err) : rc;
+}
+
+bool rsi_together_replaced(rsd_comm *comm, const rsi_together *together, rsd_err rc)
+{
+    const rsd_store *held = together->held;
+    int64_t          any;
+
+    if (!held && together->ckpt)
+        held = together->ckpt->files.store;
+    any = held && rsi_store_replaced(held) != RSD_HELD_CURRENT;
+    if (rc == RSD_E_COMM || rc == RSD_E_TIMEOUT) /* there is nobody to ask */
+        return false;
+    if (!is_alone(comm) && rsi_allreduce(comm, RSI_OP_MAX, &any, 1, NULL))
+        return false;
+    return any;
 }
 
 void rsi_together_close(rsi_together *together)
 {
     rsi_ckpt_close(together->ckpt);
     rsd_store_free(together->front);
+    rsd_store_free(together->held);
     rsd_store_free(together->own);
     rsi_free(together->log);
     *together = (rsi_together){ 0 };

@@ -2,6 +2,7 @@
 /* Keeps the open files of a checkpoint. */
 #include "format/files.h"
 #include "base/mem.h"
+#include "format/sums.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -30,24 +31,42 @@ rsd_err rsi_files_local(const char *path, rsd_store **store, char **name, rsd_er
 static rsd_err find_local(rsi_files *files, const char *path, rsd_error *err)
 {
     char   *name;
-    rsd_err rc = rsi_files_local(path, &files->store, &name, err);
+    rsd_err rc = rsi_files_local(path, &files->base, &name, err);
 
     if (rc)
         return rc;
+    files->store = files->base;
     files->own_store = true;
     files->top = rsi_arena_text(&files->mem, name, strlen(name));
     rsi_free(name);
     return files->top ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
 }
 
+static rsd_err hold(rsi_files *files, uint32_t flags, rsd_error *err)
+{
+    rsd_store *held;
+    rsd_err    rc = rsi_store_hold(files->base, files->top, RSI_SUMS_NAME, flags, &held, err);
+
+    files->held = !rc && held;
+    if (files->held)
+        files->store = held;
+    return rc;
+}
+
 rsd_err rsi_files_open(rsi_files *files, rsd_store *store, const char *path, rsd_error *err)
+{
+    return rsi_files_open_held(files, store, path, 0, err);
+}
+
+rsd_err rsi_files_open_held(rsi_files *files, rsd_store *store, const char *path, uint32_t flags,
+                            rsd_error *err)
 {
     rsd_entry entry = { .kind = RSD_ENTRY_FOLDER };
     rsi_file *file;
     uint32_t  number;
     rsd_err   rc = RSD_OK;
 
-    *files = (rsi_files){ .store = store };
+    *files = (rsi_files){ .store = store, .base = store };
     if (store) {
         files->top = rsi_arena_text(&files->mem, path, strlen(path));
         if (!files->top)
@@ -55,6 +74,8 @@ rsd_err rsi_files_open(rsi_files *files, rsd_store *store, const char *path, rsd
     } else {
         rc = find_local(files, path, err);
     }
+    if (!rc && *files->top)
+        rc = hold(files, flags, err);
     if (!rc && *files->top)
         rc = rsi_store_stat(files->store, files->top, &entry, err);
     if (rc || entry.kind == RSD_ENTRY_FOLDER)
@@ -77,10 +98,30 @@ void rsi_files_close(rsi_files *files)
         rsi_file_close(files->file[i], NULL);
     rsi_free(files->file);
     rsi_map_release(&files->by_name);
-    if (files->own_store)
+    rsi_map_release(&files->seen);
+    if (files->held)
         rsd_store_free(files->store);
+    if (files->own_store)
+        rsd_store_free(files->base);
     rsi_arena_release(&files->mem);
     *files = (rsi_files){ 0 };
+}
+
+rsd_err rsi_files_unchanged(const rsi_files *files, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < files->n && !rc; i++)
+        if (atomic_load(&files->file[i]->read))
+            rc = rsi_file_unchanged(files->file[i], err);
+    return rc;
+}
+
+rsd_err rsi_files_there(const rsi_files *files, rsd_error *err)
+{
+    return rsi_store_replaced(files->store) == RSD_HELD_LOST
+               ? rsi_fail(err, RSD_E_NOTFOUND, "\"%s\" was replaced while it was read", files->top)
+               : RSD_OK;
 }
 
 /* "<top>/<name>" at `to`, which has room for two bytes more than the names; behind the name of a
@@ -109,7 +150,7 @@ rsd_err rsi_files_add(rsi_files *files, const char *name, bool follow, uint32_t 
 {
     char     *full;
     rsi_file *file;
-    uint64_t  number = files->n;
+    uint64_t  number = files->n, seen = 0;
     uint32_t  flags = RSD_OPEN_READ | (follow ? RSD_OPEN_FOLLOW : 0);
     rsd_err   rc;
 
@@ -125,7 +166,12 @@ rsd_err rsi_files_add(rsi_files *files, const char *name, bool follow, uint32_t 
         return rsi_while(err, RSD_E_FORMAT, "a file of the checkpoint");
     if (rc)
         return rc;
-    rc = keep_file(files, file, out, err);
+    if (rsi_map_get(&files->seen, name, strlen(name), &seen) && seen && file->version &&
+        seen != file->version)
+        rc = rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" was changed while the folder was read",
+                      full);
+    if (!rc)
+        rc = keep_file(files, file, out, err);
     if (rc) {
         rsi_file_close(file, NULL);
         return rc;
@@ -164,16 +210,29 @@ rsd_err rsi_files_open_beside(const rsi_files *files, const char *name, bool fol
 }
 
 typedef struct listing {
+    rsi_files *files;
     rsi_arena *mem;
+    bool       first; /* what is there is noted */
     char     **name;
     size_t     n, cap;
 } listing;
+
+/* What a file was before anything was read. */
+static bool note_version(rsi_files *files, const rsd_entry *entry)
+{
+    uint64_t version = entry->version;
+    char    *name = rsi_arena_text(&files->mem, entry->name, strlen(entry->name));
+
+    return name && rsi_map_add(&files->seen, name, strlen(name), &version, NULL);
+}
 
 static rsd_err add_name(void *arg, const rsd_entry *entry, rsd_error *err)
 {
     listing *l = arg;
 
     if (!rsi_grow(&l->name, l->n, &l->cap, sizeof(l->name[0])))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l->n + 1);
+    if (l->first && entry->version && !note_version(l->files, entry))
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l->n + 1);
     l->name[l->n] = rsi_arena_text(l->mem, entry->name, strlen(entry->name));
     if (!l->name[l->n])
@@ -189,10 +248,12 @@ static int by_name(const void *a, const void *b)
 
 rsd_err rsi_files_list(rsi_files *files, rsi_arena *mem, char ***names, size_t *n, rsd_error *err)
 {
-    listing l = { .mem = mem };
+    listing l = { .files = files, .mem = mem, .first = files->seen.count == 0 };
     char  **kept;
     rsd_err rc = rsi_store_list(files->store, files->top, add_name, &l, err);
 
+    if (!rc)
+        rc = rsi_files_there(files, err); /* else some may have been removed already */
     if (!rc) {
         kept = rsi_arena_array(mem, l.n, sizeof(kept[0]));
         if (!kept) {

@@ -22,7 +22,7 @@ rsd_err rsi_guard_find(rsi_guard *guard, rsi_files *files, bool follow, rsd_erro
     guard->tried = rc != RSD_OK;
     if (rc && guard->there)
         guard->why = why;
-    return RSD_OK;
+    return guard->there ? RSD_OK : rsi_files_there(files, err);
 }
 
 void rsi_guard_close(rsi_guard *guard)
@@ -31,6 +31,14 @@ void rsi_guard_close(rsi_guard *guard)
     rsi_sums_book_free(guard->book);
     rsi_free(guard->place);
     *guard = (rsi_guard){ 0 };
+}
+
+rsd_err rsi_guard_trailer(rsi_file *side, char out[RSI_SUMS_TRAILER], rsd_error *err)
+{
+    size_t len = side->size < RSI_SUMS_TRAILER ? (size_t)side->size : RSI_SUMS_TRAILER;
+
+    memset(out, 0, RSI_SUMS_TRAILER);
+    return len ? rsi_file_read(side, side->size - len, out, len, err) : RSD_OK;
 }
 
 /* A single file is the one that is listed, also when both were given another name. */

@@ -25,6 +25,10 @@ typedef struct rsi_guard {
 rsd_err rsi_guard_find(rsi_guard *guard, rsi_files *files, bool follow, rsd_error *err);
 void    rsi_guard_close(rsi_guard *guard);
 
+/* The digest by which ranks know that they have the same checkpoint: the last line of a side file,
+ * or all of it if that is shorter. */
+rsd_err rsi_guard_trailer(rsi_file *side, char out[RSI_SUMS_TRAILER], rsd_error *err);
+
 /* Reads it, once. *out is NULL if there is none. */
 rsd_err rsi_guard_book(rsi_guard *guard, const rsi_files *files, const rsi_sums_book **out,
                        rsd_error *err);

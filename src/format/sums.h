@@ -21,7 +21,10 @@
 #define RSI_SUMS_NAME  ".reshard-sums" /* in a folder; behind the name of a single file */
 #define RSI_SUMS_FIRST "reshard sums 1\n"
 
-enum { RSI_SUM_ROW_BYTES = 4 << 20 }; /* the longest row */
+enum {
+    RSI_SUM_ROW_BYTES = 4 << 20, /* the longest row */
+    RSI_SUMS_TRAILER = 38        /* bytes of the last line: "self ", 32 digits, a line feed */
+};
 
 typedef struct rsi_sum_row { /* 32 bytes, sent between ranks as it is */
     uint64_t      off;

@@ -30,6 +30,7 @@ rsd_err rsi_errno_code(int sys_errno)
     switch (sys_errno) {
     case ENOENT:
     case ENOTDIR:
+    case ESTALE: /* NFS: somebody else removed it while it was open */
         return RSD_E_NOTFOUND;
     case EEXIST:
     case ENOTEMPTY:
@@ -186,7 +187,8 @@ static void open_direct(const rsi_fs *fs, int dir, const char *last, int flags,
     atomic_store(&f->direct, true);
 }
 
-/* Fills *f and *st; -1 and errno. *irregular: it is something that is not a regular file. */
+/* Fills *f, whose fd may be set, and *st; -1 and errno. *irregular: it is something that is not a
+ * regular file. */
 static int open_both(const rsi_fs *fs, int dir, const char *last, uint32_t how, uint64_t bytes,
                      rsi_fs_file *f, struct statx *st, bool *irregular)
 {
@@ -194,7 +196,8 @@ static int open_both(const rsi_fs *fs, int dir, const char *last, uint32_t how, 
                 (how & RSD_OPEN_CREATE ? O_CREAT | O_EXCL : 0) |
                 (how & RSD_OPEN_FOLLOW ? 0 : O_NOFOLLOW);
 
-    f->fd = rsi_fs_openat(fs, dir, last, flags, 0666);
+    if (f->fd < 0)
+        f->fd = rsi_fs_openat(fs, dir, last, flags, 0666);
     if (f->fd < 0)
         return -1;
     if (rsi_fs_statx(fs, f->fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | ASK_ALIGN, st) < 0)
@@ -208,9 +211,17 @@ static int open_both(const rsi_fs *fs, int dir, const char *last, uint32_t how, 
         return -1;
     if ((how & RSD_OPEN_CREATE) && rsi_fs_fallocate(fs, f->fd, bytes) < 0)
         return -1;
-    if (how & RSD_OPEN_DIRECT)
+    if ((how & RSD_OPEN_DIRECT) && !f->borrowed)
         open_direct(fs, dir, last, flags, st, f);
     return 0;
+}
+
+uint64_t rsi_fs_version(const struct statx *st)
+{
+    uint64_t facts[] = { st->stx_size, (uint64_t)st->stx_mtime.tv_sec, st->stx_mtime.tv_nsec };
+    uint64_t version = rsi_digest(0, facts, sizeof(facts));
+
+    return version ? version : 1;
 }
 
 static rsd_err fs_open(void *self, const char *name, uint32_t flags, uint64_t bytes,
@@ -233,7 +244,14 @@ static rsd_err fs_open(void *self, const char *name, uint32_t flags, uint64_t by
         goto out;
     }
     f->direct_fd = -1;
+    f->fd = flags & RSD_OPEN_READ ? rsi_fs_find_held(fs, name) : -2;
+    f->borrowed = f->fd >= 0;
     f->writing = !(flags & RSD_OPEN_READ);
+    if (f->fd == -1) {
+        rc = rsi_fs_fail(fs, err, ENOENT, verb, name);
+        rsi_free(f);
+        goto out;
+    }
     if (open_both(fs, dir, last, flags, bytes, f, &st, &irregular) < 0) {
         sys_errno = errno;
         rc = irregular ? rsi_fail(err, RSD_E_INVALID, "\"%s\" in \"%s\" is not a regular file",
@@ -241,12 +259,14 @@ static rsd_err fs_open(void *self, const char *name, uint32_t flags, uint64_t by
                        : rsi_fs_fail(fs, err, sys_errno, verb, name);
         if (f->fd >= 0 && (flags & RSD_OPEN_CREATE))
             rsi_fs_unlinkat(fs, dir, last, 0);
-        rsi_fs_close(fs, f->fd);
+        if (!f->borrowed)
+            rsi_fs_close(fs, f->fd);
         rsi_free(f);
         goto out;
     }
     out->file = f;
     out->size = flags & RSD_OPEN_CREATE ? bytes : st.stx_size;
+    out->version = flags & RSD_OPEN_READ ? rsi_fs_version(&st) : 0;
     out->align = atomic_load(&f->direct) ? f->align : 1;
 out:
     rsi_fs_leave(fs, dir);
@@ -275,7 +295,8 @@ static rsd_err fs_close(void *self, void *file, rsd_error *err)
     rsd_err       rc = RSD_OK;
 
     rsi_fs_close(fs, f->direct_fd);
-    if (fs->sys->close(f->fd) < 0 && errno != EINTR && f->writing) /* Linux has closed it anyway */
+    if (!f->borrowed && fs->sys->close(f->fd) < 0 && errno != EINTR &&
+        f->writing) /* Linux has closed it anyway */
         rc = rsi_fail_errno(err, RSD_E_IO, errno, "could not close");
     rsi_free(f);
     return rc;
@@ -353,8 +374,12 @@ static void fs_destroy(void *self)
 {
     rsi_fs *fs = self;
 
-    rsi_fs_close(fs, fs->top);
-    rsi_free(fs->path);
+    if (fs->held.name) {
+        rsi_fs_let_go(fs);
+    } else {
+        rsi_fs_close(fs, fs->top);
+        rsi_free(fs->path);
+    }
     rsi_free(fs);
 }
 
@@ -384,14 +409,25 @@ static const rsd_store_ops fs_ops = {
     .stamp = fs_stamp,
     .adopt = rsi_fs_adopt,
     .make_private = rsi_fs_make_private,
+    .hold = rsi_fs_hold,
+    .replaced = rsi_fs_replaced,
+    .lock = rsi_fs_lock,
+    .unlock = rsi_fs_unlock,
 };
+
+rsd_err rsi_file_store_make(rsi_fs *fs, rsd_store **out, rsd_error *err)
+{
+    rsd_store_ops ops = fs_ops;
+
+    ops.threads = fs->opts.threads;
+    return rsd_store_create(&ops, fs, out, err);
+}
 
 rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_store **out,
                             rsd_error *err)
 {
-    rsd_store_ops ops = fs_ops;
-    rsi_fs       *fs = rsi_calloc(1, sizeof(*fs));
-    rsd_err       rc = RSD_OK;
+    rsi_fs *fs = rsi_calloc(1, sizeof(*fs));
+    rsd_err rc = RSD_OK;
 
     if (!fs)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
@@ -401,7 +437,6 @@ rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_sto
     fs->sys = fs->opts.sys ? fs->opts.sys : &rsi_sys_real;
     if (fs->opts.direct_min == 0)
         fs->opts.direct_min = DIRECT_MIN;
-    ops.threads = fs->opts.threads;
     fs->path = rsi_strdup(path);
     if (!fs->path) {
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
@@ -413,7 +448,7 @@ rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_sto
                             path);
         goto out;
     }
-    rc = rsd_store_create(&ops, fs, out, err);
+    rc = rsi_file_store_make(fs, out, err);
 out:
     if (rc)
         fs_destroy(fs);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of the file store share: file.c (open, transfer, sync, map), file_folder.c
- * (names), file_tree.c (begin, commit) and file_uring.c (queues). */
+ * (names), file_tree.c (begin, commit), file_hold.c (hold, lock) and file_uring.c (queues). */
 #ifndef RSI_FILE_H
 #define RSI_FILE_H
 
@@ -30,12 +30,31 @@ rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_sto
  * the real calls. */
 rsd_err rsi_file_store_make_top(const char *path, const rsi_sys *sys, rsd_error *err);
 
+/* What a name was when it was held: file_hold.c. */
+typedef struct rsi_fs_held_file {
+    char *name; /* from the top */
+    int   fd;   /* to be read; -1: there was none; -2: it is not held */
+} rsi_fs_held_file;
+
+typedef struct rsi_fs_held {
+    char             *name;   /* NULL: nothing is held */
+    bool              single; /* a file, not a folder: file[0], and file[1] that belongs to it */
+    int               folder; /* O_PATH; single: -1 */
+    rsi_fs_held_file *file;   /* [n] that are open already */
+    size_t            n, cap;
+    bool              complete; /* those are all that the folder has */
+} rsi_fs_held;
+
 typedef struct rsi_fs {
     const rsi_sys *sys;
     int            top; /* the folder, O_PATH */
     rsi_file_opts  opts;
     char          *path; /* of it, for messages */
+    rsi_fs_held    held; /* then `top` and `path` are another store's */
 } rsi_fs;
+
+/* A store with that table for a file system that is set up; `fs` is the store's on success. */
+rsd_err rsi_file_store_make(rsi_fs *fs, rsd_store **out, rsd_error *err);
 
 /* ---- errors ---- */
 
@@ -47,6 +66,7 @@ rsd_err rsi_fs_fail(const rsi_fs *fs, rsd_error *err, int sys_errno, const char 
 
 /* ---- file_call.c: calls repeated when a signal interrupts them; -1 and errno ---- */
 
+/* Where descriptors have run out, idle files are closed first (handles.h). */
 int     rsi_fs_openat(const rsi_fs *fs, int dir, const char *name, int flags, mode_t mode);
 int     rsi_fs_setfl(const rsi_fs *fs, int fd, int flags);
 int     rsi_fs_statx(const rsi_fs *fs, int dir, const char *name, int flags, unsigned mask,
@@ -68,8 +88,9 @@ void rsi_fs_close(const rsi_fs *fs, int fd);
 
 /* ---- file_folder.c ---- */
 
-/* The folder that a name is in, opened with O_PATH; *last points into `name`. Symbolic links on the
- * way are refused unless `follow`. Given back with rsi_fs_leave, which spares the top. */
+/* The folder that a name is in, opened with O_PATH; *last points into `name`, and is "" for a
+ * folder that is held. Symbolic links on the way are refused unless `follow`. Given back with
+ * rsi_fs_leave, which spares what the store keeps open. */
 rsd_err rsi_fs_enter(const rsi_fs *fs, const char *name, bool follow, int *dir, const char **last,
                      rsd_error *err);
 void    rsi_fs_leave(const rsi_fs *fs, int dir);
@@ -101,6 +122,22 @@ rsd_err rsi_fs_attach(void *self, const char *temp, void **tree, rsd_error *err)
 rsd_err rsi_fs_commit(void *self, void *tree, rsd_error *err);
 rsd_err rsi_fs_abort(void *self, void *tree, rsd_error *err);
 
+/* ---- file_hold.c ---- */
+
+rsd_err rsi_fs_hold(void *self, const char *name, const char *tail, uint32_t flags, rsd_store **out,
+                    rsd_error *err);
+void    rsi_fs_let_go(rsi_fs *fs); /* of what is held */
+rsd_held rsi_fs_replaced(void *self);
+rsd_err  rsi_fs_lock(void *self, const char *name, void **out, rsd_error *err);
+void     rsi_fs_unlock(void *self, void *lock);
+/* The files of a folder that is held complete. */
+rsd_err rsi_fs_list_held(const rsi_fs *fs,
+                         rsd_err (*visit)(void *arg, const char *name, int fd, rsd_error *err),
+                         void *arg, rsd_error *err);
+/* A descriptor of a held file of this name; -1: it is held that there is none; -2: it is not held.
+ */
+int rsi_fs_find_held(const rsi_fs *fs, const char *name);
+
 /* ---- file.c: one request is moved in pieces, by a thread or by io_uring ---- */
 
 typedef struct rsi_fs_file {
@@ -109,6 +146,7 @@ typedef struct rsi_fs_file {
     uint32_t    align;     /* of offset and length for direct_fd; at least a page */
     uint32_t    mem_align; /* of the address; divides `align` */
     bool        writing;
+    bool        borrowed;   /* fd is held by the store */
     atomic_bool direct;     /* direct_fd is there and the file system still takes it */
     atomic_int  sync_errno; /* of the sync that failed; 0: none did (C3: final) */
 } rsi_fs_file;
@@ -128,6 +166,9 @@ rsi_piece rsi_fs_piece(const rsi_fs *fs, const rsd_io *io);
 /* Notes what became of a piece, in bytes or as a negative errno. True: the request has ended. */
 bool rsi_fs_piece_done(rsd_io *io, const rsi_piece *piece, ssize_t res);
 void rsi_fs_transfer(void *self, rsd_io *io);
+
+/* One number for size and time of change; never 0. `st` has both. */
+uint64_t rsi_fs_version(const struct statx *st);
 
 /* ---- file_uring.c ---- */
 

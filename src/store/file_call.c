@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* System calls of the file store that are repeated when a signal interrupts them. */
 #include "store/file.h"
+#include "store/handles.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -12,11 +13,12 @@ static bool interrupted(long rc)
 
 int rsi_fs_openat(const rsi_fs *fs, int dir, const char *name, int flags, mode_t mode)
 {
-    int fd;
+    int fd, tries = 0;
 
     do
         fd = fs->sys->openat(dir, name, flags, mode);
-    while (interrupted(fd));
+    while (interrupted(fd) ||
+           (fd < 0 && (errno == EMFILE || errno == ENFILE) && rsi_handles_spare(tries++)));
     return fd;
 }
 

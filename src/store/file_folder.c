@@ -18,6 +18,7 @@
 enum {
     DEPTH_MAX = 16, /* folders in folders that remove and sync go down; ours have one or two */
     ENTRY_BYTES = 8192,
+    ASK_ENTRY = STATX_TYPE | STATX_SIZE | STATX_MTIME,
     READ_FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW
 };
 
@@ -41,17 +42,29 @@ static int step(const rsi_fs *fs, int dir, const char **part, bool follow)
                          O_PATH | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW), 0);
 }
 
+/* What is left of a name below a folder that is held, "" for that itself; NULL: it is elsewhere. */
+static const char *below_held(const rsi_fs *fs, const char *name)
+{
+    size_t len;
+
+    if (!fs->held.name || fs->held.single)
+        return NULL;
+    len = strlen(fs->held.name);
+    if (strncmp(name, fs->held.name, len) != 0 || (name[len] && name[len] != '/'))
+        return NULL;
+    return name + len + (name[len] == '/');
+}
+
 rsd_err rsi_fs_enter(const rsi_fs *fs, const char *name, bool follow, int *dir, const char **last,
                      rsd_error *err)
 {
-    const char *part = name;
-    int         at = fs->top;
+    const char *held = below_held(fs, name), *part = held ? held : name;
+    int         at = held ? fs->held.folder : fs->top;
 
     while (strchr(part, '/')) {
         int next = step(fs, at, &part, follow);
 
-        if (at != fs->top)
-            rsi_fs_close(fs, at);
+        rsi_fs_leave(fs, at);
         if (next < 0)
             return rsi_fs_fail(fs, err, errno, "go to the folder of", name);
         at = next;
@@ -63,7 +76,7 @@ rsd_err rsi_fs_enter(const rsi_fs *fs, const char *name, bool follow, int *dir, 
 
 void rsi_fs_leave(const rsi_fs *fs, int dir)
 {
-    if (dir != fs->top)
+    if (dir != fs->top && !(fs->held.name && dir == fs->held.folder))
         rsi_fs_close(fs, dir);
 }
 
@@ -103,6 +116,7 @@ static rsd_entry entry_of(const char *name, const struct statx *st)
     if (S_ISREG(st->stx_mode)) {
         entry.kind = RSD_ENTRY_FILE;
         entry.size = st->stx_size;
+        entry.version = rsi_fs_version(st);
     }
     return entry;
 }
@@ -115,6 +129,18 @@ typedef struct listing {
     rsd_error    *err;
 } listing;
 
+static rsd_err list_open(void *arg, const char *name, int fd, rsd_error *err)
+{
+    listing     *l = arg;
+    rsd_entry    entry;
+    struct statx st;
+
+    if (rsi_fs_statx(l->fs, fd, "", AT_EMPTY_PATH, ASK_ENTRY, &st) < 0)
+        return rsi_fs_fail(l->fs, err, errno, "look at", name);
+    entry = entry_of(name, &st);
+    return l->visit(l->arg, &entry, err);
+}
+
 static int list_entry(void *arg, int dir, const char *name, unsigned char type)
 {
     listing     *l = arg;
@@ -122,7 +148,7 @@ static int list_entry(void *arg, int dir, const char *name, unsigned char type)
     struct statx st;
 
     (void)type; /* the size is wanted anyway */
-    if (rsi_fs_statx(l->fs, dir, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_SIZE, &st) < 0) {
+    if (rsi_fs_statx(l->fs, dir, name, AT_SYMLINK_NOFOLLOW, ASK_ENTRY, &st) < 0) {
         if (errno == ENOENT)
             return 0; /* it went while we looked */
         l->rc = rsi_fs_fail(l->fs, l->err, errno, "look at", name);
@@ -139,8 +165,11 @@ rsd_err rsi_fs_list(void *self, const char *name, rsi_visit visit, void *arg, rs
     listing       l = { .fs = fs, .visit = visit, .arg = arg, .err = err };
     const char   *last;
     int           dir, fd;
-    rsd_err       rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
+    rsd_err       rc;
 
+    if (fs->held.complete && strcmp(name, fs->held.name) == 0)
+        return rsi_fs_list_held(fs, list_open, &l, err);
+    rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
     if (rc)
         return rc;
     fd = rsi_fs_openat(fs, dir, last[0] ? last : ".", READ_FOLDER, 0);
@@ -158,6 +187,7 @@ rsd_err rsi_fs_list(void *self, const char *name, rsi_visit visit, void *arg, rs
 rsd_err rsi_fs_stat(void *self, const char *name, rsd_entry *out, rsd_error *err)
 {
     const rsi_fs *fs = self;
+    int           held = rsi_fs_find_held(fs, name);
     struct statx  st;
     const char   *last;
     int           dir;
@@ -165,8 +195,8 @@ rsd_err rsi_fs_stat(void *self, const char *name, rsd_entry *out, rsd_error *err
 
     if (rc)
         return rc;
-    if (rsi_fs_statx(fs, dir, last, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE,
-                     &st) < 0)
+    if (rsi_fs_statx(fs, held >= 0 ? held : dir, held >= 0 ? "" : last,
+                     AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, ASK_ENTRY, &st) < 0)
         rc = rsi_fs_fail(fs, err, errno, "find", name);
     else
         *out = entry_of(name, &st);

@@ -24,22 +24,27 @@ typedef struct read_key {
 
 /* What was heard about a name; `file` is the number of an opened one. */
 typedef struct about {
-    uint64_t size, file;
+    uint64_t size, version, file;
     uint32_t kind, align;
 } about;
 
 typedef struct replay {
-    rsd_store      *inner;
-    _Atomic bool    recording;
-    pthread_mutex_t lock; /* of what follows, while recording */
-    char           *log;
-    size_t          len, cap;
-    rsi_map         known; /* recording: file name to number; replaying: key to entry */
-    rsi_arena       names;
+    rsd_store       *inner;
+    _Atomic bool     recording;
+    pthread_mutex_t  lock; /* of what follows, while recording or asking */
+    char            *log;
+    size_t           len, cap;
+    rsi_replay_check check; /* replaying: to be asked once */
+    bool             asked;
+    rsd_error        answer; /* what it said */
+    rsi_map          known;  /* recording: file name to number; replaying: key to entry */
+    rsi_arena        names;
 } replay;
 
 typedef struct handle {
     uint64_t            number;
+    bool                known; /* the log says what it is: */
+    uint64_t            size, version;
     pthread_mutex_t     lock; /* of opening `real` */
     _Atomic(rsi_file *) real; /* NULL: not needed so far */
     uint32_t            flags;
@@ -216,6 +221,41 @@ static rsd_err replay_stat(void *self, const char *name, rsd_entry *out, rsd_err
     return rc;
 }
 
+static rsd_err ask(replay *r, rsd_error *err)
+{
+    rsd_err rc;
+
+    pthread_mutex_lock(&r->lock);
+    if (r->check.check && !r->asked)
+        r->check.check(r->check.arg, &r->answer);
+    r->asked = true;
+    rc = (rsd_err)r->answer.code;
+    if (rc && err)
+        *err = r->answer;
+    pthread_mutex_unlock(&r->lock);
+    return rc;
+}
+
+/* What is opened here must be what the log tells of. */
+static rsd_err open_same(replay *r, const handle *f, rsi_file **out, rsd_error *err)
+{
+    rsi_file *file;
+    rsd_err   rc = ask(r, err);
+
+    if (!rc)
+        rc = rsi_file_open(r->inner, f->name, f->flags, 0, &file, err);
+    if (rc)
+        return rc;
+    if (f->known && (file->size != f->size || (r->check.strict && file->version && f->version &&
+                                               file->version != f->version))) {
+        rsi_file_close(file, NULL);
+        return rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" is not the one that rank 0 found",
+                        f->name);
+    }
+    *out = file;
+    return RSD_OK;
+}
+
 static rsd_err open_real(replay *r, handle *f, rsi_file **out, rsd_error *err)
 {
     rsi_file *file = atomic_load(&f->real);
@@ -225,7 +265,7 @@ static rsd_err open_real(replay *r, handle *f, rsi_file **out, rsd_error *err)
         pthread_mutex_lock(&f->lock);
         file = atomic_load(&f->real);
         if (!file)
-            rc = rsi_file_open(r->inner, f->name, f->flags, 0, &file, err);
+            rc = open_same(r, f, &file, err);
         if (!rc)
             atomic_store(&f->real, file);
         pthread_mutex_unlock(&f->lock);
@@ -265,10 +305,16 @@ static rsd_err replay_open(void *self, const char *name, uint32_t flags, uint64_
     memcpy(f->name, name, strlen(name));
     if (known) {
         memcpy(&a, data, sizeof(a));
+        f->known = true;
+        f->size = a.size;
+        f->version = a.version;
     } else {
         rc = open_real(r, f, &real, err);
         if (!rc)
-            a = (about){ .size = real->size, .align = real->align, .file = UINT64_MAX };
+            a = (about){ .size = real->size,
+                         .version = real->version,
+                         .align = real->align,
+                         .file = UINT64_MAX };
         if (!rc && atomic_load(&r->recording))
             a.file = number_of(r, name);
         log_name(r, OPEN, name, rc, err, &a, sizeof(a));
@@ -404,6 +450,32 @@ static rsd_err replay_list(void *self, const char *name, rsi_visit visit, void *
     return rc;
 }
 
+/* Always 0, or an error: what counts is the file behind it, once it is open. */
+static rsd_err replay_stamp(void *self, void *file, uint64_t *out, rsd_error *err)
+{
+    handle   *f = file;
+    rsi_file *real = atomic_load(&f->real);
+
+    (void)self;
+    *out = 0;
+    return real ? rsi_file_unchanged(real, err) : RSD_OK;
+}
+
+static rsd_held replay_replaced(void *self)
+{
+    const replay *r = self;
+
+    return rsi_store_replaced(r->inner);
+}
+
+static rsd_err no_hold(void *self, const char *name, const char *tail, uint32_t flags,
+                       rsd_store **out, rsd_error *err)
+{
+    (void)self, (void)name, (void)tail, (void)flags, (void)err;
+    *out = NULL; /* who wants that holds the store behind it */
+    return RSD_OK;
+}
+
 static rsd_err no_sync(void *self, void *file, rsd_error *err)
 {
     (void)self, (void)file;
@@ -456,7 +528,10 @@ static rsd_err make(rsd_store *inner, replay **self, rsd_store **out, rsd_error 
                                        .begin = no_begin,
                                        .attach = no_attach,
                                        .commit = no_sync,
-                                       .abort = no_sync };
+                                       .abort = no_sync,
+                                       .stamp = replay_stamp,
+                                       .hold = no_hold,
+                                       .replaced = replay_replaced };
     replay                    *r = rsi_calloc(1, sizeof(*r));
     rsd_err                    rc;
 
@@ -513,10 +588,12 @@ rsd_err rsi_replay_open(rsd_store *inner, const void *log, size_t len, rsd_store
     return RSD_OK;
 }
 
-void rsi_replay_end(rsd_store *store)
+void rsi_replay_end(rsd_store *store, const rsi_replay_check *check)
 {
     replay *r = rsi_store_self(store);
 
+    if (check)
+        r->check = *check;
     rsi_map_release(&r->known);
     r->log = NULL;
     r->len = 0;

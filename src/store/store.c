@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "store/file.h"
+#include "store/handles.h"
 #include "store/io_queue.h"
 
 #include <inttypes.h>
@@ -46,6 +47,8 @@ static const char *missing_op(const rsd_store_ops *o)
         return "begin, attach, commit or abort";
     if (!o->map != !o->unmap)
         return "map or unmap";
+    if (!o->hold != !o->replaced || !o->lock != !o->unlock)
+        return "hold, replaced, lock or unlock";
     if (queue && (!o->queue_open || !o->queue_close || !o->submit || !o->reap))
         return "queue_open, queue_close, submit or reap";
     return NULL;
@@ -169,9 +172,12 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
         return rc;
     }
     file->store = store;
+    file->flags = flags;
     file->handle = opened.file;
     file->size = opened.size;
     file->align = opened.align;
+    file->version = how == RSD_OPEN_READ ? opened.version : 0;
+    pthread_mutex_init(&file->opening, NULL);
     memcpy(file->name, name, len);
     if (how == RSD_OPEN_READ && store->ops.stamp)
         rc = store->ops.stamp(store->self, file->handle, &file->stamp, place(err, &spare));
@@ -179,11 +185,19 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
         rsi_file_close(file, NULL);
         return rc;
     }
+    if (file->version)
+        rsi_handles_add(file);
     *out = file;
     return RSD_OK;
 }
 
-rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err)
+static rsd_err changed(const rsi_file *file, rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" was changed while it was read", file->name);
+}
+
+/* While it is open. */
+static rsd_err compare_stamp(rsi_file *file, rsd_error *err)
 {
     const rsd_store_ops *ops = &file->store->ops;
     uint64_t             now = file->stamp;
@@ -192,8 +206,66 @@ rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err)
 
     if (ops->stamp)
         rc = ops->stamp(file->store->self, file->handle, &now, place(err, &spare));
-    if (!rc && now != file->stamp)
-        rc = rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" was changed while it was read", file->name);
+    return !rc && now != file->stamp ? changed(file, err) : rc;
+}
+
+void rsi_file_shut(rsi_file *file)
+{
+    rsd_error spare;
+
+    if (atomic_load(&file->read) && compare_stamp(file, NULL) == RSD_E_MISMATCH)
+        atomic_store(&file->changed, true);
+    file->store->ops.close(file->store->self, file->handle, &spare);
+    file->handle = NULL;
+}
+
+/* Under its lock. What has the name now must be the file that was opened first. */
+static rsd_err reopen(rsi_file *file, rsd_error *err)
+{
+    rsd_store *store = file->store;
+    rsd_opened opened = { .align = 1 };
+    rsd_error  spare;
+    rsd_err    rc;
+
+    rc = store->ops.open(store->self, file->name, file->flags, 0, &opened, place(err, &spare));
+    if (rc)
+        return rc;
+    file->handle = opened.file;
+    rc = opened.version != file->version ? changed(file, err) : compare_stamp(file, err);
+    if (rc) {
+        store->ops.close(store->self, file->handle, &spare);
+        file->handle = NULL;
+        return rc;
+    }
+    rsi_handles_add(file);
+    atomic_store(&file->users, 1);
+    return RSD_OK;
+}
+
+/* Until rsi_handle_leave the file is open. */
+static rsd_err take(rsi_file *file, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    if (!rsi_handle_take(file)) {
+        pthread_mutex_lock(&file->opening);
+        if (!rsi_handle_take(file))
+            rc = reopen(file, err);
+        pthread_mutex_unlock(&file->opening);
+    }
+    if (!rc && !atomic_load_explicit(&file->read, memory_order_relaxed))
+        atomic_store(&file->read, true);
+    return rc;
+}
+
+rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err)
+{
+    rsd_err rc;
+
+    if (!rsi_handle_take(file)) /* it was compared when it was closed */
+        return atomic_load(&file->changed) ? changed(file, err) : RSD_OK;
+    rc = compare_stamp(file, err);
+    rsi_handle_leave(file);
     return rc;
 }
 
@@ -204,10 +276,15 @@ rsd_err rsi_file_close(rsi_file *file, rsd_error *err)
 
     if (!file)
         return RSD_OK;
-    rc = file->store->ops.close(file->store->self, file->handle, place(err, &spare));
+    if (file->version)
+        rsi_handles_drop(file);
+    rc = atomic_load(&file->users) >= 0
+             ? file->store->ops.close(file->store->self, file->handle, place(err, &spare))
+             : RSD_OK; /* it is closed already */
     rsi_beat();
     if (rc)
         rsi_while(err, rc, "file \"%s\"", file->name);
+    pthread_mutex_destroy(&file->opening);
     rsi_free(file);
     return rc;
 }
@@ -242,16 +319,30 @@ rsd_err rsi_io_check(const rsi_file *file, const rsd_io *io, rsd_error *err)
 
 void rsi_file_transfer(rsi_file *file, rsd_io *io)
 {
+    rsd_error why = { .rank = -1 };
+
+    io->done = 0;
+    io->rc = take(file, &why);
+    io->sys_errno = why.sys_errno;
+    if (io->rc)
+        return;
     io->file = file->handle;
     file->store->ops.transfer(file->store->self, io);
+    rsi_handle_leave(file);
     rsi_beat();
 }
 
 rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_error *err)
 {
-    rsd_io io = { .op = RSD_IO_READ, .file = file->handle, .off = off, .buf = buf, .len = len };
+    rsd_io  io = { .op = RSD_IO_READ, .off = off, .buf = buf, .len = len };
+    rsd_err rc = take(file, err);
 
-    rsi_file_transfer(file, &io);
+    if (rc)
+        return rc;
+    io.file = file->handle;
+    file->store->ops.transfer(file->store->self, &io);
+    rsi_handle_leave(file);
+    rsi_beat();
     return rsi_io_check(file, &io, err);
 }
 
@@ -278,13 +369,20 @@ rsd_err rsi_file_map(rsi_file *file, uint64_t off, size_t len, const void **out,
                         file->name, ops->kind);
     if (len == 0)
         return rsi_fail(err, RSD_E_BUG, "file \"%s\": nothing is to be mapped", file->name);
+    rc = take(file, err); /* for as long as it is mapped */
+    if (rc)
+        return rc;
     rc = ops->map(file->store->self, file->handle, off, len, out, place(err, &spare));
-    return rc ? rsi_while(err, rc, "file \"%s\"", file->name) : RSD_OK;
+    if (!rc)
+        return RSD_OK;
+    rsi_handle_leave(file);
+    return rsi_while(err, rc, "file \"%s\"", file->name);
 }
 
 void rsi_file_unmap(rsi_file *file, const void *at, size_t len)
 {
     file->store->ops.unmap(file->store->self, file->handle, at, len);
+    rsi_handle_leave(file);
 }
 
 rsd_err rsi_store_read_all(rsd_store *store, const char *name, uint64_t off, void *buf, size_t len,
@@ -391,6 +489,42 @@ size_t rsi_queue_reap(rsi_queue *queue, size_t min, size_t cap, rsd_io **out)
         n = queue->store->ops.reap(queue->store->self, queue->handle, min, cap, out);
     rsi_beat();
     return n;
+}
+
+/* ---- readers next to writers ---- */
+
+rsd_err rsi_store_hold(rsd_store *store, const char *name, const char *tail, uint32_t flags,
+                       rsd_store **out, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc = rsi_store_name_check(name, err);
+
+    *out = NULL;
+    if (rc || !store->ops.hold)
+        return rc;
+    return store->ops.hold(store->self, name, tail, flags, out, place(err, &spare));
+}
+
+rsd_held rsi_store_replaced(const rsd_store *store)
+{
+    return store->ops.replaced ? store->ops.replaced(store->self) : RSD_HELD_CURRENT;
+}
+
+rsd_err rsi_store_lock(rsd_store *store, const char *name, void **out, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc = rsi_store_name_check(name, err);
+
+    *out = NULL;
+    if (rc || !store->ops.lock)
+        return rc;
+    return store->ops.lock(store->self, name, out, place(err, &spare));
+}
+
+void rsi_store_unlock(rsd_store *store, void *lock)
+{
+    if (lock)
+        store->ops.unlock(store->self, lock);
 }
 
 /* ---- names and trees: store_name.c has the rules ---- */

@@ -7,6 +7,9 @@
 
 #include "base/error.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 struct rsi_io_threads;
 
 uint32_t    rsi_store_flags(const rsd_store *store); /* RSD_STORE_... */
@@ -19,11 +22,20 @@ rsd_err rsi_store_name_check(const char *name, rsd_error *err);
 
 typedef struct rsi_file {
     rsd_store *store;
-    void      *handle; /* what rsd_io.file takes */
-    uint64_t   size;   /* bytes when it was opened */
-    uint32_t   align;  /* see rsd_opened */
-    uint64_t   stamp;  /* of a file to read, when it was opened; 0: can't be told */
-    char       name[]; /* for messages */
+    void      *handle;  /* what rsd_io.file takes */
+    uint64_t   size;    /* bytes when it was opened */
+    uint32_t   align;   /* see rsd_opened */
+    uint64_t   stamp;   /* of a file to read, when it was opened; 0: can't be told */
+    uint64_t   version; /* the same, see rsd_opened */
+    /* Of a file to read: see handles.h. */
+    uint32_t         flags;   /* it was opened with */
+    atomic_int       users;   /* that need `handle` right now; -1: it is closed */
+    atomic_bool      recent;  /* used since it was last looked at */
+    atomic_bool      read;    /* something has been read */
+    atomic_bool      changed; /* known when it was closed */
+    pthread_mutex_t  opening;
+    struct rsi_file *next, *prev; /* NULL: it stays open */
+    char             name[];      /* for messages */
 } rsi_file;
 
 rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64_t bytes,
@@ -36,8 +48,8 @@ rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_e
 rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len, rsd_error *err);
 /* One request on the caller's thread; its `file` is set here. */
 void rsi_file_transfer(rsi_file *file, rsd_io *io);
-/* RSD_E_MISMATCH if a file to read was changed since it was opened; where that can't be told, it
- * was not. */
+/* RSD_E_MISMATCH if a file to read was changed since it was opened, or, once it was closed for want
+ * of descriptors, before the last byte was read; where that can't be told, it was not. */
 rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err);
 /* RSD_E_UNSUPPORTED where the store has no map. len > 0. */
 rsd_err rsi_file_map(rsi_file *file, uint64_t off, size_t len, const void **out, rsd_error *err);
@@ -59,6 +71,17 @@ void    rsi_queue_submit(rsi_queue *queue, rsd_io *io, size_t n);
 size_t  rsi_queue_reap(rsi_queue *queue, size_t min, size_t cap, rsd_io **out);
 /* What became of a finished request of `file`, in words: RSD_OK only if all bytes were moved. */
 rsd_err rsi_io_check(const rsi_file *file, const rsd_io *io, rsd_error *err);
+
+/* ---- readers next to writers ---- */
+
+/* See rsd_store_ops. *out is NULL where nothing can be held. */
+rsd_err rsi_store_hold(rsd_store *store, const char *name, const char *tail, uint32_t flags,
+                       rsd_store **out, rsd_error *err);
+/* Current where that can't be told. */
+rsd_held rsi_store_replaced(const rsd_store *store);
+/* Does nothing where there are no locks. */
+rsd_err rsi_store_lock(rsd_store *store, const char *name, void **out, rsd_error *err);
+void    rsi_store_unlock(rsd_store *store, void *lock);
 
 /* ---- names; `name` may be "" for the top in list and stat ---- */
 

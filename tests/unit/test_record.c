@@ -146,7 +146,7 @@ static void a_replay_that_has_ended_asks_the_real_store(void **state)
 
     assert_int_equal(rsi_replay_open(empty, h->log, h->len, &replay, NULL), RSD_OK);
     assert_int_equal(rsi_store_stat(replay, "d/a", &entry, NULL), RSD_OK);
-    rsi_replay_end(replay);
+    rsi_replay_end(replay, NULL);
     assert_int_equal(rsi_store_stat(replay, "d/a", &entry, NULL), RSD_E_NOTFOUND);
     rsd_store_free(replay);
     rsd_store_free(empty);

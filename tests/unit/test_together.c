@@ -56,7 +56,7 @@ static rsd_err open_it(void *arg, rsd_comm *comm, rsd_error *err)
     rsd_store   *empty = j->without == rank ? fix_store() : NULL;
     rsd_store   *store = fix_counting_store(empty ? empty : j->real, &j->counts[rank]);
     rsi_together together = { 0 };
-    rsd_err      rc = rsi_together_open(comm, store, j->path, &together, err);
+    rsd_err      rc = rsi_together_open(comm, store, j->path, false, &together, err);
 
     if (rc == RSD_OK) {
         CHECK(together.ckpt->ntensors == 2);
@@ -129,11 +129,11 @@ static void without_ranks_it_is_opened_as_it_is(void **state)
     rsd_comm    *comm;
 
     (void)state;
-    assert_int_equal(rsi_together_open(NULL, real, "dcp", &together, NULL), RSD_OK);
+    assert_int_equal(rsi_together_open(NULL, real, "dcp", false, &together, NULL), RSD_OK);
     assert_null(together.front);
     rsi_together_close(&together);
     assert_int_equal(rsd_comm_create_self(3, 8, &comm, NULL), RSD_OK);
-    assert_int_equal(rsi_together_open(comm, real, "dcp", &together, NULL), RSD_OK);
+    assert_int_equal(rsi_together_open(comm, real, "dcp", false, &together, NULL), RSD_OK);
     rsi_together_close(&together);
     rsd_comm_free(comm);
     rsd_store_free(real);

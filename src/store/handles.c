@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A ring of open files with a hand that goes round: a file that was used since the hand passed is
+ * spared once, then the next idle one is closed. Users of a file are counted in it, -1 when it is
+ * closed, so that reading takes no lock. */
+#include "store/handles.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { CLOSED = -1, LEAST = 4, WAITS = 2000 /* milliseconds */ };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static rsi_file       *hand; /* NULL: none is open */
+static size_t          nopen;
+
+/* Half of what the process may have: the rest is for folders, locks and the program itself. */
+static size_t most(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    return limit.rlim_cur / 2 < LEAST ? LEAST : (size_t)limit.rlim_cur / 2;
+}
+
+/* With the lock held. */
+static void take_out(rsi_file *file)
+{
+    if (!file->next)
+        return;
+    hand = file->next == file ? NULL : hand == file ? file->next : hand;
+    file->next->prev = file->prev;
+    file->prev->next = file->next;
+    file->next = file->prev = NULL;
+    nopen--;
+}
+
+/* With the lock held: closes one idle file. False: all are in use. */
+static bool close_one(void)
+{
+    for (size_t i = 0; i < 2 * nopen; i++) {
+        rsi_file *file = hand;
+        int       idle = 0;
+
+        hand = file->next;
+        if (atomic_exchange(&file->recent, false) ||
+            !atomic_compare_exchange_strong(&file->users, &idle, CLOSED))
+            continue;
+        take_out(file);
+        rsi_file_shut(file);
+        return true;
+    }
+    return false;
+}
+
+void rsi_handles_add(rsi_file *file)
+{
+    size_t limit = most();
+
+    pthread_mutex_lock(&lock);
+    while (nopen >= limit && close_one())
+        ;
+    if (!hand) {
+        file->next = file->prev = hand = file;
+    } else { /* behind the hand: it comes to this one last */
+        file->next = hand;
+        file->prev = hand->prev;
+        hand->prev->next = file;
+        hand->prev = file;
+    }
+    nopen++;
+    pthread_mutex_unlock(&lock);
+}
+
+void rsi_handles_drop(rsi_file *file)
+{
+    pthread_mutex_lock(&lock);
+    take_out(file);
+    pthread_mutex_unlock(&lock);
+}
+
+bool rsi_handle_take(rsi_file *file)
+{
+    int users = atomic_load(&file->users);
+
+    while (users != CLOSED)
+        if (atomic_compare_exchange_weak(&file->users, &users, users + 1))
+            return true;
+    return false;
+}
+
+void rsi_handle_leave(rsi_file *file)
+{
+    atomic_store_explicit(&file->recent, true, memory_order_relaxed);
+    atomic_fetch_sub(&file->users, 1);
+}
+
+bool rsi_handles_spare(int tries)
+{
+    const struct timespec ms = { .tv_nsec = 1000000 };
+    const int             kept = errno;
+    bool                  busy, closed;
+
+    pthread_mutex_lock(&lock);
+    closed = close_one();
+    busy = hand != NULL && tries < WAITS;
+    pthread_mutex_unlock(&lock);
+    if (!closed && busy)
+        nanosleep(&ms, NULL);
+    errno = kept;
+    return closed || busy;
+}
