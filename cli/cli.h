@@ -269,6 +269,13 @@ int64_t source_part(rsd_ckpt *ckpt, size_t t, int64_t usual);
 int source_object(const args *a, rsd_ckpt *ckpt, size_t i, bool json, const char **name,
                   char **out);
 
+/* ---- metas.c: safetensors' __metadata__ ---- */
+
+/* A table; nothing if it says nothing but "format". */
+int metas_print(const args *a, const rsd_ckpt *ckpt);
+/* The key "metadata", if there are any. */
+void metas_json(const rsd_ckpt *ckpt, json_out *j);
+
 /* ---- pieces.c: a box, part by part ---- */
 
 /* Zeroed and begun gives parts of a box that lie one behind the other in row-major order. */

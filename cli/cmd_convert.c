@@ -1,28 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reshard convert: writes a checkpoint in another format, layout, with other names or dtypes. The
  * library does it; this reads the options and, when it ends early, says how to go on. */
-#include "cli.h"
-#include "rename.h"
+#include "patterns.h"
 
+#include <ctype.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#define MOST_NAMED  5  /* in one line */
+#define LONGEST_END 12 /* characters of what may be the end of a file's name */
+
+static const char *const known_ends[] = { ".safetensors", ".pt", ".pth", ".bin", ".dcp", NULL };
+
+/* What the target can't hold, or does not get. */
+typedef struct left_out {
+    char *name;
+    char  why[160];
+} left_out;
+
 typedef struct converting {
-    const args      *a;
-    rsd_convert_opts opts;
-    progress         bar;
-    rsd_ckpt        *source;
-    rsd_rules       *rules;
-    rsd_store       *store; /* null: */
-    renaming        *renaming;
-    size_t           nrenamings;
-    char            *name; /* what the last one was renamed to */
-    size_t           name_cap;
-    char             transform[64];
-    char            *partial; /* where the work of a run that ended early is */
-    size_t           left_out;
+    const args       *a;
+    rsd_convert_opts  opts;
+    progress          bar;
+    rsd_ckpt         *source;
+    rsd_rules        *rules;
+    rsd_store        *store; /* null: */
+    patterns          patterns;
+    char              transform[64];
+    char             *partial; /* where the work of a run that ended early is */
+    left_out         *left;    /* [nleft] */
+    size_t            nleft, left_cap;
+    rsd_convert_stats stats;
 } converting;
 
 /* ---- options ---- */
@@ -43,37 +55,26 @@ static int read_format(converting *c)
     return EXIT_DONE;
 }
 
-/* All values of an option that may be given several times; for free. */
-static int read_list(converting *c, const char *name, const char *const **out, size_t *n)
+/* The name of DST decides on the format; an end that says nothing to us does not. */
+static int check_end(const converting *c)
 {
-    size_t       count = args_count(c->a, name);
-    const char **list = calloc(count + 1, sizeof(list[0]));
+    const char *dst = c->a->operand[1], *dot = strrchr(dst, '.');
+    struct stat st;
 
-    if (!list)
-        return refuse(c->a, EXIT_COULD_NOT, "no memory for the options");
-    for (size_t i = 0; i < count; i++)
-        list[i] = args_at(c->a, name, i);
-    *out = list;
-    *n = count;
-    return EXIT_DONE;
-}
-
-static int read_renamings(converting *c)
-{
-    size_t n = args_count(c->a, "rename");
-
-    c->renaming = calloc(n + 1, sizeof(c->renaming[0]));
-    if (!c->renaming)
-        return refuse(c->a, EXIT_COULD_NOT, "no memory for the options");
-    for (size_t i = 0; i < n; i++) {
-        const char *text = args_at(c->a, "rename", i);
-        const char *why = rename_parse(&c->renaming[i], text);
-
-        if (why)
-            return misuse(c->a, "--rename \"%s\": %s", text, why);
-        c->nrenamings++;
-    }
-    return EXIT_DONE;
+    if (args_has(c->a, "to") || !dot || strchr(dot, '/') || dot == dst || dot[-1] == '/')
+        return EXIT_DONE;
+    for (const char *const *end = known_ends; *end; end++)
+        if (strcmp(dot, *end) == 0)
+            return EXIT_DONE;
+    for (const char *at = dot + 1; *at; at++)
+        if (!isalpha((unsigned char)*at))
+            return EXIT_DONE; /* "llama-3.1-8b" is a folder */
+    if (dot[1] == '\0' || strlen(dot) > LONGEST_END || (stat(dst, &st) == 0 && S_ISDIR(st.st_mode)))
+        return EXIT_DONE;
+    return misuse(c->a,
+                  "what is \"%s\" to be? A file ends in .safetensors, .pt, .pth or .bin; for a "
+                  "folder say --to dcp or --to safetensors",
+                  dst);
 }
 
 /* "bf16" for all floats, "GLOB=f32" for some; those for some come first. */
@@ -131,8 +132,7 @@ static int read_transform(converting *c)
 
 static const char *new_name(void *arg, const char *name)
 {
-    converting *c = arg;
-    const char *renamed = rename_apply(c->renaming, c->nrenamings, name, &c->name, &c->name_cap);
+    const char *renamed = patterns_rename(&((converting *)arg)->patterns, name);
 
     return renamed ? renamed : ""; /* which is refused */
 }
@@ -142,18 +142,50 @@ static int step(void *arg, int64_t done, int64_t total)
     return progress_step(&((converting *)arg)->bar, done, total);
 }
 
+/* Told in the end, and also when quiet: what is lost is no small talk. */
 static void note_left_out(void *arg, const char *name, const char *why)
 {
     converting *c = arg;
 
-    c->left_out++;
-    if (args_has(c->a, "quiet") || !speaks(c->a))
-        return;
-    fprintf(stderr, "reshard: left out: ");
-    print_safe(stderr, name);
-    fprintf(stderr, ": ");
-    print_safe(stderr, why);
-    fprintf(stderr, "\n");
+    for (size_t i = 0; i < c->nleft; i++)
+        if (strcmp(c->left[i].name, name) == 0 && strcmp(c->left[i].why, why) == 0)
+            return;
+    if (c->nleft == c->left_cap) {
+        size_t    cap = 2 * c->left_cap + 16;
+        left_out *more = realloc(c->left, cap * sizeof(more[0]));
+
+        if (!more)
+            return;
+        c->left = more;
+        c->left_cap = cap;
+    }
+    c->left[c->nleft].name = strdup(name);
+    snprintf(c->left[c->nleft].why, sizeof(c->left[0].why), "%s", why);
+    c->nleft += c->left[c->nleft].name != NULL;
+}
+
+/* One line for each reason. */
+static void say_left_out(const converting *c)
+{
+    for (size_t i = 0; i < c->nleft && speaks(c->a); i++) {
+        size_t n = 0, before = 0;
+
+        for (size_t k = 0; k < i; k++)
+            before += strcmp(c->left[k].why, c->left[i].why) == 0;
+        if (before)
+            continue;
+        fprintf(stderr, "reshard: left out: ");
+        for (size_t k = i; k < c->nleft; k++)
+            if (strcmp(c->left[k].why, c->left[i].why) == 0 && n++ < MOST_NAMED) {
+                fprintf(stderr, n > 1 ? ", " : "");
+                print_safe(stderr, c->left[k].name);
+            }
+        if (n > MOST_NAMED)
+            fprintf(stderr, " and %zu more", n - MOST_NAMED);
+        fprintf(stderr, ": ");
+        print_safe(stderr, c->left[i].why);
+        fprintf(stderr, "\n");
+    }
 }
 
 static void note_kept(void *arg, const char *partial)
@@ -171,11 +203,9 @@ static int read_options(converting *c)
     int               code = read_format(c);
 
     if (!code)
-        code = read_list(c, "include", &o->include, &o->ninclude);
+        code = check_end(c);
     if (!code)
-        code = read_list(c, "exclude", &o->exclude, &o->nexclude);
-    if (!code)
-        code = read_renamings(c);
+        code = patterns_read(a, &c->patterns);
     if (!code)
         code = read_casts(c);
     if (!code)
@@ -184,8 +214,12 @@ static int read_options(converting *c)
         code = source_rules(a, layout, &c->rules);
     if (!code && args_has(a, "resume") && args_has(a, "no-keep"))
         code = misuse(a, "--resume and --no-keep exclude each other");
+    o->include = c->patterns.include;
+    o->ninclude = c->patterns.ninclude;
+    o->exclude = c->patterns.exclude;
+    o->nexclude = c->patterns.nexclude;
     o->layout = c->rules;
-    o->rename = c->nrenamings ? new_name : NULL;
+    o->rename = c->patterns.nrenamings ? new_name : NULL;
     o->shard_size = args_size(a, "shard-size", 0);
     o->max_memory = (size_t)args_size(a, "max-memory", 0);
     o->threads = args_number(a, "threads", 0);
@@ -195,6 +229,9 @@ static int read_options(converting *c)
     o->keep = !args_has(a, "no-keep");
     o->verify = args_has(a, "no-verify") ? RSD_NEVER : RSD_DEFAULT;
     o->resume = args_has(a, "resume");
+    o->dry_run = args_has(a, "dry-run");
+    o->carry = args_has(a, "no-carry") ? RSD_NEVER : RSD_DEFAULT;
+    o->stats = &c->stats;
     o->on_progress = step;
     o->left_out = note_left_out;
     o->kept = note_kept;
@@ -225,8 +262,12 @@ static void say_how_to_go_on(const converting *c)
 {
     const args *a = c->a;
 
-    if (!c->partial || !speaks(a) || args_has(a, "quiet"))
+    if (!speaks(a) || args_has(a, "quiet") || (!c->partial && !c->opts.transform))
         return;
+    if (!c->partial) {
+        fprintf(stderr, "reshard: nothing is left of it: compressed output can't be resumed\n");
+        return;
+    }
     fprintf(stderr, "reshard: what is done is kept in ");
     print_word(c->partial);
     fprintf(stderr, "; to go on:\n  reshard convert ");
@@ -247,17 +288,81 @@ static void say_how_to_go_on(const converting *c)
 
 /* ---- the command ---- */
 
+/* The new names of what is taken: --dtype sees those. False: no memory. */
+static bool new_names(converting *c, const char *const *name, size_t n, char ***out, size_t *count)
+{
+    *out = calloc(n + 1, sizeof(**out));
+    for (size_t i = 0; *out && i < n; i++) {
+        const char *renamed;
+
+        if (!patterns_want(&c->patterns, name[i]))
+            continue;
+        renamed = patterns_rename(&c->patterns, name[i]);
+        (*out)[*count] = renamed ? strdup(renamed) : NULL;
+        if (!(*out)[*count])
+            return false;
+        ++*count;
+    }
+    return *out != NULL;
+}
+
+/* Patterns that do nothing are mistakes. */
+static int warn(converting *c)
+{
+    const char **name = NULL;
+    char       **renamed = NULL;
+    size_t       n = 0, count = 0;
+    bool         ok = patterns_names(c->source, &name, &n);
+
+    if (ok) {
+        for (size_t i = 0; i < c->patterns.ninclude; i++)
+            patterns_warn_glob(c->a, "include", c->patterns.include[i], name, n);
+        patterns_warn_exclude(c->a, &c->patterns, name, n);
+        patterns_warn_rename(c->a, &c->patterns, name, n);
+        ok = new_names(c, name, n, &renamed, &count);
+    }
+    for (size_t i = 0; ok && i < c->opts.ncasts; i++)
+        if (c->opts.cast[i].pattern)
+            patterns_warn_glob(c->a, "dtype", c->opts.cast[i].pattern, (const char *const *)renamed,
+                               count);
+    for (size_t i = 0; i < count; i++)
+        free(renamed[i]);
+    free(renamed);
+    free(name);
+    return ok ? EXIT_DONE : refuse(c->a, EXIT_COULD_NOT, "no memory for the names");
+}
+
+/* "wrote model.pt: torch, 3 tensors, 344 B in 1 file, 0.1 s" */
+static void say_end(const converting *c, double seconds)
+{
+    const rsd_convert_stats *s = &c->stats;
+    char                     size[32] = "compressed";
+
+    if (!speaks(c->a) || args_has(c->a, "quiet"))
+        return;
+    if (s->bytes >= 0)
+        size_text((uint64_t)s->bytes, size, sizeof(size));
+    fprintf(stderr, "reshard: %s ", c->opts.dry_run ? "would write" : "wrote");
+    print_safe(stderr, c->a->operand[1]);
+    fprintf(stderr, ": %s, %" PRId64 " tensor%s, %" PRId64 " object%s, %s in %" PRId64 " file%s",
+            format_name(s->format), s->tensors, plural((uint64_t)s->tensors), s->objects,
+            plural((uint64_t)s->objects), size, s->files, plural((uint64_t)s->files));
+    if (s->carried)
+        fprintf(stderr, ", %" PRId64 " of them copied along", s->carried);
+    if (!c->opts.dry_run)
+        fprintf(stderr, ", %.1f s", seconds);
+    fprintf(stderr, "\n");
+}
+
 static void release(converting *c)
 {
-    for (size_t i = 0; i < c->nrenamings; i++)
-        rename_free(&c->renaming[i]);
+    for (size_t i = 0; i < c->nleft; i++)
+        free(c->left[i].name);
+    free(c->left);
     for (size_t i = 0; i < c->opts.ncasts; i++)
         free((char *)(uintptr_t)c->opts.cast[i].pattern);
     free((void *)(uintptr_t)c->opts.cast);
-    free((void *)(uintptr_t)c->opts.include);
-    free((void *)(uintptr_t)c->opts.exclude);
-    free(c->renaming);
-    free(c->name);
+    patterns_free(&c->patterns);
     free(c->partial);
     rsd_rules_free(c->rules);
     rsd_ckpt_close(c->source);
@@ -270,6 +375,7 @@ static int run(const args *a)
     const char *to = a->operand[1];
     rsd_error   err = { .msg = "" };
     int         code = read_options(&c);
+    double      start = now();
     rsd_err     rc = RSD_OK;
 
     if (!code && strcmp(to, "null:") == 0) { /* takes everything, keeps nothing */
@@ -281,10 +387,15 @@ static int run(const args *a)
     }
     if (!code)
         code = source_open(a, a->operand[0], &c.source);
+    if (!code)
+        code = warn(&c);
     if (!code) {
         progress_begin(&c.bar, a, "converting");
         rc = rsd_convert(c.source, to, rsd_comm_size(a->comm) > 1 ? a->comm : NULL, &c.opts, &err);
         progress_end(&c.bar);
+        say_left_out(&c);
+        if (!rc)
+            say_end(&c, now() - start);
     }
     if (rc == RSD_E_EXISTS && !c.store && !c.opts.overwrite && access(to, F_OK) == 0) {
         code = refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);
@@ -317,6 +428,8 @@ static const option_spec options[] = {
     { "resume", 0, OPT_FLAG, NULL, "go on from what an earlier run left" },
     { "no-keep", 0, OPT_FLAG, NULL, "keep nothing if it ends early" },
     { "no-verify", 0, OPT_FLAG, NULL, "don't compare the checksums of SRC" },
+    { "no-carry", 0, OPT_FLAG, NULL, "copy no other files along from SRC's folder" },
+    { "dry-run", 0, OPT_FLAG, NULL, "say what would be written, and write nothing" },
     OPTIONS_PROGRESS,
     { 0 },
 };
@@ -330,12 +443,15 @@ const command cmd_convert = {
     .options = options,
     .text =
         "Copies SRC to DST in one pass, in --max-memory whatever the size of the model. A DST that "
-        "ends in .safetensors, .pt, .pth or .bin is one file, anything else a folder: DCP unless "
-        "--to says otherwise. DST appears when it is complete, never before.\n"
+        "ends in .safetensors, .pt, .pth or .bin is one file, one without such an end a folder: "
+        "DCP "
+        "unless --to says otherwise. DST appears when it is complete, never before.\n"
         "\n"
         "Patterns are those of the shell; * also matches dots. --include and --exclude see the old "
-        "names, --dtype and --layout the new ones. Objects that are no tensors go along where DST "
-        "can hold them; the others are listed.\n"
+        "names, --dtype and --layout the new ones. A pattern that matches nothing is warned of. "
+        "Objects that are no tensors go along where DST can hold them, and so do the __metadata__ "
+        "of safetensors; from folder to folder also other files of up to 64 MiB, such as a config "
+        "or a tokenizer. What is left out is said in a line, also with -q.\n"
         "\n"
         "When it ends early, what is done stays in DST.partial-...; the same command with --resume "
         "checks it and goes on. A run without --resume begins anew and removes it. What is "

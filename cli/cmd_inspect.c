@@ -270,6 +270,8 @@ static int print_text(listing *l)
         printf(l->ntensors ? "\n" : "");
         code = print_objects(l);
     }
+    if (!code && l->a->noperands == 1)
+        code = metas_print(l->a, l->ckpt);
     if (code)
         return code;
     printf(l->ntensors || l->nobjects ? "\n" : "");
@@ -369,6 +371,7 @@ static int print_json(listing *l)
         json_close(&j);
     }
     json_close(&j);
+    metas_json(l->ckpt, &j);
     code = json_objects(l, &j);
     if (!code)
         json_close(&j);

@@ -2,6 +2,27 @@
 /* reshard manifest: gives a checkpoint that was made elsewhere its side file of checksums. */
 #include "cli.h"
 
+#include <string.h>
+#include <sys/stat.h>
+
+/* "wrote model.pt.reshard-sums: checksums of 1.5 GiB" */
+static void say_end(const args *a, const progress *bar)
+{
+    const char *path = a->operand[0];
+    size_t      len = strlen(path);
+    struct stat st;
+    char        size[32];
+
+    if (args_has(a, "quiet"))
+        return;
+    fprintf(stderr, "reshard: wrote ");
+    print_safe(stderr, path);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        fprintf(stderr, len && path[len - 1] == '/' ? "" : "/");
+    fprintf(stderr, ".reshard-sums: checksums of %s\n",
+            size_text((uint64_t)bar->total, size, sizeof(size)));
+}
+
 static int run(const args *a)
 {
     rsd_seal_opts opts = { .size = sizeof(opts),
@@ -18,7 +39,10 @@ static int run(const args *a)
     progress_end(&bar);
     if (rc == RSD_E_EXISTS)
         return refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);
-    return rc ? fail(a, &err) : EXIT_DONE;
+    if (rc)
+        return fail(a, &err);
+    say_end(a, &bar);
+    return EXIT_DONE;
 }
 
 static const option_spec options[] = {

@@ -341,6 +341,51 @@ static int say_alone(diff *d, int which, const entry *e)
     return EXIT_DONE;
 }
 
+/* ---- __metadata__ ---- */
+
+static bool find_meta(const rsd_ckpt *ckpt, const char *key, rsd_meta *out)
+{
+    for (size_t i = 0; rsd_ckpt_meta(ckpt, i, out, NULL) == RSD_OK; i++)
+        if (strcmp(out->key, key) == 0)
+            return true;
+    return false;
+}
+
+/* A line of side `which`; those that both have are compared once. */
+static int compare_meta(diff *d, int which, const rsd_meta *m)
+{
+    const rsd_ckpt *other = d->side[!which].ckpt;
+    char            name[256];
+    rsd_meta        o;
+
+    snprintf(name, sizeof(name), "__metadata__.%s", m->key);
+    if (!patterns_want(&d->patterns, name))
+        return EXIT_DONE;
+    if (find_meta(other, m->key, &o)) {
+        if (which == 0 && !d->names_only &&
+            (o.value_len != m->value_len || memcmp(o.value, m->value, o.value_len) != 0))
+            diff_say(d, true, "value", name, m->value, o.value);
+        return EXIT_DONE;
+    }
+    if (strcmp(m->key, "format") == 0) /* every writer adds it, or does not */
+        return EXIT_DONE;
+    if (rsd_ckpt_format(other) != RSD_FORMAT_SAFETENSORS)
+        return diff_unsure(d, name, "only safetensors have __metadata__");
+    diff_say(d, true, which ? "only_b" : "only_a", name, NULL, NULL);
+    return EXIT_DONE;
+}
+
+static int compare_metas(diff *d)
+{
+    rsd_meta m;
+    int      code = EXIT_DONE;
+
+    for (int s = 0; s < 2; s++)
+        for (size_t i = 0; !code && rsd_ckpt_meta(d->side[s].ckpt, i, &m, NULL) == RSD_OK; i++)
+            code = compare_meta(d, s, &m);
+    return code;
+}
+
 int diff_objects(diff *d)
 {
     const side *a = &d->side[0], *b = &d->side[1];
@@ -363,5 +408,5 @@ int diff_objects(diff *d)
     }
     for (size_t n = 0; n < d->ninside && !code; n++)
         code = compare_inside(d, &d->inside[n]);
-    return code;
+    return code ? code : compare_metas(d);
 }

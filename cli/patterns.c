@@ -131,7 +131,7 @@ static const char *nearest_name(const char *glob, const char *const *name, size_
 
     for (const char *at = glob; *at; at++)
         letters += *at != '*' && *at != '?';
-    least = letters / 3 + 1; /* more is another name */
+    least = (letters + 1) / 3; /* more is another name */
     for (size_t i = 0; i < n && i < MOST_NAMES && least > 0; i++) {
         size_t d = distance(glob, name[i]);
 

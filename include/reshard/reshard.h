@@ -917,6 +917,16 @@ RSD_API rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd
  * can't be told. `part` is a value that rsd_ckpt_object made of object i. */
 RSD_API rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part,
                                        uint64_t digest[2], rsd_error *err);
+/* One line of safetensors' __metadata__. */
+typedef struct rsd_meta {
+    const char *key, *value; /* the value may have a NUL inside */
+    size_t      value_len;
+    bool        differs; /* another file of the checkpoint has another value; this is the first's */
+} rsd_meta;
+/* The lines of all files together, each key once, without those that tell how tensors are cut. 0
+ * for other formats. */
+RSD_API size_t  rsd_ckpt_metas(const rsd_ckpt *ckpt);
+RSD_API rsd_err rsd_ckpt_meta(const rsd_ckpt *ckpt, size_t i, rsd_meta *out, rsd_error *err);
 /* The way to a name through the nesting of the original: how many steps, and the first `cap` of
  * them. 0: the format keeps none. */
 RSD_API size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out,
@@ -1193,6 +1203,15 @@ typedef struct rsd_cast {
     rsd_dtype   dtype;
 } rsd_cast;
 
+/* What a conversion wrote, or would write. */
+typedef struct rsd_convert_stats {
+    rsd_format format;
+    int64_t    tensors, objects;
+    int64_t    files, bytes; /* of the target, without its checksum file; bytes -1: compressed, and
+                                not known before they are written */
+    int64_t carried;         /* of these, files that were copied along */
+} rsd_convert_stats;
+
 typedef struct rsd_convert_opts {
     size_t           size;   /* sizeof(rsd_convert_opts) */
     rsd_store       *store;  /* of the target; NULL: `path` is a local one */
@@ -1225,7 +1244,13 @@ typedef struct rsd_convert_opts {
     /* Called on rank 0 when a run that keeps its work ended early, with the folder's name. */
     void (*kept)(void *arg, const char *partial);
     void      *arg;
-    rsd_choice verify; /* the source's checksums: compared unless NEVER */
+    rsd_choice verify;  /* the source's checksums: compared unless NEVER */
+    bool       dry_run; /* plans and checks everything and writes nothing */
+    /* From folder to folder, files that are not the checkpoint's (a config, a tokenizer, notes) are
+     * copied along unless NEVER: those of at most 64 MiB, no folders and no links unless the
+     * checkpoint itself is made of links. The others are told through `left_out`. */
+    rsd_choice         carry;
+    rsd_convert_stats *stats; /* filled if it succeeds; NULL: not wanted */
 } rsd_convert_opts;
 
 /* Writes what is in a checkpoint as another one: other format, layout, names, dtypes, in one pass

@@ -199,6 +199,22 @@ rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part, 
     return rc;
 }
 
+size_t rsd_ckpt_metas(const rsd_ckpt *ckpt)
+{
+    return ckpt ? ckpt->nmeta : 0;
+}
+
+rsd_err rsd_ckpt_meta(const rsd_ckpt *ckpt, size_t i, rsd_meta *out, rsd_error *err)
+{
+    if (!ckpt || !out)
+        return rsi_fail(err, RSD_E_INVALID, "a checkpoint and a place for the answer are needed");
+    if (i >= ckpt->nmeta)
+        return rsi_fail(err, RSD_E_INVALID, "there is no line %zu of metadata, there are %zu", i,
+                        ckpt->nmeta);
+    *out = ckpt->meta[i];
+    return RSD_OK;
+}
+
 size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap)
 {
     return ckpt->ops->path(ckpt, name, out, cap);

@@ -12,6 +12,7 @@
 #include "exec/convert.h"
 #include "base/digest.h"
 #include "base/mem.h"
+#include "exec/convert_carry.h"
 #include "exec/convert_partial.h"
 #include "exec/convert_state.h"
 #include "exec/convert_write.h"
@@ -28,6 +29,8 @@ typedef struct converting {
     const rsd_convert_opts *opts;
     bool                    no_book; /* the side file is of another kind than this build knows */
     rsi_convert_state       taken;
+    rsi_carry               carry;
+    rsi_st_pair            *meta; /* lines of __metadata__ that go along */
     rsi_pull                pull;
     rsi_convert_job         job;
     bool                    stream; /* files are written from front to back, as saving does it */
@@ -63,6 +66,53 @@ static rsd_err make_image(converting *c, rsd_error *err)
     }
     save->state = c->taken.state;
     return rc;
+}
+
+static void leave_out(const converting *c, const char *name, const char *why)
+{
+    if (c->opts->left_out)
+        c->opts->left_out(c->opts->arg, name, why);
+}
+
+/* The lines of __metadata__, which only safetensors can hold. "format" says what they all say. */
+static rsd_err take_meta(converting *c, rsd_error *err)
+{
+    rsi_image_spec *spec = &c->job.save.spec;
+    bool            more = false;
+
+    c->meta = rsi_calloc(c->source->nmeta, sizeof(c->meta[0]));
+    if (!c->meta)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for metadata");
+    for (size_t i = 0; i < c->source->nmeta; i++) {
+        const rsd_meta *line = &c->source->meta[i];
+
+        more = more || strcmp(line->key, "format") != 0;
+        c->meta[i] = (rsi_st_pair){ line->key, line->value, line->value_len };
+        if (line->differs && spec->format == RSD_FORMAT_SAFETENSORS) {
+            char name[256];
+
+            snprintf(name, sizeof(name), RSI_ST_METADATA ".%s", line->key);
+            leave_out(c, name,
+                      "what other files of the source have there; the first one's is taken");
+        }
+    }
+    if (spec->format == RSD_FORMAT_SAFETENSORS) {
+        spec->meta = c->meta;
+        spec->nmeta = c->source->nmeta;
+    } else if (more) {
+        leave_out(c, RSI_ST_METADATA, "only safetensors have it");
+    }
+    return RSD_OK;
+}
+
+/* The files beside the checkpoint. */
+static rsd_err take_files(converting *c, rsd_error *err)
+{
+    rsi_save_job *save = &c->job.save;
+    const char   *into = save->spec.one_file ? "a single file holds no others" : NULL;
+    rsd_err       rc = rsi_carry_find(&c->carry, c->source, into, c->opts, err);
+
+    return rc ? rc : rsi_carry_add(&c->carry, &save->image, c->taken.state, c->opts, err);
 }
 
 static rsd_err open_store(converting *c, rsd_error *err)
@@ -153,7 +203,8 @@ static uint64_t digest(const converting *c)
         d = rsi_digest(digest_text(d, files->file[i]->name), fact, sizeof(fact));
     }
     for (size_t i = 0; i < state->ntensors; i++) {
-        uint64_t fact[] = { c->taken.from[i].t, (uint64_t)state->tensor[i].dtype };
+        uint64_t fact[] = { i < c->taken.n ? c->taken.from[i].t : SIZE_MAX,
+                            (uint64_t)state->tensor[i].dtype };
 
         d = rsi_digest(digest_text(d, state->tensor[i].spot.name), fact, sizeof(fact));
     }
@@ -196,7 +247,11 @@ static rsd_err plan(converting *c, rsd_error *err)
     rsd_err  rc = choose(c, err);
 
     if (!rc)
+        rc = take_meta(c, err);
+    if (!rc)
         rc = make_image(c, err);
+    if (!rc)
+        rc = take_files(c, err);
     if (!rc)
         rc = open_store(c, err);
     if (!rc)
@@ -306,8 +361,8 @@ static rsd_err prove(converting *c, rsd_error *err)
     rsd_err   rc = RSD_OK;
 
     if (needed && !c->no_book && c->opts->verify != RSD_NEVER)
-        rc = rsi_pull_prove(&c->pull, c->taken.state->ntensors, c->job.workers,
-                            comm ? (size_t)comm->rank : 0, comm ? (size_t)comm->size : 1, err);
+        rc = rsi_pull_prove(&c->pull, c->taken.n, c->job.workers, comm ? (size_t)comm->rank : 0,
+                            comm ? (size_t)comm->size : 1, err);
     return agree(c, rc, err);
 }
 
@@ -331,7 +386,7 @@ static rsd_err make_workers(converting *c, rsd_error *err)
     c->job.save.opts.staging = memory / 2;
     rc = rsi_pull_open(&c->pull, c->source, c->taken.from, on_the_way(c),
                        (size_t)rsi_workers_count(workers), memory / 2, err);
-    for (size_t i = 0; i < c->taken.state->ntensors; i++) {
+    for (size_t i = 0; i < c->taken.n; i++) {
         rsi_state_tensor *t = &c->taken.state->tensor[i];
 
         t->pull = rsi_pull_bytes;
@@ -423,7 +478,42 @@ static rsd_err end(converting *c, rsd_err rc, rsd_error *err)
     rc = rsi_save_end(&c->job.save, rc, err);
     rsi_pull_close(&c->pull);
     rsi_convert_state_release(&c->taken);
+    rsi_carry_release(&c->carry);
+    rsi_free(c->meta);
     return rc;
+}
+
+static void tell_stats(const converting *c)
+{
+    const rsi_image   *image = &c->job.save.image;
+    rsd_convert_stats *stats = c->opts->stats;
+    const bool         unknown = image->transform && c->opts->dry_run;
+
+    if (!stats)
+        return;
+    *stats = (rsd_convert_stats){ .format = image->format,
+                                  .tensors = (int64_t)c->taken.n,
+                                  .objects = (int64_t)c->taken.state->nvalues,
+                                  .files = (int64_t)(image->nfiles + (image->meta != NULL)),
+                                  .bytes = unknown ? -1 : (int64_t)c->job.save.metadata };
+    for (size_t i = 0; i < image->nfiles; i++) {
+        stats->carried += image->file[i].plain;
+        stats->bytes += unknown ? 0 : (int64_t)image->file[i].bytes;
+    }
+}
+
+/* What could still be in the way of a conversion whose plan is made. */
+static rsd_err try_target(const converting *c, rsd_error *err)
+{
+    const rsi_save_job *save = &c->job.save;
+    rsd_entry           entry;
+    rsd_err             rc = RSD_OK;
+
+    if (leads(c) && c->opts->overwrite)
+        rc = rsi_save_may_replace(save, err);
+    else if (leads(c) && rsi_store_stat(save->store, save->name, &entry, NULL) == RSD_OK)
+        rc = rsi_fail(err, RSD_E_EXISTS, "\"%s\" exists already", save->path);
+    return agree(c, rc, err);
 }
 
 rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
@@ -442,6 +532,12 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
     rc = open_book(&c, err);
     if (!rc)
         rc = plan(&c, err);
+    if (!rc && own.dry_run) {
+        rc = try_target(&c, err);
+        if (!rc)
+            tell_stats(&c);
+        return end(&c, rc, err);
+    }
     if (!rc)
         rc = c.keep ? begin_partial(&c, err) : begin_tree(&c, err);
     if (!rc)
@@ -456,5 +552,7 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
         drop_partial(&c);
     if (!rc)
         rc = c.keep ? publish_kept(&c, err) : rsi_save_publish(&c.job.save, err);
+    if (!rc)
+        tell_stats(&c);
     return end(&c, rc, err);
 }

@@ -4,6 +4,7 @@
 #include "exec/convert_state.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "format/torch_archive.h"
 #include "format/value_pickle.h"
 #include "plan/cast.h"
 
@@ -228,6 +229,31 @@ static rsd_err try_value(const rsd_value *value, rsd_error *err)
     return rc;
 }
 
+static rsd_err count_tensor(void *arg, rsd_value_tensor *tensor, bool opaque, rsd_error *err)
+{
+    (void)tensor, (void)opaque, (void)err;
+    ++*(size_t *)arg;
+    return RSD_OK;
+}
+
+/* Safetensors hold no objects; one with tensors inside is a greater loss, and is told apart. */
+static rsd_err leave_object(const taking *k, size_t i, const char *name, rsd_error *err)
+{
+    rsi_archive a;
+    size_t      tensors = 0;
+    rsd_err     rc = k->source->ops->archive(k->source, i, &a, err);
+
+    if (!rc)
+        rc = rsi_torch_each_tensor(a.value, count_tensor, &tensors, err);
+    rsi_archive_close(&a);
+    if (rc)
+        return rsi_while(err, rc, "object \"%s\"", name);
+    leave_out(k, name,
+              tensors ? "safetensors hold no objects, and these have tensors inside"
+                      : "safetensors hold no objects");
+    return RSD_OK;
+}
+
 static rsd_err take_object(taking *k, size_t i, rsd_error *err)
 {
     rsd_error        why = { .rank = -1 };
@@ -238,10 +264,8 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
 
     if (rc || !is_wanted(k, old))
         return rc;
-    if (k->format == RSD_FORMAT_SAFETENSORS) {
-        leave_out(k, old, "safetensors hold tensors only");
-        return RSD_OK;
-    }
+    if (k->format == RSD_FORMAT_SAFETENSORS)
+        return leave_object(k, i, old, err);
     rc = new_name(k, old, &name, err);
     if (!rc)
         rc = k->source->ops->object(k->source, i, &old, k->out->owner, &value, err);
@@ -286,6 +310,7 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu patterns", opts->ninclude);
     for (size_t t = 0; t < source->ntensors && !rc; t++)
         rc = take_tensor(&k, t, err);
+    out->n = out->state ? out->state->ntensors : 0;
     if (!rc && k.refused)
         rc = rsi_fail(err, RSD_E_UNSUPPORTED, "safetensors can't hold %zu of the tensors: %s%s",
                       k.refused, k.buf, k.names.len >= sizeof(k.buf) ? " ..." : "");

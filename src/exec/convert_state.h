@@ -10,8 +10,9 @@
 typedef struct rsi_convert_state {
     rsd_state  *state;
     rsd_values *owner; /* of its values */
-    rsi_pulled *from;  /* [ntensors] where they come from */
-} rsi_convert_state;   /* zeroed: empty */
+    rsi_pulled *from;  /* [n] where its tensors come from; behind them are files (carry) */
+    size_t      n;
+} rsi_convert_state; /* zeroed: empty */
 
 /* `flat`: no nesting, everything stands under its whole name. */
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,

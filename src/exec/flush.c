@@ -175,6 +175,11 @@ static rsd_err write_block(worker *w, out_file *out, size_t block, void *buf, rs
 
 /* ---- transformed files ---- */
 
+static bool is_transformed(const rsi_image *image, size_t file)
+{
+    return image->transform && !image->file[file].plain;
+}
+
 /* A tensor's bytes to the encoder. `pack` is a buffer for those that lie scattered. */
 static rsd_err encode_data(worker *w, rsi_encoder *encoder, const rsi_out_part *part,
                            unsigned char *pack, rsd_error *err)
@@ -283,8 +288,8 @@ static rsd_err write_some(worker *w, rsd_error *err)
             rsi_pool_put(w->f->pool, buf);
             break;
         }
-        rc = w->f->image->transform ? write_stream(w, out, buf, err)
-                                    : write_block(w, out, block, buf, err);
+        rc = is_transformed(w->f->image, out->which) ? write_stream(w, out, buf, err)
+                                                     : write_block(w, out, block, buf, err);
     }
     return rc;
 }
@@ -329,7 +334,7 @@ static rsd_err list_files(flushing *f, int32_t rank, rsd_error *err)
         if (rank >= 0 && file->owner != rank)
             continue;
         *out = (out_file){ .which = i, .nblocks = 1 };
-        if (!f->image->transform && file->bytes > 0)
+        if (!is_transformed(f->image, i) && file->bytes > 0)
             out->nblocks = (size_t)((file->bytes - 1) / RSI_BLOCK_BYTES + 1);
         atomic_init(&out->to.left, out->nblocks);
         f->n++;

@@ -7,6 +7,7 @@
 
 #include "exec/state.h"
 #include "format/dcp_meta.h"
+#include "format/st_write.h"
 #include "format/value_pickle.h"
 #include "format/zip_write.h"
 
@@ -42,6 +43,7 @@ typedef struct rsi_out_file {
     size_t      first, nitems;
     uint64_t    bytes;   /* that it will have; 0: not known before it is written (transformed) */
     bool        guessed; /* values in it are known to their writer alone */
+    bool        plain;   /* is not transformed, whatever the others are */
 } rsi_out_file;
 
 typedef struct rsi_image {
@@ -63,13 +65,15 @@ typedef struct rsi_image {
 
 /* How the caller wants it, as far as the image depends on it. */
 typedef struct rsi_image_spec {
-    rsd_format  format;
-    uint64_t    shard_size;  /* safetensors: bytes of a file at most; 0: one file */
-    bool        distributed; /* safetensors: one file for each rank, with its parts */
-    const char *transform;   /* DCP only */
-    bool        one_file;    /* the target is a file, not a folder */
-    bool        own_only;    /* the items of `rank` alone: what a rank needs that writes them */
-    int32_t     rank;
+    rsd_format         format;
+    uint64_t           shard_size;  /* safetensors: bytes of a file at most; 0: one file */
+    bool               distributed; /* safetensors: one file for each rank, with its parts */
+    const char        *transform;   /* DCP only */
+    bool               one_file;    /* the target is a file, not a folder */
+    const rsi_st_pair *meta;        /* [nmeta] safetensors: lines of __metadata__ of every file */
+    size_t             nmeta;
+    bool               own_only; /* the items of `rank` alone: what a rank needs that writes them */
+    int32_t            rank;
 } rsi_image_spec;
 
 rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,

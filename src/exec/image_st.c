@@ -27,13 +27,15 @@ typedef struct st_group {
 } st_group;
 
 typedef struct building {
-    rsi_image       *image;
-    const rsd_state *state;
-    bool             parts; /* files hold parts of tensors, and say so */
-    piece           *piece;
-    size_t           npieces, piece_cap;
-    st_group        *group;
-    size_t           ngroups, group_cap;
+    rsi_image         *image;
+    const rsd_state   *state;
+    bool               parts; /* files hold parts of tensors, and say so */
+    const rsi_st_pair *meta;  /* [nmeta] */
+    size_t             nmeta;
+    piece             *piece;
+    size_t             npieces, piece_cap;
+    st_group          *group;
+    size_t             ngroups, group_cap;
 } building;
 
 static rsd_err no_memory(rsd_error *err)
@@ -58,7 +60,32 @@ static rsd_err add_group(building *b, int32_t rank, uint32_t nth, rsd_error *err
     return RSD_OK;
 }
 
-/* The header of a file with n pieces; in *text what it says about parts. */
+/* __metadata__: the caller's lines, and what the format itself says there. */
+static rsd_err make_pairs(const building *b, const rsi_json_out *info, rsi_st_pair **out, size_t *n,
+                          rsd_error *err)
+{
+    rsi_st_pair *pair = rsi_calloc(b->nmeta + 3, sizeof(pair[0]));
+    bool         format = false;
+
+    if (!pair)
+        return no_memory(err);
+    *n = 0;
+    for (size_t i = 0; i < b->nmeta; i++) {
+        format = format || strcmp(b->meta[i].key, "format") == 0;
+        pair[(*n)++] = b->meta[i];
+    }
+    if (!format)
+        pair[(*n)++] = (rsi_st_pair){ "format", "pt", 2 };
+    if (b->parts) {
+        pair[(*n)++] =
+            (rsi_st_pair){ RSI_ST_DCP_VERSION_KEY, RSI_ST_DCP_VERSION, strlen(RSI_ST_DCP_VERSION) };
+        pair[(*n)++] = (rsi_st_pair){ RSI_ST_DCP_INFO, info->buf, info->len };
+    }
+    *out = pair;
+    return RSD_OK;
+}
+
+/* The header of a file with n pieces. */
 static rsd_err make_head(const building *b, const piece *const *which, size_t n, rsi_st_image *out,
                          rsd_error *err)
 {
@@ -67,10 +94,8 @@ static rsd_err make_head(const building *b, const piece *const *which, size_t n,
     const int64_t **off = rsi_calloc(n, sizeof(off[0]));
     int            *ndim = rsi_calloc(n, sizeof(ndim[0]));
     rsi_json_out    info = { 0 };
-    rsi_st_pair     pair[] = { { "format", "pt", 2 },
-                               { RSI_ST_DCP_VERSION_KEY, RSI_ST_DCP_VERSION,
-                                 strlen(RSI_ST_DCP_VERSION) },
-                               { RSI_ST_DCP_INFO, NULL, 0 } };
+    rsi_st_pair    *pair = NULL;
+    size_t          npairs = 0;
     rsd_err         rc = item && names && off && ndim ? RSD_OK : no_memory(err);
 
     for (size_t i = 0; i < n && !rc; i++) {
@@ -83,11 +108,12 @@ static rsd_err make_head(const building *b, const piece *const *which, size_t n,
     }
     if (!rc && b->parts)
         rc = rsi_st_dcp_write(n, names, ndim, off, &info, err);
-    pair[2].value = info.buf;
-    pair[2].value_len = info.len;
     if (!rc)
-        rc = rsi_st_image_make(n, item, b->parts ? 3 : 1, pair, out, err);
+        rc = make_pairs(b, &info, &pair, &npairs, err);
+    if (!rc)
+        rc = rsi_st_image_make(n, item, npairs, pair, out, err);
     rsi_json_out_release(&info);
+    rsi_free(pair);
     rsi_free(item);
     rsi_free(names);
     rsi_free(off);
@@ -337,7 +363,11 @@ static rsd_err refuse(const rsd_state *state, const rsi_image_spec *spec, rsd_er
 rsd_err rsi_image_st(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
                      rsd_error *err)
 {
-    building b = { .image = image, .state = state, .parts = spec->distributed };
+    building b = { .image = image,
+                   .state = state,
+                   .parts = spec->distributed,
+                   .meta = spec->meta,
+                   .nmeta = spec->nmeta };
     rsd_err  rc = refuse(state, spec, err);
 
     if (!rc)

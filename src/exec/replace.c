@@ -16,7 +16,7 @@ typedef struct strange {
     size_t      entries; /* in all */
 } strange;
 
-static bool is_of_checkpoint(const char *name)
+bool rsi_replace_is_ours(const char *name)
 {
     static const char *const pattern[] = { ".metadata",     ".metadata.tmp",
                                            "__*.metadata",  "*.distcp",
@@ -35,7 +35,7 @@ static rsd_err note(void *arg, const rsd_entry *entry, rsd_error *err)
     rsi_strings *list = &s->others;
 
     s->entries++;
-    if (entry->kind == RSD_ENTRY_FILE && is_of_checkpoint(entry->name))
+    if (entry->kind == RSD_ENTRY_FILE && rsi_replace_is_ours(entry->name))
         return RSD_OK;
     if (entry->kind == RSD_ENTRY_FILE)
         list = &s->files;

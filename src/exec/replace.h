@@ -11,4 +11,7 @@
  * devices, FIFOs and sockets are never replaced. */
 rsd_err rsi_replace_check(rsd_store *store, const char *name, bool one_file, rsd_error *err);
 
+/* A file of a checkpoint, of whatever format, by its name in the folder. */
+bool rsi_replace_is_ours(const char *name);
+
 #endif

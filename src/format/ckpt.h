@@ -64,6 +64,8 @@ struct rsd_ckpt {
     void               *self; /* the format's */
     rsd_format          format;
     size_t              ntensors, nobjects;
+    rsd_meta           *meta; /* [nmeta] what rsd_ckpt_meta tells */
+    size_t              nmeta;
     rsi_files           files;
     rsi_guard           guard;
     rsi_arena           mem;

@@ -408,6 +408,57 @@ static const rsi_ckpt_ops st_ops = {
     .close = st_close,
 };
 
+/* ---- __metadata__ ---- */
+
+static bool is_own_key(const char *key)
+{
+    return strcmp(key, RSI_ST_DCP_INFO) == 0 || strcmp(key, RSI_ST_DCP_VERSION_KEY) == 0;
+}
+
+/* The lines of one file; those that were there before are compared. */
+static rsd_err join_meta(rsd_ckpt *ckpt, const rsi_st_header *header, rsi_map *known,
+                         rsd_error *err)
+{
+    for (size_t i = 0; i < header->nmeta; i++) {
+        const rsi_st_meta *line = &header->meta[i];
+        uint64_t           at = ckpt->nmeta;
+        bool               was;
+        rsd_meta          *first;
+
+        if (is_own_key(line->key.text))
+            continue;
+        if (!rsi_map_add(known, line->key.text, line->key.len, &at, &was))
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for metadata");
+        first = &ckpt->meta[at];
+        if (was) {
+            first->differs = first->differs || first->value_len != line->value_len ||
+                             memcmp(first->value, line->value, line->value_len) != 0;
+            continue;
+        }
+        *first =
+            (rsd_meta){ .key = line->key.text, .value = line->value, .value_len = line->value_len };
+        ckpt->nmeta++;
+    }
+    return RSD_OK;
+}
+
+static rsd_err read_metas(rsd_ckpt *ckpt, const st *s, rsd_error *err)
+{
+    rsi_map known = { 0 };
+    size_t  n = 0;
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < s->n; i++)
+        n += s->file[i].header.nmeta;
+    ckpt->meta = rsi_arena_array(&ckpt->mem, n, sizeof(ckpt->meta[0]));
+    if (!ckpt->meta)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for metadata");
+    for (size_t i = 0; i < s->n && !rc; i++)
+        rc = join_meta(ckpt, &s->file[i].header, &known, err);
+    rsi_map_release(&known);
+    return rc;
+}
+
 rsd_err rsi_st_open(rsd_ckpt *ckpt, rsd_error *err)
 {
     st     *s = rsi_arena_array(&ckpt->mem, 1, sizeof(*s));
@@ -424,6 +475,8 @@ rsd_err rsi_st_open(rsd_ckpt *ckpt, rsd_error *err)
     } else {
         rc = open_folder(ckpt, s, err);
     }
+    if (!rc)
+        rc = read_metas(ckpt, s, err);
     if (rc)
         return rc;
     for (size_t i = 0; i < s->n; i++)

@@ -12,7 +12,10 @@ END
     finish
 fi
 rm "$T/plain.safetensors.reshard-sums"
-t 'a checkpoint gets its side file, without a word' -c 'cd "$T"; "$R" manifest dcp_rows && ls -A dcp_rows'
+t 'a checkpoint gets its side file, and that is said' -c 'cd "$T"; "$R" manifest dcp_rows && ls -A dcp_rows'
+err <<'END'
+reshard: wrote dcp_rows/.reshard-sums: checksums of 20.5 KiB
+END
 out <<'END'
 .metadata
 .reshard-sums
@@ -33,7 +36,7 @@ err <<'END'
 reshard: checkpoint "dcp_rows" has a side file already; --overwrite replaces it
 END
 
-t '--overwrite replaces it' -c 'cd "$T"; "$R" manifest --overwrite dcp_rows'
+t '--overwrite replaces it' -c 'cd "$T"; "$R" manifest -q --overwrite dcp_rows'
 
 t 'a changed byte is named by file, range and tensor' -c 'cd "$T"; printf X | dd of=dcp_rows/__1_0.distcp bs=1 seek=700 conv=notrunc 2>"$T/dd"; "$R" verify dcp_rows'
 code 1
@@ -55,6 +58,9 @@ damage: file "__2_0.distcp" has 4732 bytes, its side file says 4731
 END
 
 t 'a file gets its side file beside it' -c 'cd "$T"; "$R" manifest plain.safetensors && ls plain*; "$R" verify plain.safetensors'
+err <<'END'
+reshard: wrote plain.safetensors.reshard-sums: checksums of 4.1 KiB
+END
 out <<'END'
 plain.safetensors
 plain.safetensors.reshard-sums

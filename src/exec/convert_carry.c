@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which files go along, and their bytes. Each is opened when a part of it is needed: they are few
+ * and small. */
+#include "exec/convert_carry.h"
+#include "base/mem.h"
+#include "exec/replace.h"
+
+#include <string.h>
+
+#define MOST_BYTES ((uint64_t)64 << 20)  /* of one file: larger ones are another model */
+#define MOST_TOTAL ((uint64_t)256 << 20) /* of all */
+enum { MOST_FILES = 256 };
+
+static void leave_out(const rsd_convert_opts *opts, const char *name, const char *why)
+{
+    if (opts->left_out)
+        opts->left_out(opts->arg, name, why);
+}
+
+static bool ends(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+/* A name that a line of the checksum file can hold. */
+static bool is_plain(const char *name)
+{
+    for (; *name; name++)
+        if ((unsigned char)*name < ' ' || *name == 0x7f)
+            return false;
+    return true;
+}
+
+/* Why a file that is not the checkpoint's stays behind; NULL: it does not. */
+static const char *why_not(const rsi_carry *carry, const char *name, const rsd_entry *entry,
+                           uint64_t size)
+{
+    if (entry->kind == RSD_ENTRY_FOLDER)
+        return "folders beside a checkpoint are not copied";
+    if (entry->kind == RSD_ENTRY_OTHER && !carry->follow)
+        return "links and devices are not copied";
+    if (rsi_replace_is_ours(name) || ends(name, ".index.json"))
+        return "it is of another checkpoint";
+    if (!is_plain(name))
+        return "its name can't be written to a checksum file";
+    if (size > MOST_BYTES)
+        return "files of more than 64 MiB beside a checkpoint are not copied";
+    if (carry->n == MOST_FILES || carry->bytes + size > MOST_TOTAL)
+        return "there are too many files beside the checkpoint";
+    return NULL;
+}
+
+static rsd_err take_file(rsi_carry *carry, const char *name, const char *into,
+                         const rsd_convert_opts *opts, rsd_error *err)
+{
+    char       *full = rsi_files_name_beside(&carry->source->files, name);
+    rsd_entry   entry = { 0 };
+    const char *why = into;
+    uint64_t    size = 0;
+    rsi_file   *file = NULL;
+    rsd_err     rc = full ? RSD_OK : RSD_E_NOMEM;
+
+    if (!rc && rsi_store_stat(carry->source->files.store, full, &entry, NULL))
+        why = "it could not be looked at";
+    rsi_free(full);
+    size = entry.size;
+    if (!rc && !why && entry.kind == RSD_ENTRY_OTHER && carry->follow) {
+        if (rsi_files_open_beside(&carry->source->files, name, true, &file, NULL))
+            why = "links and devices are not copied";
+        else
+            size = file->size;
+        rsi_file_close(file, NULL);
+    }
+    why = why ? why : why_not(carry, name, &entry, size);
+    if (!rc && why) {
+        leave_out(opts, name, why);
+        return RSD_OK;
+    }
+    if (!rc && !rsi_grow(&carry->at, carry->n, &carry->cap, sizeof(carry->at[0])))
+        rc = RSD_E_NOMEM;
+    if (!rc) {
+        carry->at[carry->n] =
+            (rsi_carried){ .name = rsi_arena_text(&carry->mem, name, strlen(name)), .size = size };
+        rc = carry->at[carry->n].name ? RSD_OK : RSD_E_NOMEM;
+    }
+    if (rc)
+        return rsi_fail(err, rc, "no memory for the files beside a checkpoint");
+    carry->bytes += size;
+    carry->n++;
+    return RSD_OK;
+}
+
+/* Hugging Face's cache keeps every file under a hash and links to it. */
+static bool has_links(const rsd_ckpt *source)
+{
+    bool links = false;
+
+    for (size_t i = 0; i < source->files.n && !links; i++) {
+        rsd_entry entry = { 0 };
+        char     *full =
+            rsi_files_name_beside(&source->files, rsi_files_name(&source->files, (uint32_t)i));
+
+        links = full && rsi_store_stat(source->files.store, full, &entry, NULL) == RSD_OK &&
+                entry.kind == RSD_ENTRY_OTHER;
+        rsi_free(full);
+    }
+    return links;
+}
+
+static bool is_source(const rsd_ckpt *source, const char *name)
+{
+    for (size_t i = 0; i < source->files.n; i++)
+        if (strcmp(rsi_files_name(&source->files, (uint32_t)i), name) == 0)
+            return true;
+    return false;
+}
+
+rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
+                       const rsd_convert_opts *opts, rsd_error *err)
+{
+    rsi_arena mem = { 0 };
+    char    **names;
+    size_t    n = 0;
+    rsd_err   rc = RSD_OK;
+
+    rsi_carry_release(carry);
+    *carry = (rsi_carry){ .source = source };
+    if (source->files.single || opts->carry == RSD_NEVER)
+        return RSD_OK;
+    carry->follow = source->format == RSD_FORMAT_SAFETENSORS && has_links(source);
+    rc = rsi_files_list(&source->files, &mem, &names, &n, err);
+    for (size_t i = 0; i < n && !rc; i++)
+        if (!is_source(source, names[i]) && strcmp(names[i], RSI_SUMS_NAME) != 0)
+            rc = take_file(carry, names[i], into, opts, err);
+    rsi_arena_release(&mem);
+    return rc;
+}
+
+/* For rsi_state_tensor: bytes of a file; its box is all of it. */
+static rsd_err pull_file(void *arg, size_t number, const rsd_box *box, uint64_t off, size_t len,
+                         unsigned char *out, rsd_error *err)
+{
+    const rsi_carry   *carry = arg;
+    const rsi_carried *c = &carry->at[number];
+    rsi_file          *file = NULL;
+    rsd_err            rc;
+
+    (void)box;
+    rc = rsi_files_open_beside(&carry->source->files, c->name, carry->follow, &file, err);
+    if (!rc && file->size != c->size)
+        rc = rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" has changed meanwhile", c->name);
+    if (!rc)
+        rc = rsi_file_read(file, off, out, len, err);
+    rsi_file_close(file, NULL);
+    return rc;
+}
+
+static bool has_file(const rsi_image *image, const char *name)
+{
+    for (size_t i = 0; i < image->nfiles; i++)
+        if (strcmp(image->file[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static rsd_err add_file(rsi_carry *carry, size_t i, rsi_image *image, rsd_state *state,
+                        rsd_error *err)
+{
+    const rsi_carried *c = &carry->at[i];
+    rsd_box           *box = rsi_arena_array(&image->mem, 1, sizeof(*box));
+    rsi_out_part       part = { .kind = RSI_PART_DATA, .len = c->size, .box = box };
+    rsd_err            rc;
+
+    if (!box ||
+        !rsi_grow(&state->tensor, state->ntensors, &state->tensor_cap, sizeof(state->tensor[0])))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the files beside a checkpoint");
+    *box = (rsd_box){ .ndim = 1, .len[0] = (int64_t)c->size };
+    part.tensor = state->ntensors;
+    state->tensor[state->ntensors++] = (rsi_state_tensor){ .spot.name = c->name,
+                                                           .dtype = RSD_U8,
+                                                           .ndim = 1,
+                                                           .shape[0] = (int64_t)c->size,
+                                                           .elem_bytes = 1,
+                                                           .pull = pull_file,
+                                                           .pull_arg = carry,
+                                                           .number = i };
+    rc = rsi_image_file(image, c->name, 0, err);
+    image->file[image->nfiles - 1].plain = true;
+    if (!rc)
+        rc = rsi_image_item(image, NULL, err);
+    if (!rc && c->size > 0)
+        rc = rsi_image_part(image, &part, err);
+    return rc;
+}
+
+rsd_err rsi_carry_add(rsi_carry *carry, rsi_image *image, rsd_state *state,
+                      const rsd_convert_opts *opts, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < carry->n && !rc; i++) {
+        if (has_file(image, carry->at[i].name))
+            leave_out(opts, carry->at[i].name, "the target has a file of that name");
+        else
+            rc = add_file(carry, i, image, state, err);
+    }
+    return rc;
+}
+
+void rsi_carry_release(rsi_carry *carry)
+{
+    rsi_free(carry->at);
+    rsi_arena_release(&carry->mem);
+    *carry = (rsi_carry){ 0 };
+}

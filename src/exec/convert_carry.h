@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files beside a checkpoint that are not the checkpoint's: a model's config, a tokenizer, notes.
+ * They go along into the folder of the target, listed with its checksums. */
+#ifndef RSI_CONVERT_CARRY_H
+#define RSI_CONVERT_CARRY_H
+
+#include "exec/image.h"
+#include "format/ckpt.h"
+
+typedef struct rsi_carried {
+    const char *name;
+    uint64_t    size;
+} rsi_carried;
+
+typedef struct rsi_carry {
+    const rsd_ckpt *source;
+    bool            follow; /* the checkpoint's own files are symbolic links, as in HF's cache */
+    rsi_carried    *at;     /* [n] by name */
+    size_t          n, cap;
+    uint64_t        bytes;
+    rsi_arena       mem;
+} rsi_carry; /* zeroed: nothing */
+
+/* Finds them. `into` NULL: the target is a folder; else the reason why it takes none. What is left
+ * behind is told through opts->left_out. */
+rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
+                       const rsd_convert_opts *opts, rsd_error *err);
+/* Adds them to the image as files of one tensor each, which the state gets behind its own. A name
+ * that the image has already is left out. */
+rsd_err rsi_carry_add(rsi_carry *carry, rsi_image *image, rsd_state *state,
+                      const rsd_convert_opts *opts, rsd_error *err);
+void    rsi_carry_release(rsi_carry *carry);
+
+#endif

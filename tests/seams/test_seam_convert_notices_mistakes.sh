@@ -1,0 +1,54 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# convert warns of patterns that do nothing, refuses names that say nothing, tries before it writes, and says what it did.
+. "$(dirname "$0")/../cli/expect.sh"
+
+t 'patterns that match nothing are warned of, with the nearest name' convert -q golden/dcp_blocks "$T/a" --exclude 'nestd' --rename 's/^blocs$/x/' --dtype 'stridd=f32'
+err <<'END'
+reshard: warning: --exclude "nestd" matches nothing; the nearest name is "nested"
+reshard: warning: --rename "s/^blocs$/x/" matches nothing; the nearest name is "blocks"
+reshard: warning: --dtype "stridd" matches nothing; the nearest name is "strided"
+END
+
+t 'what matches is not warned of; --dtype sees the new names' convert -q golden/dcp_blocks "$T/b" --exclude nested --rename 's/^bl/x/' --dtype 'xocks=bf16'
+
+t 'an end that says nothing is refused, with the choices' convert golden/dcp_blocks "$T/out.st"
+code 2
+err <<END
+reshard: what is "$T/out.st" to be? A file ends in .safetensors, .pt, .pth or .bin; for a folder say --to dcp or --to safetensors
+try: reshard help convert
+END
+
+t 'with --to it is a folder; dots in names of folders are fine' -c 'cd "$T"; "$R" convert -q "$OLDPWD/golden/dcp_blocks" out.st --to dcp && "$R" convert -q "$OLDPWD/golden/dcp_blocks" llama-3.1-8b && "$R" convert -q "$OLDPWD/golden/dcp_blocks" step.1000; ls -d out.st llama* step*'
+out <<'END'
+llama-3.1-8b
+out.st
+step.1000
+END
+
+t '--dry-run says what would be written and writes nothing' -c 'cd "$T"; mkdir dry; "$R" convert --dry-run "$OLDPWD/golden/dcp_blocks" dry/x --dtype bf16; ls -A dry'
+err <<'END'
+reshard: would write dry/x: dcp, 3 tensors, 0 objects, 18.7 KiB in 5 files
+END
+
+t '--dry-run sees what is in the way' -c 'cd "$T"; "$R" convert --dry-run "$OLDPWD/golden/dcp_blocks" b'
+code 3
+err <<'END'
+reshard: checkpoint "b": "b" exists already; --overwrite replaces it
+END
+
+t '--dry-run sees what can not be' -c 'cd "$T"; "$R" convert --dry-run "$OLDPWD/golden/dcp_scalars" c.safetensors 2>&1 | cut -c 1-60'
+out <<'END'
+reshard: checkpoint "c.safetensors": safetensors can't hold 
+END
+
+t 'a compressed conversion that fails says what is left of it' -c 'cd "$T"; "$R" convert "$OLDPWD/bad/dcp/item_bit_flipped" z --compress zstd 2>&1 | tail -n 1; ls -d z*'
+code 2
+out <<'END'
+reshard: nothing is left of it: compressed output can't be resumed
+END
+err <<'END'
+ls: cannot access 'z*': No such file or directory
+END
+
+finish
