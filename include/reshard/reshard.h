@@ -18,6 +18,16 @@
  *             A layout keeps its mesh and a plan its layouts, so those may be freed after use.
  *  ranks      [collective] every rank of the comm calls it in the same order and gets the same
  *             code; err->rank names the first rank that failed. [local] never communicates.
+ *             A wrong argument of one rank fails all. Paths and options are the same on all ranks,
+ *             except threads, memory, callbacks and what a function says each rank may choose:
+ *             otherwise, and when ranks call different functions, all get RSD_E_MISMATCH, which
+ *             names the option and the first rank that differs from rank 0. After both the comm is
+ *             as good as before. A rank that passes no comm can't tell the others, which wait for
+ *             it until their time is up.
+ *  options    A struct that begins with its `size` is copied as far as both sides know it: a
+ *             smaller one is that of an older program, the rest has its defaults. RSD_E_INVALID:
+ *             the size is 0, or the struct is larger than the library knows and what it does not
+ *             know is not zero. NULL: all defaults.
  *  threads    mesh, layout, rules and plan may be shared by threads; the last user frees them.
  *  text       Functions that write text fill `buf` like snprintf: at most `cap` bytes with the
  *             final NUL, and they return the length that the whole text has.
@@ -404,6 +414,8 @@ typedef struct rsd_exposed {
 } rsd_exposed;
 
 #define RSD_COMM_ALONE 1u /* the other ranks are not there */
+#define RSD_COMM_THREADS                                                                           \
+    2u /* ranks are threads of one process, which none of them can fork alone */
 
 /* What moves bytes between ranks. `self` is one rank's end; all calls with it come from one thread
  * at a time, and nothing is called after close. Functions return RSD_OK or fill *err (never NULL)
@@ -1176,8 +1188,11 @@ typedef struct rsd_load_opts {
  * values that it wants. Name and shape must be the same, and the dtype unless it may be cast; all
  * are compared before the first byte is read. Rank 0 reads the metadata for all, then each rank
  * what its own views need, or its share of what several do. `comm` NULL: [local], so that a program
- * without ranks loads its slice. Otherwise [collective]: if one rank fails, all do. After a failure
- * the memory of the views is anything. */
+ * without ranks loads its slice. Otherwise [collective]: if one rank fails, all do. All ranks load
+ * one checkpoint: the path is the same text and the store of the same kind (where ranks see it in
+ * different places, each opens a store there). States and all other options may differ from rank to
+ * rank, and rsd_load may meet rsd_load_below. After a failure the memory of the views is anything.
+ */
 RSD_API rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_load_opts *opts, rsd_error *err);
 
@@ -1264,7 +1279,8 @@ typedef struct rsd_convert_opts {
  * because something is left out, a torch.save file gets flat names.
  *
  * `comm` NULL: [local]. Otherwise [collective]: every rank has opened the same checkpoint and gives
- * the same options; the ranks divide the bytes of the target among them, whatever its format. */
+ * the same options, but for max_memory, threads and callbacks (whose new names are the same); the
+ * ranks divide the bytes of the target among them, whatever its format. */
 RSD_API rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                             const rsd_convert_opts *opts, rsd_error *err);
 
@@ -1304,7 +1320,8 @@ typedef struct rsd_reshard_opts {
  * of its layouts are ranks of `comm`. The views of each tensor are the boxes that this rank holds
  * of it, or cut in another way but with the same elements; source and target don't overlap. All is
  * compared and checked before a byte moves: another layout, shape or dtype on another rank is one
- * error on all, which names tensor and rank, and so is a view that is missing. Contributions are
+ * error on all, which names tensor and rank, and so is a view that is missing. Options may differ
+ * from rank to rank. Contributions are
  * combined in the order of their places in the mesh: 8-bit and 16-bit floats as float, integers
  * modulo their width; averages of integers are cut off towards zero; of booleans the sum is "or",
  * the product "and". If one rank fails, all do, and the targets hold anything. `opts` may be NULL.

@@ -1,24 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The section of reshard.h on operations under way: checks arguments and hands them on. */
+#include "api/terms.h"
+#include "base/opts.h"
 #include "comm/signs.h"
 #include "exec/async.h"
-
-#include <string.h>
 
 rsd_err rsd_save_begin(const char *path, rsd_comm *comm, const rsd_state *state, rsd_stage_way how,
                        const rsd_save_opts *opts, rsd_op **out, rsd_error *err)
 {
     rsd_save_opts known = { .size = sizeof(known) };
+    rsi_terms     terms = { 0 };
     rsi_pulse     before;
+    rsi_async    *async = NULL;
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_save_opts", err);
 
-    if (!path || !*path || !state || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a path, a state and a place for the save are needed");
-    if (how != RSD_STAGE_COPY && how != RSD_STAGE_FORK)
-        return rsi_fail(err, RSD_E_INVALID, "%d is no way of staging", (int)how);
-    if (opts)
-        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+    if (!rc && (!path || !*path || !state || !out))
+        rc = rsi_fail(err, RSD_E_INVALID, "a path, a state and a place for the save are needed");
+    if (!rc && how != RSD_STAGE_COPY && how != RSD_STAGE_FORK)
+        rc = rsi_fail(err, RSD_E_INVALID, "%d is no way of staging", (int)how);
+    if (!rc)
+        rc = rsi_async_create(path, how, &known, &async, err);
+    if (!rc && comm)
+        rsi_terms_save(&terms, path, how, &known);
+    rc = rsi_alike(comm, &terms, rc, err);
+    if (rc) {
+        rsi_async_free(async);
+        return rc;
+    }
     before = rsi_comm_enter(comm);
-    return rsi_comm_leave(before, rsi_async_begin(path, comm, state, how, &known, out, err));
+    return rsi_comm_leave(before, rsi_async_begin(async, comm, state, &known, out, err));
 }
 
 void rsd_state_unstage(const rsd_state *state)

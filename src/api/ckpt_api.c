@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checkpoint section of reshard.h: checks arguments and hands them on. */
 #include "base/mem.h"
+#include "base/opts.h"
 #include "exec/fetch.h"
 #include "exec/seal.h"
 #include "exec/verify.h"
@@ -142,22 +143,14 @@ rsd_err rsd_ckpt_layout(const rsd_ckpt *ckpt, size_t t, rsd_layout **out, rsd_er
     return rc;
 }
 
-/* The caller's options, or the default for what he does not know yet. */
-static rsd_read_opts known_opts(const rsd_read_opts *opts)
-{
-    rsd_read_opts known = { .size = sizeof(known) };
-
-    if (opts)
-        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
-    return known;
-}
-
 rsd_err rsd_ckpt_read(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read_opts *opts,
                       rsd_error *err)
 {
-    rsd_read_opts known = known_opts(opts);
+    rsd_read_opts known = { .size = sizeof(known) };
     rsd_err       rc = check_tensor(ckpt, t, err);
 
+    if (!rc)
+        rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_read_opts", err);
     if (rc)
         return rc;
     if (!into)
@@ -224,11 +217,12 @@ rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *
                         void (*damage)(void *arg, const rsd_error *what), void *arg, size_t *count,
                         rsd_error *err)
 {
-    rsd_read_opts known = known_opts(opts);
+    rsd_read_opts known = { .size = sizeof(known) };
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_read_opts", err);
 
-    if (!ckpt)
-        return rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
-    return rsi_verify(ckpt, &known, damage, arg, count, err);
+    if (!rc && !ckpt)
+        rc = rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
+    return rc ? rc : rsi_verify(ckpt, &known, damage, arg, count, err);
 }
 
 bool rsd_ckpt_sealed(const rsd_ckpt *ckpt)
@@ -239,10 +233,9 @@ bool rsd_ckpt_sealed(const rsd_ckpt *ckpt)
 rsd_err rsd_ckpt_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts, rsd_error *err)
 {
     rsd_seal_opts known = { .size = sizeof(known) };
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_seal_opts", err);
 
-    if (!path)
-        return rsi_fail(err, RSD_E_INVALID, "a path is needed");
-    if (opts)
-        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
-    return rsi_seal(store, path, &known, err);
+    if (!rc && !path)
+        rc = rsi_fail(err, RSD_E_INVALID, "a path is needed");
+    return rc ? rc : rsi_seal(store, path, &known, err);
 }

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The convert section of reshard.h: checks arguments and hands them on. */
+#include "api/terms.h"
+#include "base/opts.h"
 #include "comm/signs.h"
 #include "exec/convert.h"
-
-#include <string.h>
 
 static rsd_err check_opts(const rsd_convert_opts *o, rsd_error *err)
 {
     if ((o->ninclude && !o->include) || (o->nexclude && !o->exclude) || (o->ncasts && !o->cast))
         return rsi_fail(err, RSD_E_INVALID, "a list of patterns or casts is missing");
+    for (size_t i = 0; i < o->ninclude; i++)
+        if (!o->include[i])
+            return rsi_fail(err, RSD_E_INVALID, "pattern %zu to include is missing", i);
+    for (size_t i = 0; i < o->nexclude; i++)
+        if (!o->exclude[i])
+            return rsi_fail(err, RSD_E_INVALID, "pattern %zu to exclude is missing", i);
     for (size_t i = 0; i < o->ncasts; i++)
         if (!rsd_dtype_size(o->cast[i].dtype))
             return rsi_fail(err, RSD_E_INVALID, "cast %zu is to no dtype there is", i);
@@ -21,17 +27,17 @@ rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                     const rsd_convert_opts *opts, rsd_error *err)
 {
     rsd_convert_opts known = { .size = sizeof(known) };
+    rsi_terms        terms = { 0 };
     rsi_pulse        before;
-    rsd_err          rc = RSD_OK;
+    rsd_err          rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_convert_opts", err);
 
-    if (!source || !path || !*path)
+    if (!rc && (!source || !path || !*path))
         rc = rsi_fail(err, RSD_E_INVALID, "a checkpoint and a path are needed");
-    if (!rc && opts)
-        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
     if (!rc)
         rc = check_opts(&known, err);
-    if (comm)
-        rc = rsi_agree(comm, rc, err);
+    if (!rc && comm)
+        rsi_terms_convert(&terms, path, &known);
+    rc = rsi_alike(comm, &terms, rc, err);
     if (rc)
         return rc;
     before = rsi_comm_enter(comm);

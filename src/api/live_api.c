@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The live section of reshard.h: checks arguments and hands them on to exec/exchange.c. */
+#include "base/opts.h"
+#include "comm/alike.h"
 #include "exec/exchange.h"
 #include "exec/op.h"
 #include "shape/box.h"
@@ -41,11 +43,10 @@ static rsd_err take_args(const rsd_plan *plan, rsd_comm *comm, const rsd_views *
                          rsd_error *err)
 {
     rsd_reshard_opts known = { .size = sizeof(known) };
+    rsd_err          rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_reshard_opts", err);
 
-    if (!plan || !comm)
-        return rsi_fail(err, RSD_E_INVALID, "a plan and a comm are needed");
-    if (opts)
-        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+    if (!rc && (!plan || !comm))
+        rc = rsi_fail(err, RSD_E_INVALID, "a plan and a comm are needed");
     *out = (rsi_exchange_args){ .comm = comm,
                                 .plan = plan,
                                 .src = src,
@@ -54,16 +55,43 @@ static rsd_err take_args(const rsd_plan *plan, rsd_comm *comm, const rsd_views *
                                 .memory = known.memory,
                                 .no_direct = known.direct == RSD_NEVER,
                                 .stats = known.stats };
-    return RSD_OK;
+    return rc;
+}
+
+/* `rc` is how taking the arguments went. The memory first: later a rank without any would leave the
+ * others alone. */
+static rsd_err begin(const rsi_exchange_args *args, rsd_err rc, rsi_exchange **out, rsd_error *err)
+{
+    rsi_exchange *x = NULL;
+    rsi_terms     terms = { 0 };
+
+    if (!rc)
+        rc = rsi_exchange_create(&x, err);
+    rsi_terms_call(&terms, "rsd_reshard");
+    rc = rsi_alike(args->comm, &terms, rc, err);
+    if (!rc)
+        rc = rsi_exchange_begin(x, args, err);
+    if (rc)
+        rsi_exchange_free(x);
+    else
+        *out = x;
+    return rc;
 }
 
 rsd_err rsd_reshard(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
                     const rsd_views *dst, const rsd_reshard_opts *opts, rsd_error *err)
 {
     rsi_exchange_args args;
+    rsi_exchange     *x;
+    bool              done;
     rsd_err           rc = take_args(plan, comm, src, dst, opts, &args, err);
 
-    return rc ? rc : rsi_exchange_run(&args, err);
+    rc = begin(&args, rc, &x, err);
+    if (rc)
+        return rc;
+    rc = rsi_exchange_step(x, true, &done, err);
+    rsi_exchange_free(x);
+    return rc;
 }
 
 rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
@@ -77,12 +105,9 @@ rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views 
 
     if (!rc && !out)
         rc = rsi_fail(err, RSD_E_INVALID, "a place for the operation is needed");
-    if (rc)
-        return rc;
-    /* The handle first: later a rank without memory would leave the others alone. */
-    rc = rsi_agree(comm, rsi_op_create(&exchange_ops, NULL, &op, err), err);
     if (!rc)
-        rc = rsi_exchange_begin(&args, &x, err);
+        rc = rsi_op_create(&exchange_ops, NULL, &op, err);
+    rc = begin(&args, rc, &x, err);
     if (rc) {
         rsd_op_free(op);
         return rc;

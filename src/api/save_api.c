@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The save and load sections of reshard.h: checks arguments and hands them on. */
+#include "api/terms.h"
+#include "base/opts.h"
 #include "comm/signs.h"
 #include "exec/load.h"
 #include "exec/save.h"
-
-#include <string.h>
 
 rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
                  const rsd_save_opts *opts, rsd_error *err)
 {
     rsd_save_opts known = { .size = sizeof(known) };
+    rsi_terms     terms = { 0 };
     rsi_pulse     before;
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_save_opts", err);
 
-    if (!path || !*path || !state)
-        return rsi_fail(err, RSD_E_INVALID, "a path and a state are needed");
-    if (opts)
-        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+    if (!rc && (!path || !*path || !state))
+        rc = rsi_fail(err, RSD_E_INVALID, "a path and a state are needed");
+    if (!rc && comm)
+        rsi_terms_save(&terms, path, (rsd_stage_way)0, &known);
+    rc = rsi_alike(comm, &terms, rc, err);
+    if (rc)
+        return rc;
     before = rsi_comm_enter(comm);
     return rsi_comm_leave(before, rsi_save(path, comm, state, &known, err));
 }
@@ -24,12 +29,17 @@ rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state, const rsd_l
                  rsd_error *err)
 {
     rsd_load_opts known = { .size = sizeof(known) };
+    rsi_terms     terms = { 0 };
     rsi_pulse     before;
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_load_opts", err);
 
-    if (!path || !*path || !state)
-        return rsi_fail(err, RSD_E_INVALID, "a path and a state are needed");
-    if (opts)
-        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+    if (!rc && (!path || !*path || !state))
+        rc = rsi_fail(err, RSD_E_INVALID, "a path and a state are needed");
+    if (!rc && comm)
+        rsi_terms_load(&terms, path, &known);
+    rc = rsi_alike(comm, &terms, rc, err);
+    if (rc)
+        return rc;
     before = rsi_comm_enter(comm);
     return rsi_comm_leave(before, rsi_load(path, comm, state, &known, err));
 }
@@ -39,16 +49,21 @@ rsd_err rsd_load_below(const char *path, rsd_comm *comm, size_t n, const char *c
 {
     rsd_load_opts known = { .size = sizeof(known) };
     rsi_below     below = { .n = n, .name = names, .alloc = alloc, .arg = arg };
+    rsi_terms     terms = { 0 };
     rsi_pulse     before;
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_load_opts", err);
 
-    if (!path || !*path || !alloc || (n > 0 && !names))
-        return rsi_fail(err, RSD_E_INVALID, "a path, a place for tensors and %zu names are needed",
-                        n);
-    for (size_t i = 0; i < n; i++)
+    if (!rc && (!path || !*path || !alloc || (n > 0 && !names)))
+        rc =
+            rsi_fail(err, RSD_E_INVALID, "a path, a place for tensors and %zu names are needed", n);
+    for (size_t i = 0; i < n && !rc; i++)
         if (!names[i])
-            return rsi_fail(err, RSD_E_INVALID, "name %zu is missing", i);
-    if (opts)
-        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+            rc = rsi_fail(err, RSD_E_INVALID, "name %zu is missing", i);
+    if (!rc && comm)
+        rsi_terms_load(&terms, path, &known);
+    rc = rsi_alike(comm, &terms, rc, err);
+    if (rc)
+        return rc;
     before = rsi_comm_enter(comm);
     return rsi_comm_leave(before, rsi_load_below(path, comm, &below, &known, err));
 }

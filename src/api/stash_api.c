@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stash section of reshard.h: argument checks, and the stack of stashes that each thread has.
  * The work is done in exec/stash.c, exec/stash_way.c and exec/stash_loose.c. */
+#include "base/opts.h"
 #include "exec/stash.h"
 #include "exec/stash_loose.h"
 
@@ -14,11 +15,14 @@ static _Thread_local struct stack {
 rsd_err rsd_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_stash **out,
                          rsd_error *err)
 {
-    if (!out)
-        return rsi_fail(err, RSD_E_INVALID, "a place for the stash is needed");
-    if (!comm && opts && opts->dim >= 0)
-        return rsi_fail(err, RSD_E_INVALID, "a stash that cuts tensors needs a comm");
-    return rsi_stash_create(comm, opts, out, err);
+    rsd_stash_opts known = { .size = sizeof(known) };
+    rsd_err        rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_stash_opts", err);
+
+    if (!rc && (!out || !opts))
+        rc = rsi_fail(err, RSD_E_INVALID, "a stash needs its options and a place");
+    if (!rc && !comm && known.dim >= 0)
+        rc = rsi_fail(err, RSD_E_INVALID, "a stash that cuts tensors needs a comm");
+    return rsi_stash_create(comm, &known, rc, out, err);
 }
 
 void rsd_stash_free(rsd_stash *stash)

@@ -70,8 +70,7 @@ out:
     return rc;
 }
 
-/* The comm itself failed while ranks agreed; what this rank had to say must not be lost. */
-static rsd_err also(rsd_err rc, const rsd_error *own, rsd_error *err)
+rsd_err rsi_also(rsd_err rc, const rsd_error *own, rsd_error *err)
 {
     rsd_error both = *err;
 
@@ -114,12 +113,12 @@ rsd_err rsi_agree(rsd_comm *comm, rsd_err mine, rsd_error *err)
     }
     rc = rsi_allreduce(comm, RSI_OP_SUM, &count, 1, err);
     if (rc)
-        return also(rc, own, err);
+        return rsi_also(rc, own, err);
     if (count == 0)
         return keep_none(comm);
     rc = share_texts(comm, own, (size_t)count, err);
     if (rc)
-        return also(rc, own, err);
+        return rsi_also(rc, own, err);
     *err = comm->failed[0];
     err->nfailed = (int32_t)count;
     return rsi_while(err, (rsd_err)err->code, "rank %" PRId32, err->rank);

@@ -3,6 +3,8 @@
  * are comm_self.c, comm_threads.c and comm_mpi.c. Next: collective.c. */
 #include "comm/comm.h"
 #include "base/mem.h"
+#include "base/opts.h"
+#include "comm/alike.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -12,11 +14,16 @@
 
 rsd_err rsd_comm_create(const rsd_comm_ops *ops, void *self, rsd_comm **out, rsd_error *err)
 {
-    rsd_comm *comm;
-    int32_t   rank, count;
+    rsd_comm_ops known = { .size = 0 };
+    rsd_comm    *comm;
+    int32_t      rank, count;
+    rsd_err      rc = rsi_opts_take(&known, sizeof(known), ops, "rsd_comm_ops", err);
 
+    if (rc)
+        return rc;
     if (!ops || !out || ops->size < offsetof(rsd_comm_ops, close) + sizeof(ops->close))
         return rsi_fail(err, RSD_E_INVALID, "a comm needs a whole table of operations");
+    ops = &known;
     if (!ops->rank || !ops->count || !ops->send || !ops->recv || !ops->test || !ops->wait_some ||
         !ops->cancel || !ops->stop || !ops->split || !ops->close || !ops->alloc != !ops->dealloc ||
         !ops->expose != !ops->reach)
@@ -30,7 +37,7 @@ rsd_err rsd_comm_create(const rsd_comm_ops *ops, void *self, rsd_comm **out, rsd
     comm = rsi_calloc(1, sizeof(*comm));
     if (!comm)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a comm");
-    memcpy(&comm->ops, ops, ops->size < sizeof(*ops) ? ops->size : sizeof(*ops));
+    comm->ops = known;
     comm->self = self;
     comm->rank = rank;
     comm->size = count;
@@ -232,15 +239,17 @@ rsd_err rsi_reach(rsd_comm *comm, int32_t owner, const rsd_exposed *what, void *
 rsd_err rsd_comm_alloc(rsd_comm *comm, size_t bytes, void **out, rsd_error *err)
 {
     rsd_error local;
+    rsi_terms terms = { 0 };
     void     *data = NULL;
     rsd_err   rc = RSD_OK;
 
     err = err ? err : &local;
     if (!comm || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a comm and a place for the memory are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "a comm and a place for the memory are needed");
     /* A transport may have to wait in there for all ranks without a deadline: see that they came.
      */
-    rc = rsi_agree(comm, RSD_OK, err);
+    rsi_terms_call(&terms, "rsd_comm_alloc");
+    rc = rsi_alike(comm, &terms, rc, err);
     if (rc)
         return rc;
     if (comm->ops.alloc)
@@ -356,18 +365,22 @@ rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm
                        rsd_error *err)
 {
     rsd_error local;
+    rsi_terms terms = { 0 };
     rsd_comm *group = NULL;
-    uint64_t *hash; /* [size] */
+    uint64_t *hash = NULL; /* [size] */
     void     *self = NULL;
-    rsd_err   rc;
+    rsd_err   rc = RSD_OK;
 
     err = err ? err : &local;
     if (!comm || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a comm and a place for the group are needed");
-    hash = rsi_calloc((size_t)comm->size, sizeof(hash[0]));
-    rc = hash ? check_group(comm, n, ranks, hash, err)
-              : rsi_fail(err, RSD_E_NOMEM, "no memory for a group of %" PRId32 " ranks", n);
-    rc = rsi_agree(comm, rc, err);
+        rc = rsi_fail(err, RSD_E_INVALID, "a comm and a place for the group are needed");
+    if (!rc) {
+        hash = rsi_calloc((size_t)comm->size, sizeof(hash[0]));
+        rc = hash ? check_group(comm, n, ranks, hash, err)
+                  : rsi_fail(err, RSD_E_NOMEM, "no memory for a group of %" PRId32 " ranks", n);
+    }
+    rsi_terms_call(&terms, "rsd_comm_split");
+    rc = rsi_alike(comm, &terms, rc, err);
     if (!rc)
         rc = compare_groups(comm, n, ranks, hash, err);
     rsi_free(hash);

@@ -101,6 +101,9 @@ rsd_err rsi_allreduce(rsd_comm *comm, rsi_reduce_op op, int64_t *value, size_t n
  * err->nfailed counts them and rsd_comm_failures has each. `err` brings this rank's own text in; it
  * may be NULL. */
 rsd_err rsi_agree(rsd_comm *comm, rsd_err mine, rsd_error *err);
+/* The comm itself failed, with *err, while ranks agreed; what this rank had to say is added, so
+ * that it is not lost. `own` NULL: nothing. Returns `rc`. */
+rsd_err rsi_also(rsd_err rc, const rsd_error *own, rsd_error *err);
 
 /* For comm.c: nothing finished in time. Finds out with the others who is missing, breaks the comm
  * and returns RSD_E_TIMEOUT. (rollcall.c) */

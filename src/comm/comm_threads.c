@@ -560,6 +560,7 @@ static int32_t threads_count(void *self)
 const rsd_comm_ops rsi_threads_ops = {
     .size = sizeof(rsd_comm_ops),
     .name = "threads",
+    .flags = RSD_COMM_THREADS,
     .rank = threads_rank,
     .count = threads_count,
     .send = threads_send,

@@ -16,8 +16,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
-typedef struct async {
+typedef struct rsi_async async;
+
+struct rsi_async {
     rsi_save_job     job;
+    rsd_op          *op;               /* until it is the caller's */
     char            *path, *transform; /* the caller's may be gone when they are needed */
     const rsd_state *home;             /* the state that the caller gave */
     rsd_stage_way    how;
@@ -37,8 +40,8 @@ typedef struct async {
     rsi_ballot       ballot;
     rsd_err          rc; /* once it is done */
     rsd_error        err;
-    struct async    *next; /* under way */
-} async;
+    async           *next; /* under way */
+};
 
 /* Those under way in this process, so that the next one of a comm or state waits. */
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -254,8 +257,11 @@ static void cancel_async(void *self)
         rsi_snapshot_cancel(&a->child);
 }
 
-static void release(async *a)
+void rsi_async_free(async *a)
 {
+    if (!a)
+        return;
+    rsd_op_free(a->op);
     pthread_cond_destroy(&a->change);
     pthread_mutex_destroy(&a->lock);
     rsi_snapshot_end(&a->child);
@@ -277,15 +283,15 @@ static void free_async(void *self)
             rsi_break(a->job.comm, RSD_E_CANCELED, &err);
         finish(a, RSD_E_CANCELED, &err);
     }
-    release(a);
+    rsi_async_free(a);
 }
 
 static const rsi_op_ops async_ops = { test_async, wait_async, cancel_async, free_async };
 
 /* ---- beginning ---- */
 
-static rsd_err create(async **out, rsd_op **op, rsd_stage_way how, const char *path,
-                      const char *transform, rsd_error *err)
+rsd_err rsi_async_create(const char *path, rsd_stage_way how, const rsd_save_opts *opts,
+                         rsi_async **out, rsd_error *err)
 {
     async  *a = rsi_calloc(1, sizeof(*a));
     rsd_err rc;
@@ -297,12 +303,12 @@ static rsd_err create(async **out, rsd_op **op, rsd_stage_way how, const char *p
     a->how = how;
     a->child = (rsi_snapshot){ .line = -1 };
     a->path = rsi_strdup(path);
-    a->transform = transform ? rsi_strdup(transform) : NULL;
-    rc = a->path && (a->transform || !transform)
-             ? rsi_op_create(&async_ops, NULL, op, err)
+    a->transform = opts->transform ? rsi_strdup(opts->transform) : NULL;
+    rc = a->path && (a->transform || !opts->transform)
+             ? rsi_op_create(&async_ops, NULL, &a->op, err)
              : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
     if (rc)
-        release(a);
+        rsi_async_free(a);
     else
         *out = a;
     return rc;
@@ -360,40 +366,31 @@ static rsd_err prepare(async *a, rsd_comm *comm, const rsd_save_opts *opts, rsd_
     return rc;
 }
 
-rsd_err rsi_async_begin(const char *path, rsd_comm *comm, const rsd_state *state, rsd_stage_way how,
-                        const rsd_save_opts *opts, rsd_op **out, rsd_error *err)
+rsd_err rsi_async_begin(async *a, rsd_comm *comm, const rsd_state *state, const rsd_save_opts *opts,
+                        rsd_op **out, rsd_error *err)
 {
     rsd_error spare = { .rank = -1 };
-    async    *a = NULL, *before;
-    rsd_op   *op = NULL;
+    async    *before;
     rsd_err   rc;
 
     err = err ? err : &spare;
     while ((before = find(comm, state)))
         go(before, true); /* what became of it is told when it is waited for */
-    rc = create(&a, &op, how, path, opts->transform, err);
-    rc = comm ? rsi_agree(comm, rc, err) : rc;
-    if (rc) {
-        if (a)
-            release(a);
-        rsd_op_free(op);
-        return rc;
-    }
     a->home = state;
     rc = prepare(a, comm, opts, err);
     if (rc) {
         finish(a, rc, err);
         rc = a->rc;
-        release(a);
-        rsd_op_free(op);
+        rsi_async_free(a);
         return rc;
     }
     a->ballot.last = before_name;
     a->ballot.arg = a;
     start(a);
     enlist(a);
-    rsi_op_set(op, a);
-    *out = op;
+    rsi_op_set(a->op, a);
+    *out = a->op;
+    a->op = NULL;
     return RSD_OK;
 }
 

@@ -6,9 +6,16 @@
 #include "exec/op.h"
 #include "exec/save.h"
 
+typedef struct rsi_async rsi_async;
+
+/* The memory for one, before any rank depends on this one; free it unless it is begun. [local] */
+rsd_err rsi_async_create(const char *path, rsd_stage_way how, const rsd_save_opts *opts,
+                         rsi_async **out, rsd_error *err);
+void    rsi_async_free(rsi_async *async);
 /* Plans, opens and stages; the caller may change its tensors when it returns. A save of the same
- * comm or state that is under way is waited for first. [collective] */
-rsd_err rsi_async_begin(const char *path, rsd_comm *comm, const rsd_state *state, rsd_stage_way how,
+ * comm or state that is under way is waited for first. `async` is gone after a failure. The ranks
+ * have given the same. [collective] */
+rsd_err rsi_async_begin(rsi_async *async, rsd_comm *comm, const rsd_state *state,
                         const rsd_save_opts *opts, rsd_op **out, rsd_error *err);
 
 /* Gives the memory back that `state` keeps for the next staging. */

@@ -237,7 +237,8 @@ static rsd_err same_everywhere(const converting *c, uint64_t id, rsd_error *err)
         return RSD_OK;
     rc = rsi_allreduce(c->job.save.comm, RSI_OP_MIN, ends, 2, err);
     if (!rc && ends[0] != ~ends[1]) /* the same on all ranks, so all of them fail */
-        rc = rsi_fail(err, RSD_E_MISMATCH, "the ranks have different sources or options");
+        rc = rsi_fail(err, RSD_E_MISMATCH,
+                      "the ranks have opened different sources, or rename differently");
     return rc;
 }
 

@@ -143,19 +143,23 @@ static rsd_err prepare(rsi_exchange *x, rsd_error *err)
     return rc ? rc : take_buffers(x, err);
 }
 
-rsd_err rsi_exchange_begin(const rsi_exchange_args *args, rsi_exchange **out, rsd_error *err)
+rsd_err rsi_exchange_create(rsi_exchange **out, rsd_error *err)
 {
-    rsd_error     local;
     rsi_exchange *x = rsi_calloc(1, sizeof(*x));
-    rsd_err       rc;
+
+    if (!x)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for an exchange");
+    x->stage = STAGE_DONE;
+    *out = x;
+    return RSD_OK;
+}
+
+rsd_err rsi_exchange_begin(rsi_exchange *x, const rsi_exchange_args *args, rsd_error *err)
+{
+    rsd_error local;
+    rsd_err   rc;
 
     err = err ? err : &local;
-    rc = rsi_agree(args->comm, x ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for an exchange"),
-                   err);
-    if (rc) {
-        rsi_free(x);
-        return rc;
-    }
     x->comm = args->comm;
     x->plan = args->plan;
     x->name = args->name;
@@ -171,13 +175,9 @@ rsd_err rsi_exchange_begin(const rsi_exchange_args *args, rsi_exchange **out, rs
         rc = rsi_agree(x->comm, prepare(x, err), err);
     if (!rc)
         rc = rsi_tables_start(x, err);
-    if (rc) {
-        x->stage = STAGE_DONE;
-        rsi_exchange_free(x);
-        return rc;
-    }
-    *out = x;
-    return RSD_OK;
+    if (!rc)
+        x->stage = STAGE_COPY;
+    return rc;
 }
 
 /* ---- progress ---- */
@@ -383,17 +383,4 @@ void rsi_exchange_free(rsi_exchange *x)
     rsi_arena_release(&x->mem);
     rsi_free(x->buffers);
     rsi_free(x);
-}
-
-rsd_err rsi_exchange_run(const rsi_exchange_args *args, rsd_error *err)
-{
-    rsi_exchange *x;
-    bool          done;
-    rsd_err       rc = rsi_exchange_begin(args, &x, err);
-
-    if (rc)
-        return rc;
-    rc = rsi_exchange_step(x, true, &done, err);
-    rsi_exchange_free(x);
-    return rc;
 }

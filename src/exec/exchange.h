@@ -20,17 +20,18 @@ typedef struct rsi_exchange_args {
     rsd_reshard_stats *stats;     /* may be NULL */
 } rsi_exchange_args;
 
-/* Compares what the ranks mean, checks the views, takes all memory. [collective] */
-rsd_err rsi_exchange_begin(const rsi_exchange_args *args, rsi_exchange **out, rsd_error *err);
+/* One that is not begun: something to free. [local] */
+rsd_err rsi_exchange_create(rsi_exchange **out, rsd_error *err);
+/* Compares what the ranks mean, checks the views, takes all memory. After a failure it is only good
+ * to be freed. [collective] */
+rsd_err rsi_exchange_begin(rsi_exchange *x, const rsi_exchange_args *args, rsd_error *err);
 /* Goes on as far as it can. `wait`: until it has finished. The result, the same on all ranks, is
  * that of the exchange once *done. */
 rsd_err rsi_exchange_step(rsi_exchange *x, bool wait, bool *done, rsd_error *err);
 /* The data no longer matter; the ranks still finish together, with RSD_E_CANCELED. */
 void rsi_exchange_cancel(rsi_exchange *x);
-/* One that has not finished breaks the comm. */
+/* One that was begun and has not finished breaks the comm. */
 void rsi_exchange_free(rsi_exchange *x);
-/* All of it. [collective] */
-rsd_err rsi_exchange_run(const rsi_exchange_args *args, rsd_error *err);
 
 /* Limits that tests lower. */
 extern int64_t rsi_exchange_cut_min;    /* bytes of a piece that is cut among its receivers */

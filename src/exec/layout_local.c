@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A layout from what each rank knows of itself. */
 #include "base/mem.h"
-#include "comm/comm.h"
+#include "comm/alike.h"
 #include "shape/box.h"
 #include "shape/layout.h"
 
@@ -52,11 +52,14 @@ rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndim, const
     rsi_gathered   all = { 0 };
     rsd_layout    *made = NULL;
     int64_t        elems;
-    rsd_err        rc;
+    rsi_terms      terms = { 0 };
+    rsd_err        rc = RSD_OK;
 
     if (!comm || !out || (n > 0 && !box))
-        return rsi_fail(err, RSD_E_INVALID, "a comm and %zu boxes are needed", n);
-    rc = rsi_shape_check(dtype, ndim, shape, &elems, err);
+        rc = rsi_fail(err, RSD_E_INVALID, "a comm, a place for the layout and %zu boxes are needed",
+                      n);
+    if (!rc)
+        rc = rsi_shape_check(dtype, ndim, shape, &elems, err);
     if (!rc) {
         words = n < SIZE_MAX / sizeof(box[0]) - 1 ? rsi_calloc(n * sizeof(box[0]) + sizeof(mine), 1)
                                                   : NULL;
@@ -68,7 +71,8 @@ rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndim, const
         if (n)
             memcpy(words + sizeof(mine), box, n * sizeof(box[0]));
     }
-    rc = rsi_agree(comm, rc, err);
+    rsi_terms_call(&terms, "rsd_layout_create_local");
+    rc = rsi_alike(comm, &terms, rc, err);
     if (!rc)
         rc = rsi_allgather_any(comm, words, sizeof(mine) + n * sizeof(box[0]), &all, err);
     if (!rc)

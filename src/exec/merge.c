@@ -319,14 +319,16 @@ static rsd_err build(const merging *m, rsd_state *to, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_merge_states(rsd_comm *comm, const rsd_state *state, rsd_state **out, rsd_error *err)
+rsd_err rsi_merge_states(rsd_comm *comm, const rsd_state *state, rsd_err rc, rsd_state **out,
+                         rsd_error *err)
 {
     merging      m = { .state = state };
     words        mine = { 0 };
     rsi_gathered all = { 0 };
     rsd_state   *made = NULL;
-    rsd_err      rc = say_all(&mine, state, rsd_comm_rank(comm), err);
 
+    if (!rc)
+        rc = say_all(&mine, state, rsd_comm_rank(comm), err);
     if (!rc)
         rc = rsd_state_create(&made, err);
     rc = rsi_agree(comm, rc, err);

@@ -9,7 +9,9 @@
 /* Everything that any rank has, the same on all of them: tensors by their boxes on all ranks, with
  * the views that this rank has; values with the lowest rank that has them as their writer, and
  * NULL where this rank has none. A tensor that ranks mean differently is refused by name. The
- * memory of views and values stays that of `state`. [collective] */
-rsd_err rsi_merge_states(rsd_comm *comm, const rsd_state *state, rsd_state **out, rsd_error *err);
+ * memory of views and values stays that of `state`. A rank with a `mine`, and its text in *err,
+ * fails all. [collective] */
+rsd_err rsi_merge_states(rsd_comm *comm, const rsd_state *state, rsd_err mine, rsd_state **out,
+                         rsd_error *err);
 
 #endif

@@ -61,15 +61,16 @@ static rsd_err compare(const rsd_state *state, const facts *mine, size_t n, cons
     return RSD_OK;
 }
 
-rsd_err rsi_same_state(rsd_comm *comm, const rsd_state *state, rsd_error *err)
+rsd_err rsi_same_state(rsd_comm *comm, const rsd_state *state, rsd_err rc, rsd_error *err)
 {
     size_t   n = state->ntensors + state->nvalues;
     facts   *mine = rsi_calloc(n, sizeof(mine[0])), *first = NULL;
     uint64_t digest, nfirst = n;
     int64_t  ends[2];
-    rsd_err  rc =
-        rsi_agree(comm, mine ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to compare"), err);
 
+    if (!rc && !mine)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory to compare");
+    rc = rsi_agree(comm, rc, err);
     for (size_t i = 0; i < n && !rc; i++)
         mine[i] = facts_of(state, i);
     digest = mine && !rc ? rsi_digest(n, mine, n * sizeof(mine[0])) : 0;

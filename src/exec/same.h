@@ -8,7 +8,7 @@
 
 /* Compares names, dtypes, shapes and layouts of all ranks' tensors, and the names of their values.
  * The error, on all ranks, names the first tensor that a rank has otherwise than rank 0.
- * [collective] */
-rsd_err rsi_same_state(rsd_comm *comm, const rsd_state *state, rsd_error *err);
+ * A rank with a `mine`, and its text in *err, fails all. [collective] */
+rsd_err rsi_same_state(rsd_comm *comm, const rsd_state *state, rsd_err mine, rsd_error *err);
 
 #endif

@@ -66,18 +66,17 @@ static rsd_err refuse_missing_values(const rsi_save_job *s, rsd_error *err)
     return RSD_OK;
 }
 
-/* All ranks mean the same, or put what they have together. [collective] */
-static rsd_err compare_states(rsi_save_job *s, rsd_error *err)
+/* All ranks mean the same, or put what they have together. `rc` is how it went here so far.
+ * [collective] */
+static rsd_err compare_states(rsi_save_job *s, rsd_err rc, rsd_error *err)
 {
-    rsd_err rc;
-
     if (!s->comm)
-        return RSD_OK;
+        return rc;
     if (s->opts.uneven_keys && ranks(s) > 1) {
-        rc = rsi_merge_states(s->comm, s->state, &s->merged, err);
+        rc = rsi_merge_states(s->comm, s->state, rc, &s->merged, err);
         s->state = rc ? s->state : s->merged;
     } else {
-        rc = rsi_same_state(s->comm, s->state, err);
+        rc = rsi_same_state(s->comm, s->state, rc, err);
     }
     if (!rc && s->shared && s->merged)
         rc = agree(s, refuse_missing_values(s, err), err);
@@ -106,9 +105,7 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
     if (!rc)
         rc = rsi_stateful_expand(state, false, &s->expanded, err);
     s->state = s->expanded ? s->expanded : state;
-    rc = agree(s, rc, err);
-    if (!rc)
-        rc = compare_states(s, err);
+    rc = compare_states(s, rc, err);
     if (rc)
         return rc;
     s->version = s->state->version;

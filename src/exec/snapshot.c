@@ -109,7 +109,7 @@ rsd_err rsi_snapshot_check(const rsi_save_job *job, rsd_error *err)
 {
     rsd_err rc;
 
-    if (job->comm && strcmp(job->comm->ops.name, "threads") == 0)
+    if (job->comm && job->comm->ops.flags & RSD_COMM_THREADS)
         return rsi_fail(err, RSD_E_UNSUPPORTED,
                         "the ranks are threads of one process, which can't each fork: stage with "
                         "RSD_STAGE_COPY");

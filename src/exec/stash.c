@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "comm/alike.h"
 #include "plan/copy.h"
 #include "shape/box.h"
 #include "shape/placement.h"
@@ -78,8 +79,6 @@ rsd_err rsi_piece_make(rsd_dtype dtype, int ndim, const int64_t *shape, int32_t 
 
 static rsd_err check_opts(const rsd_stash_opts *opts, rsd_error *err)
 {
-    if (!opts || opts->size < sizeof(*opts))
-        return rsi_fail(err, RSD_E_INVALID, "a stash needs its options");
     if (opts->handles == 0 || opts->handles > HANDLES_MAX)
         return rsi_fail(err, RSD_E_INVALID, "a stash can't have %zu handles, 1 to %zu are possible",
                         opts->handles, HANDLES_MAX);
@@ -121,31 +120,6 @@ static rsd_err make_tables(rsd_stash *s, rsd_error *err)
 nomem:
     return rsi_fail(err, RSD_E_NOMEM, "no memory for a stash of %zu handles on %" PRId32 " ranks",
                     s->handles, s->size);
-}
-
-typedef struct own_opts {
-    int64_t dim;
-    int64_t budget, handles;
-} own_opts;
-
-/* All ranks gave the same; `all` has room for those of each. */
-static rsd_err compare_opts(rsd_comm *comm, const rsd_stash *s, own_opts *all, rsd_error *err)
-{
-    own_opts mine = { s->dim, (int64_t)s->budget, (int64_t)s->handles };
-    rsd_err  rc = rsi_allgather(comm, &mine, sizeof(mine), all, err);
-
-    for (int32_t r = 1; r < comm->size && !rc; r++)
-        if (memcmp(&all[r], &all[0], sizeof(all[0])) != 0) {
-            rc = rsi_fail(err, RSD_E_MISMATCH,
-                          "rank 0 makes a stash for dimension %" PRId64 ", %" PRId64
-                          " bytes and %" PRId64 " handles, rank %" PRId32 " for dimension %" PRId64
-                          ", %" PRId64 " bytes and %" PRId64 " handles",
-                          all[0].dim, all[0].budget, all[0].handles, r, all[r].dim, all[r].budget,
-                          all[r].handles);
-            err->rank = r;
-            err->nfailed = 1;
-        }
-    return rc;
 }
 
 typedef struct exposure {
@@ -204,7 +178,6 @@ static rsd_err warm_up(rsd_stash *s, void **request, int32_t *peer, size_t each,
 
 /* Memory that is needed only while a stash is made. */
 typedef struct setup {
-    own_opts      *opts;    /* [size] */
     exposure      *exposed; /* [size] */
     unsigned char *seen;    /* [size * size] */
     int32_t       *ranks;   /* [size] */
@@ -215,7 +188,6 @@ typedef struct setup {
 
 static void setup_release(setup *u)
 {
-    rsi_free(u->opts);
     rsi_free(u->exposed);
     rsi_free(u->seen);
     rsi_free(u->ranks);
@@ -228,13 +200,12 @@ static rsd_err setup_make(setup *u, int32_t ranks, rsd_error *err)
     size_t size = (size_t)ranks;
 
     u->each = 2 * RSI_STASH_WAYS + 4; /* a rank can be ahead of others by a few messages */
-    u->opts = rsi_calloc(size, sizeof(u->opts[0]));
     u->exposed = rsi_calloc(size, sizeof(u->exposed[0]));
     u->seen = rsi_calloc(size, size);
     u->ranks = rsi_calloc(size, sizeof(u->ranks[0]));
     u->request = rsi_calloc(4 * u->each * size, sizeof(u->request[0]));
     u->peer = rsi_calloc(4 * u->each * size, sizeof(u->peer[0]));
-    if (!u->opts || !u->exposed || !u->seen || !u->ranks || !u->request || !u->peer)
+    if (!u->exposed || !u->seen || !u->ranks || !u->request || !u->peer)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to make a stash on %" PRId32 " ranks", ranks);
     for (int32_t r = 0; r < ranks; r++)
         u->ranks[r] = r;
@@ -298,20 +269,25 @@ static rsd_err make_one(rsd_comm *comm, const rsd_stash_opts *opts, setup *u, rs
     return rc;
 }
 
-rsd_err rsi_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_stash **out,
+rsd_err rsi_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_err rc, rsd_stash **out,
                          rsd_error *err)
 {
     rsd_stash *s = NULL;
+    rsi_terms  terms = { 0 };
     setup      u = { 0 };
     rsd_error  local;
-    rsd_err    rc;
 
     err = err ? err : &local;
-    rc = make_one(comm, opts, &u, &s, err);
-    if (comm)
-        rc = rsi_agree(comm, rc, err);
-    if (!rc && comm && !comm->alone)
-        rc = compare_opts(comm, s, u.opts, err);
+    if (!rc)
+        rc = make_one(comm, opts, &u, &s, err);
+    rsi_terms_call(&terms, "rsd_stash_create");
+    if (opts->dim < 0)
+        rsi_terms_word(&terms, "dim", "none");
+    else
+        rsi_terms_number(&terms, "dim", (uint64_t)opts->dim);
+    rsi_terms_number(&terms, "budget", opts->budget);
+    rsi_terms_number(&terms, "handles", opts->handles);
+    rc = rsi_alike(comm, &terms, rc, err);
     if (!rc && s->size > 1) {
         rc = connect_all(s, comm, &u, err);
     } else if (!rc) {

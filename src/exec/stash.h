@@ -115,8 +115,9 @@ struct rsd_stash {
     rsd_stash_stats stats;
 };
 
-/* For `comm` NULL or opts->dim < 0 it is local. */
-rsd_err rsi_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_stash **out,
+/* For `comm` NULL or opts->dim < 0 it is local. A rank with a `mine`, and its text in *err, fails
+ * all. */
+rsd_err rsi_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_err mine, rsd_stash **out,
                          rsd_error *err);
 void    rsi_stash_free(rsd_stash *stash);
 rsd_err rsi_stash_save(rsd_stash *stash, const rsi_piece *what, const void *data, rsd_stashed *out,

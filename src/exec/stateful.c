@@ -3,6 +3,7 @@
  * have changed since. What they add goes into a copy of the state, which is gone afterwards. */
 #include "exec/stateful.h"
 #include "base/mem.h"
+#include "base/opts.h"
 
 #include <string.h>
 
@@ -13,11 +14,12 @@ rsd_err rsd_state_stateful(rsd_state *state, const char *prefix, const rsd_state
 {
     rsi_state_object o = { 0 };
     rsd_path_part   *part;
-    rsd_err          rc = RSD_OK;
+    rsd_err          rc = rsi_opts_take(&o.object, sizeof(o.object), object, "rsd_stateful", err);
 
-    if (!state || !object || object->size < sizeof(*object) || !object->produce)
+    if (rc)
+        return rc;
+    if (!state || !o.object.produce)
         return rsi_fail(err, RSD_E_INVALID, "a state and an object that produces are needed");
-    o.object = *object;
     o.nparts = state->depth + (prefix ? 1 : 0);
     part = rsi_arena_array(&state->mem, o.nparts + 1, sizeof(part[0]));
     if (part && state->depth)

@@ -3,6 +3,7 @@
  * which is what most stores are. */
 #include "store/store.h"
 #include "base/mem.h"
+#include "base/opts.h"
 #include "base/pulse.h"
 #include "store/file.h"
 #include "store/handles.h"
@@ -56,21 +57,22 @@ static const char *missing_op(const rsd_store_ops *o)
 
 rsd_err rsd_store_create(const rsd_store_ops *ops, void *self, rsd_store **out, rsd_error *err)
 {
-    rsd_store  *store;
-    const char *missing;
+    rsd_store_ops known = { .size = 0 };
+    rsd_store    *store;
+    const char   *missing;
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), ops, "rsd_store_ops", err);
 
+    if (rc)
+        return rc;
     if (!ops || !out)
         return rsi_fail(err, RSD_E_INVALID, "a store needs a table and a place to go to");
-    if (ops->size != sizeof(*ops))
-        return rsi_fail(err, RSD_E_INVALID, "the store's table has %zu bytes, not %zu", ops->size,
-                        sizeof(*ops));
-    missing = missing_op(ops);
+    missing = missing_op(&known);
     if (missing)
         return rsi_fail(err, RSD_E_INVALID, "the store's table has no %s", missing);
     store = rsi_calloc(1, sizeof(*store));
     if (!store)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
-    store->ops = *ops;
+    store->ops = known;
     store->self = self;
     if (!store->ops.kind)
         store->ops.kind = "own";

@@ -198,10 +198,8 @@ void ranks_state_free(ranks_state *s)
 
 bool ranks_way(const rsd_comm *comm, int i, rsd_stage_way *out)
 {
-    bool threads = strcmp(comm->ops.name, "threads") == 0;
-
     *out = (rsd_stage_way)i;
-    return i <= (threads ? RSD_STAGE_COPY : RSD_STAGE_FORK);
+    return i <= (comm->ops.flags & RSD_COMM_THREADS ? RSD_STAGE_COPY : RSD_STAGE_FORK);
 }
 
 rsd_err ranks_save(const char *path, rsd_comm *comm, const rsd_state *state, rsd_stage_way how,
@@ -217,6 +215,20 @@ rsd_err ranks_save(const char *path, rsd_comm *comm, const rsd_state *state, rsd
         rc = rsd_op_wait(op, RSD_DURABLE, err);
     rsd_op_free(op);
     return rc;
+}
+
+rsd_err ranks_failed(rsd_comm *comm, rsd_err rc, rsd_err want, int32_t rank, const char *text,
+                     rsd_error *err)
+{
+    rsd_error said = *err;
+    rsd_err   mine = RSD_OK;
+
+    if (rc != want || (rc && (said.rank != rank || !strstr(said.msg, text))))
+        mine = rsi_fail(err, RSD_E_BUG,
+                        "%s of rank %" PRId32 " with \"%s\", not %s of %" PRId32 " with \"%s\"",
+                        rsd_err_name(rc), rc ? said.rank : -1, rc ? said.msg : "",
+                        rsd_err_name(want), rank, text);
+    return rsi_agree(comm, mine, err);
 }
 
 static rsd_err check_tensor(rsd_ckpt *ckpt, const char *name, int64_t n, float first,

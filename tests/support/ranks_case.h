@@ -48,6 +48,11 @@ rsd_err ranks_save(const char *path, rsd_comm *comm, const rsd_state *state, rsd
 /* The ways that a comm has: 0 and the two of rsd_stage_way; false: there are no more. */
 bool ranks_way(const rsd_comm *comm, int i, rsd_stage_way *out);
 
+/* A call failed here with this code, for the sake of that rank, with this in its message, and so it
+ * did on every rank; the comm still works. [collective] */
+rsd_err ranks_failed(rsd_comm *comm, rsd_err rc, rsd_err want, int32_t rank, const char *text,
+                     rsd_error *err);
+
 /* The checkpoint is whole by every check there is, has the tensors, and the values of the rank
  * value_of[i]; NULL: of rank 0; -1: none. [local] */
 rsd_err ranks_saved(const char *path, const int32_t *value_of, rsd_error *err);

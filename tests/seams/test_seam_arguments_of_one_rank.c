@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is wrong with one rank's arguments is everybody's error; nobody waits. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ranks_threads.h"
+
+int main(void)
+{
+    return run_suite("arguments_of_one_rank", ranks_arguments);
+}

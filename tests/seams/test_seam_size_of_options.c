@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One rule for every struct that begins with its size, so that programs and libraries of different
+ * versions meet: 0 is a mistake, smaller is an older caller, larger is a newer one, which is
+ * refused only if it asks for what is unknown here. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ckpt_fixture.h"
+#include "comm/comm_threads.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A struct as callers of other versions would have it. */
+typedef union any_opts {
+    size_t           size;
+    rsd_save_opts    save;
+    rsd_load_opts    load;
+    rsd_convert_opts convert;
+    rsd_read_opts    read;
+    rsd_seal_opts    seal;
+    rsd_reshard_opts reshard;
+    rsd_stash_opts   stash;
+    rsd_stateful     stateful;
+    rsd_comm_ops     comm;
+    rsd_store_ops    store;
+    char             room[2048];
+} any_opts;
+
+static rsd_store *store;
+static rsd_state *tensors;
+static float      data[4];
+
+static rsd_err save(const any_opts *o, rsd_error *err)
+{
+    any_opts mine = *o;
+
+    mine.save.store = store;
+    return rsd_save("to", NULL, tensors, &mine.save, err);
+}
+
+static rsd_err save_begin(const any_opts *o, rsd_error *err)
+{
+    any_opts mine = *o;
+    rsd_op  *op = NULL;
+    rsd_err  rc;
+
+    mine.save.store = store;
+    rc = rsd_save_begin("to", NULL, tensors, RSD_STAGE_COPY, &mine.save, &op, err);
+    if (!rc)
+        rc = rsd_op_wait(op, RSD_DURABLE, err);
+    rsd_op_free(op);
+    return rc;
+}
+
+static rsd_err load(const any_opts *o, rsd_error *err)
+{
+    any_opts mine = *o;
+
+    mine.load.store = store;
+    return rsd_load("ck", NULL, tensors, &mine.load, err);
+}
+
+static rsd_err leave_out(void *arg, const rsd_tensor_info *info, rsd_view *out)
+{
+    (void)arg, (void)info, (void)out;
+    return RSD_OK;
+}
+
+static rsd_err load_below(const any_opts *o, rsd_error *err)
+{
+    any_opts mine = *o;
+
+    mine.load.store = store;
+    return rsd_load_below("ck", NULL, 0, NULL, leave_out, NULL, &mine.load, err);
+}
+
+static rsd_err convert(const any_opts *o, rsd_error *err)
+{
+    rsd_ckpt *ckpt = fix_open(store, "ck");
+    any_opts  mine = *o;
+    rsd_err   rc;
+
+    mine.convert.store = store;
+    rc = rsd_convert(ckpt, "to", NULL, &mine.convert, err);
+    rsd_ckpt_close(ckpt);
+    return rc;
+}
+
+static rsd_err read_one(const any_opts *o, rsd_error *err)
+{
+    const int64_t four[] = { 4 };
+    rsd_ckpt     *ckpt = fix_open(store, "ck");
+    rsd_view      view = fix_whole(1, four, data);
+    rsd_err       rc = rsd_ckpt_read(ckpt, 0, &view, &o->read, err);
+
+    rsd_ckpt_close(ckpt);
+    return rc;
+}
+
+static rsd_err verify(const any_opts *o, rsd_error *err)
+{
+    rsd_ckpt *ckpt = fix_open(store, "ck");
+    rsd_err   rc = rsd_ckpt_verify(ckpt, &o->read, NULL, NULL, NULL, err);
+
+    rsd_ckpt_close(ckpt);
+    return rc;
+}
+
+static rsd_err seal(const any_opts *o, rsd_error *err)
+{
+    return rsd_ckpt_seal(store, "bare", &o->seal, err);
+}
+
+static rsd_err reshard(const any_opts *o, rsd_error *err)
+{
+    rsd_plan *plan;
+    rsd_comm *comm;
+    rsd_err   rc;
+
+    assert_int_equal(rsd_comm_create_self(0, 1, &comm, NULL), RSD_OK);
+    assert_int_equal(rsd_plan_create(0, NULL, NULL, 0, &plan, NULL), RSD_OK);
+    rc = rsd_reshard(plan, comm, NULL, NULL, &o->reshard, err);
+    rsd_plan_free(plan);
+    rsd_comm_free(comm);
+    return rc;
+}
+
+static rsd_err stash(const any_opts *o, rsd_error *err)
+{
+    rsd_stash *made = NULL;
+    any_opts   mine = *o;
+    rsd_err    rc;
+
+    mine.stash.dim = RSD_NO_DIM;
+    mine.stash.budget = 64;
+    mine.stash.handles = 1;
+    rc = rsd_stash_create(NULL, &mine.stash, &made, err);
+    rsd_stash_free(made);
+    return rc;
+}
+
+static rsd_err produce(void *arg, rsd_state *state, bool loading, rsd_error *err)
+{
+    (void)arg, (void)state, (void)loading, (void)err;
+    return RSD_OK;
+}
+
+static rsd_err stateful(const any_opts *o, rsd_error *err)
+{
+    rsd_state *state;
+    any_opts   mine = *o;
+    rsd_err    rc;
+
+    mine.stateful.produce = produce;
+    assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
+    rc = rsd_state_stateful(state, "x", &mine.stateful, err);
+    rsd_state_free(state);
+    return rc;
+}
+
+static rsd_err make_comm(const any_opts *o, rsd_error *err)
+{
+    any_opts  mine = *o;
+    rsd_comm *comm = NULL;
+    void     *self;
+    rsd_err   rc;
+
+    mine.comm = rsi_threads_ops;
+    mine.size = o->size;
+    assert_int_equal(rsi_threads_open(1, &self, NULL), RSD_OK);
+    rc = rsd_comm_create(&mine.comm, self, &comm, err);
+    if (rc)
+        rsi_threads_ops.close(self);
+    rsd_comm_free(comm);
+    return rc;
+}
+
+static void never(void)
+{
+    fail_msg("nothing is asked of this store");
+}
+
+static rsd_err make_store(const any_opts *o, rsd_error *err)
+{
+    void (*const op)(void) = never;
+    any_opts   mine = *o;
+    rsd_store *made = NULL;
+    rsd_err    rc;
+
+    for (size_t at = offsetof(rsd_store_ops, open); at < sizeof(rsd_store_ops); at += sizeof(op))
+        memcpy(mine.room + at, &op, sizeof(op));
+    rc = rsd_store_create(&mine.store, NULL, &made, err);
+    rsd_store_free(made);
+    return rc;
+}
+
+static const struct {
+    const char *name; /* of the struct */
+    rsd_err (*call)(const any_opts *opts, rsd_error *err);
+    size_t bytes;
+    size_t older; /* the size that a caller may have who lacks the last fields; 0: there is none */
+} list[] = {
+    { "rsd_save_opts", save, sizeof(rsd_save_opts), offsetof(rsd_save_opts, checksum) },
+    { "rsd_save_opts", save_begin, sizeof(rsd_save_opts), offsetof(rsd_save_opts, checksum) },
+    { "rsd_load_opts", load, sizeof(rsd_load_opts), offsetof(rsd_load_opts, cast) },
+    { "rsd_load_opts", load_below, sizeof(rsd_load_opts), offsetof(rsd_load_opts, cast) },
+    { "rsd_convert_opts", convert, sizeof(rsd_convert_opts), offsetof(rsd_convert_opts, verify) },
+    { "rsd_read_opts", read_one, sizeof(rsd_read_opts), offsetof(rsd_read_opts, threads) },
+    { "rsd_read_opts", verify, sizeof(rsd_read_opts), offsetof(rsd_read_opts, threads) },
+    { "rsd_seal_opts", seal, sizeof(rsd_seal_opts), offsetof(rsd_seal_opts, threads) },
+    { "rsd_reshard_opts", reshard, sizeof(rsd_reshard_opts), offsetof(rsd_reshard_opts, stats) },
+    { "rsd_stash_opts", stash, sizeof(rsd_stash_opts), 0 },
+    { "rsd_stateful", stateful, sizeof(rsd_stateful), offsetof(rsd_stateful, arg) },
+    { "rsd_comm_ops", make_comm, sizeof(rsd_comm_ops), 0 },
+    { "rsd_store_ops", make_store, sizeof(rsd_store_ops), offsetof(rsd_store_ops, adopt) },
+};
+enum { CALLS = sizeof(list) / sizeof(list[0]) };
+
+static void open_all(void)
+{
+    const int64_t four[] = { 4 };
+    rsd_view      view = fix_whole(1, four, data);
+    rsd_save_opts opts = { .size = sizeof(opts), .checksum = RSD_NEVER };
+
+    store = fix_store();
+    assert_int_equal(rsd_state_create(&tensors, NULL), RSD_OK);
+    assert_int_equal(rsd_state_tensor(tensors, "w", NULL, RSD_F32, 1, four, 1, &view, NULL),
+                     RSD_OK);
+    opts.store = store;
+    assert_int_equal(rsd_save("ck", NULL, tensors, &opts, NULL), RSD_OK);
+    assert_int_equal(rsd_save("bare", NULL, tensors, &opts, NULL), RSD_OK);
+}
+
+static void close_all(void)
+{
+    rsd_state_free(tensors);
+    rsd_store_free(store);
+}
+
+/* Calls with this size; `extra` is what lies behind the struct. */
+static rsd_err call(size_t i, size_t size, char extra, rsd_error *err)
+{
+    any_opts opts;
+    rsd_err  rc;
+
+    memset(&opts, 0, sizeof(opts));
+    opts.room[list[i].bytes] = extra;
+    opts.size = size;
+    open_all();
+    rc = list[i].call(&opts, err);
+    close_all();
+    return rc;
+}
+
+static void a_size_of_0_is_a_mistake(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CALLS; i++) {
+        rsd_error err = { .rank = -1 };
+        char      text[128];
+
+        snprintf(text, sizeof(text), "%s.size is 0: set it to sizeof(%s)", list[i].name,
+                 list[i].name);
+        assert_int_equal(call(i, 0, 0, &err), RSD_E_INVALID);
+        assert_non_null(strstr(err.msg, text));
+    }
+}
+
+static void no_size_at_all_is_a_mistake(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CALLS; i++) {
+        assert_int_equal(call(i, SIZE_MAX, 0, NULL), RSD_E_INVALID);
+        assert_int_equal(call(i, 3, 0, NULL), RSD_E_INVALID);
+    }
+}
+
+static void a_newer_caller_is_refused_if_it_asks_for_what_is_unknown(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CALLS; i++) {
+        rsd_error err = { .rank = -1 };
+
+        assert_int_equal(call(i, list[i].bytes + 16, 1, &err), RSD_E_INVALID);
+        assert_non_null(strstr(err.msg, list[i].name));
+        assert_non_null(strstr(err.msg, "what is unknown is not zero"));
+        if (call(i, list[i].bytes + 16, 0, &err) != RSD_OK)
+            fail_msg("%s: %s", list[i].name, err.msg);
+    }
+}
+
+static void a_smaller_struct_is_that_of_an_older_caller(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CALLS; i++) {
+        rsd_error err = { .rank = -1 };
+
+        if (call(i, list[i].bytes, 0, &err) != RSD_OK)
+            fail_msg("%s: %s", list[i].name, err.msg);
+        if (list[i].older && call(i, list[i].older, 1, &err) != RSD_OK)
+            fail_msg("%s, older: %s", list[i].name, err.msg);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_size_of_0_is_a_mistake),
+        cmocka_unit_test(no_size_at_all_is_a_mistake),
+        cmocka_unit_test(a_newer_caller_is_refused_if_it_asks_for_what_is_unknown),
+        cmocka_unit_test(a_smaller_struct_is_that_of_an_older_caller),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
