@@ -52,6 +52,7 @@ static int run_command(const command *cmd, int argc, char **argv)
         code = cmd->run(&a);
     }
     args_free(&a);
+    rsd_comm_set_timeout(a.comm, INT64_MAX, NULL); /* rank 0 may work alone for long */
     rsd_comm_free(a.comm);
     return code;
 }

@@ -375,8 +375,10 @@ RSD_API rsd_err rsd_comm_create_launched(rsd_comm **out, rsd_error *err);
 RSD_API rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm **out,
                                rsd_error *err);
 /* Comms made with rsd_comm_split are freed before what they were made from; memory of
- * rsd_comm_alloc has been given back. On MPI: [collective], unless the comm is broken, and without
- * a deadline: a rank may work on for long before it comes. */
+ * rsd_comm_alloc has been given back. On MPI: [collective], unless the comm is broken. The last
+ * comm of a program whose MPI the library has initialised waits for all ranks before it finalises
+ * MPI, at most for the comm's time limit: then it breaks the comm, leaves MPI as it is and returns.
+ */
 RSD_API void rsd_comm_free(rsd_comm *comm);
 
 RSD_API int32_t rsd_comm_rank(const rsd_comm *comm);
@@ -490,6 +492,11 @@ typedef struct rsd_comm_ops {
 
     /* The last call. All requests have finished or been cancelled, except on a broken comm. */
     void (*close)(void *self);
+
+    /* Before close: waits until every rank is here that close would wait for, RSD_E_TIMEOUT after
+     * `timeout_ms`. After an error the comm is stopped, and close must wait for nobody. NULL, or a
+     * table that ends before it: close never waits. */
+    rsd_err (*meet)(void *self, int64_t timeout_ms, rsd_error *err);
 } rsd_comm_ops;
 
 /* A comm on a transport of your own. The table is copied, `self` is closed by rsd_comm_free; after

@@ -49,9 +49,13 @@ rsd_err rsd_comm_create(const rsd_comm_ops *ops, void *self, rsd_comm **out, rsd
 
 void rsd_comm_free(rsd_comm *comm)
 {
+    rsd_error err;
+
     if (!comm)
         return;
     rsi_signs_end(comm);
+    if (comm->ops.meet && comm->ops.meet(comm->self, comm->timeout_ms, &err))
+        comm->ops.stop(comm->self, &err);
     comm->ops.close(comm->self);
     rsi_free(comm->origin);
     rsi_free(comm->failed);

@@ -358,6 +358,29 @@ static void mpi_close(void *self)
     rsi_free(me);
 }
 
+/* Only MPI_Finalize waits for other ranks, and has no deadline. */
+static rsd_err mpi_meet(void *self, int64_t timeout_ms, rsd_error *err)
+{
+    rsi_mpi_end *me = self;
+    message     *m;
+    void        *request;
+    int          code;
+    rsd_err      rc = rsi_mpi_broken(me, err);
+
+    if (rc || me->family->ends > 1 || !me->family->initialised)
+        return rc;
+    m = rsi_spares_take(&me->spares, sizeof(*m) + sizeof(m->part[0]));
+    if (!m)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to wait for the other ranks");
+    *m = (message){ .room = 1, .n = 1 };
+    request = m; /* if it does not finish, it stays for good */
+    code = MPI_Ibarrier(me->family->control, &m->part[0]);
+    if (code != MPI_SUCCESS)
+        return rsi_mpi_fail(code, "MPI_Ibarrier", err);
+    rc = mpi_wait_some(me, 1, &request, timeout_ms, err);
+    return rc ? rsi_while(err, rc, "freeing the comm") : RSD_OK;
+}
+
 static rsi_mpi_end *end_create(rsi_mpi_family *f)
 {
     rsi_mpi_end *me = rsi_calloc(1, sizeof(*me));
@@ -421,6 +444,7 @@ static const rsd_comm_ops mpi_ops = {
     .expose = rsi_mpi_expose,
     .reach = rsi_mpi_reach,
     .close = mpi_close,
+    .meet = mpi_meet,
 };
 
 /* FNV-1a of the machine's name. */
