@@ -436,7 +436,7 @@ static const option_spec options[] = {
 
 const command cmd_convert = {
     .name = "convert",
-    .line = "write a checkpoint in another format, layout, with other names or dtypes",
+    .line = "write a checkpoint with another format, layout, names or dtypes",
     .operands = "SRC DST",
     .min = 2,
     .max = 2,

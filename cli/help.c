@@ -17,16 +17,19 @@ static const char exit_text[] =
 
 /* ---- filled text ---- */
 
-/* Prints words from `text` up to a newline or the end, broken at TEXT_WIDTH; the first line starts
- * at column `at`, the others are indented. Returns where it stopped. */
+/* Prints words from `text` up to a newline or the end, broken at TEXT_WIDTH or at the end of a
+ * narrower terminal; the first line starts at column `at`, the others are indented. Returns where
+ * it stopped. */
 static const char *fill(FILE *out, const char *text, size_t at, size_t indent)
 {
-    bool first = true;
+    const int    screen = screen_width(out);
+    const size_t most = screen > 0 && screen < TEXT_WIDTH ? (size_t)screen : TEXT_WIDTH;
+    bool         first = true;
 
     while (*text && *text != '\n') {
         size_t len = strcspn(text, " \n");
 
-        if (!first && at + 1 + len > TEXT_WIDTH) {
+        if (!first && at + 1 + len > most) {
             fprintf(out, "\n%*s", (int)indent, "");
             at = indent;
             first = true;
@@ -117,8 +120,10 @@ void help_overview(FILE *out)
                  "Saves, loads, converts, verifies and reshards checkpoints of sharded tensors:\n"
                  "PyTorch DCP, safetensors and torch.save, found from the content.\n\n"
                  "commands:\n");
-    for (const command *const *c = commands; *c; c++)
-        fprintf(out, "  %-10s  %s\n", (*c)->name, (*c)->line);
+    for (const command *const *c = commands; *c; c++) {
+        fprintf(out, "  %-10s  ", (*c)->name);
+        fill(out, (*c)->line, 14, 14);
+    }
     fprintf(out, "\n  --version   print the version\n\nexit codes:\n%s", exit_text);
     fprintf(out, "\nSee `reshard help COMMAND` for each of them.\n");
 }

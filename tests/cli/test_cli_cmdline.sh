@@ -198,7 +198,7 @@ out <<'END'
   verify      check a checkpoint for damage
   diff        compare two checkpoints, whatever their formats and layouts
   plan        show what resharding would read, move and need, for each rank
-  convert     write a checkpoint in another format, layout, with other names or dtypes
+  convert     write a checkpoint with another format, layout, names or dtypes
   manifest    add checksums to a checkpoint that was made elsewhere
   demo        a two-minute tour: save, draw, reshard, compare, damage, find it
   bench       measure this machine: memory, saving, reading, resharding
