@@ -3,8 +3,8 @@
  * that a publication under that name changes nothing for it. Of a folder the descriptor is enough
  * until it is removed; the files that were opened by then stay. Of a
  * file and its second file (data and checksums) both are opened, and looked at again until they are
- * of one writer. Locking: a writer that publishes two names keeps others out of their folder between
- * the first and the second. Next: file_tree.c, which publishes. */
+ * of one writer. Locking: a writer that publishes two names keeps others out of their folder
+ * between the first and the second. Next: file_tree.c, which publishes. */
 #include "store/file.h"
 #include "base/mem.h"
 #include "store/store.h"
@@ -19,12 +19,12 @@
 #include <time.h>
 
 enum {
-    TRIES = 64,           /* each one lost means that a writer published at that very moment */
+    TRIES = 64,            /* each one lost means that a writer published at that very moment */
     READER_WAIT_MS = 5000, /* for a writer between its two names */
     WRITER_WAIT_MS = 30000,
     MOST_FILES = 64, /* of a folder that are opened when it is held */
-    NONE = -1,     /* there is no second file */
-    NOT_HELD = -2, /* there is something, but no file to be read: whoever opens it sees why */
+    NONE = -1,       /* there is no second file */
+    NOT_HELD = -2,   /* there is something, but no file to be read: whoever opens it sees why */
     READ_FILE = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY
 };
 
@@ -101,9 +101,9 @@ static bool is_named(const rsi_fs *fs, int dir, const char *name, int fd)
            mine.stx_dev_minor == now.stx_dev_minor;
 }
 
-/* A writer removes the second file, gives the first its name, then the second. So a second file that
- * is there while the first still has its name is that one's; if there is none, a writer may be at
- * work, which its lock tells. -1 and errno. */
+/* A writer removes the second file, gives the first its name, then the second. So a second file
+ * that is there while the first still has its name is that one's; if there is none, a writer may be
+ * at work, which its lock tells. -1 and errno. */
 static int open_pair(const rsi_fs *fs, int dir, const char *last, const char *side, int *side_fd)
 {
     int  fd = -1, lock = -1;

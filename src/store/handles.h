@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files to be read that are open in this process. Only so many of them keep their descriptors: a file
- * that nobody reads from at the moment is closed when others are opened, and opened again when it is
- * needed. So a checkpoint may have any number of files. store.c opens and closes them. */
+/* Files to be read that are open in this process. Only so many of them keep their descriptors: a
+ * file that nobody reads from at the moment is closed when others are opened, and opened again when
+ * it is needed. So a checkpoint may have any number of files. store.c opens and closes them. */
 #ifndef RSI_HANDLES_H
 #define RSI_HANDLES_H
 
 #include "store/store.h"
 
-/* The file has been opened: from now on it may be closed when it is idle. Closes others if there are
- * too many. */
+/* The file has been opened: from now on it may be closed when it is idle. Closes others if there
+ * are too many. */
 void rsi_handles_add(rsi_file *file);
 /* A file that was added will be closed for good; nobody uses it any more. */
 void rsi_handles_drop(rsi_file *file);

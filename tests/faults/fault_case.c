@@ -201,9 +201,12 @@ rsd_err fault_save_rank(fault_bed *bed, rsd_comm *comm, int version, bool overwr
                                .threads = c->ranks > 1 ? 1 : 2,
                                .on_progress = bed->on_progress,
                                .arg = &bed->rc[rank] };
+    const char       *path = c->path;
 
+    if (bed->change)
+        bed->change(rank, &path, &opts);
     memset(&bed->err[rank], 0, sizeof(bed->err[rank]));
-    bed->rc[rank] = c->save(c->path, comm, bed->state[version - 1][rank], &opts, &bed->err[rank]);
+    bed->rc[rank] = c->save(path, comm, bed->state[version - 1][rank], &opts, &bed->err[rank]);
     rsi_plan_forget(bed->state[version - 1][rank]); /* what a save keeps for the next is no leak */
     return bed->rc[rank];
 }

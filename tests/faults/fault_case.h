@@ -54,6 +54,8 @@ typedef struct fault_bed {
     rsd_progress      on_progress;
     uint64_t          no_memory; /* the allocation that fails, 1: the first of the save; 0: none */
     int               for_ever;  /* it and all after it */
+    /* Called with what each rank is about to give to its save. */
+    void (*change)(int32_t rank, const char **path, rsd_save_opts *opts);
     /* Called with each rank's comm before it saves. */
     void (*tune)(rsd_comm *comm);
     /* Called by each rank when it has its result. */

@@ -162,9 +162,9 @@ rsd_err overwriting_load(const overwriting *o, rsd_comm *comm, int64_t nth, int6
                            .threads = 1,
                            .cooperate = nth % 2 ? RSD_NEVER : RSD_DEFAULT };
     int           ranks = comm ? comm->size : 1, n = COLS / ranks;
-    int64_t       ends[2] = { INT64_MAX, INT64_MAX }; /* the least, and the greatest as a negative */
-    content       c;
-    rsd_err       rc = content_make(&c, o->kind, 0, (comm ? comm->rank : 0) * n, n, err);
+    int64_t ends[2] = { INT64_MAX, INT64_MAX }; /* the least, and the greatest as a negative */
+    content c;
+    rsd_err rc = content_make(&c, o->kind, 0, (comm ? comm->rank : 0) * n, n, err);
 
     memset(c.data, 0xee, sizeof(c.data));
     if (!rc)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint that a process of its own overwrites again and again, as fast as it can, while it is
- * loaded here. All elements and the value of one save are one number, so a load that mixes two saves
- * shows. */
+ * loaded here. All elements and the value of one save are one number, so a load that mixes two
+ * saves shows. */
 #ifndef OVERWRITING_H
 #define OVERWRITING_H
 
@@ -39,8 +39,8 @@ bool overwriting_begin(overwriting *o, const overwriting_kind *kind, const char 
                        int writers);
 /* False: a writer failed. */
 bool overwriting_end(overwriting *o);
-/* The loop of a writer; the file `published` counts for a process that is started by hand. Ends when
- * the file `stop` is there, or never if that is NULL. */
+/* The loop of a writer; the file `published` counts for a process that is started by hand. Ends
+ * when the file `stop` is there, or never if that is NULL. */
 int overwriting_write(const overwriting_kind *kind, const char *path, _Atomic int64_t *published,
                       const char *stop);
 
