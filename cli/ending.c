@@ -93,6 +93,7 @@ void output_begin(void)
 {
     /* A reader that leaves early must not end work that is more than output. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* too much for `ulimit -f` is an error of writing */
 }
 
 bool output_over(void)

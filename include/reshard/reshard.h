@@ -592,6 +592,7 @@ typedef struct rsd_opened {
      * replaced: of its size and time, for example. Not 0 also means that the file may be closed and
      * opened again while it is in use. 0: can't be told. */
     uint64_t version;
+    bool     scarce; /* handles run out: it is better to close others before more are opened */
 } rsd_opened;
 
 /* The table of a backend. Names that it gets have been checked and are never NULL; "" is the top

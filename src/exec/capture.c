@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store in front of the real one: files are opened at once, so that what can't be is told at
- * once, and writes go to memory. Only what shared.c asks of a store is here. Next: async.c. */
+/* A store in front of the real one: files are made at once, and opened again when what was kept in
+ * memory is written to them, each from its first write to its last. Only what shared.c asks of a
+ * store is here. Next: async.c. */
 #include "exec/capture.h"
 #include "base/mem.h"
 #include "exec/fill.h"
@@ -10,8 +11,10 @@
 
 /* A file as shared.c sees it. */
 struct rsi_captured_file {
-    rsi_file *real;
-    bool      written; /* else it is closed when shared.c says so */
+    rsi_file *real; /* while it is written */
+    uint32_t  flags;
+    size_t    left; /* writes that are kept; none: it is gone when shared.c closes it */
+    char      name[];
 };
 
 /* ---- the store ---- */
@@ -20,20 +23,28 @@ static rsd_err open_file(void *self, const char *name, uint32_t flags, uint64_t 
                          rsd_opened *out, rsd_error *err)
 {
     rsi_capture       *c = self;
-    rsi_captured_file *file = rsi_calloc(1, sizeof(*file));
-    rsd_err            rc;
+    size_t             len = strlen(name) + 1;
+    rsi_captured_file *file = rsi_calloc(1, sizeof(*file) + len);
+    rsd_err            rc = RSD_OK;
 
     if (!file || !rsi_grow(&c->file, c->nfiles, &c->file_cap, sizeof(c->file[0]))) {
         rsi_free(file);
         return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
     }
-    rc = rsi_file_open(c->real, name, flags, bytes, &file->real, err);
+    if (flags & RSD_OPEN_CREATE) {
+        rc = rsi_file_open(c->real, name, flags, bytes, &file->real, err);
+        if (!rc)
+            rc = rsi_file_close(file->real, err);
+        file->real = NULL;
+    }
     if (rc) {
         rsi_free(file);
         return rc;
     }
+    memcpy(file->name, name, len);
+    file->flags = (flags & RSD_OPEN_DIRECT) | RSD_OPEN_WRITE;
     c->file[c->nfiles++] = file;
-    *out = (rsd_opened){ .file = file, .size = file->real->size, .align = file->real->align };
+    *out = (rsd_opened){ .file = file, .size = bytes, .align = 1 };
     return RSD_OK;
 }
 
@@ -56,7 +67,7 @@ static void keep_write(void *self, rsd_io *io)
     memcpy(c->mem->at + c->used, io->buf, io->len);
     c->write[c->n++] =
         (rsi_captured){ .file = io->file, .off = io->off, .at = c->used, .len = io->len };
-    ((rsi_captured_file *)io->file)->written = true;
+    ((rsi_captured_file *)io->file)->left++;
     /* Congruent with the file, so that large pieces can go past the cache. */
     c->used += (io->len + RSI_BLOCK_BYTES - 1) / RSI_BLOCK_BYTES * RSI_BLOCK_BYTES;
     io->done = io->len;
@@ -74,16 +85,15 @@ static rsd_err close_file(void *self, void *handle, rsd_error *err)
 {
     rsi_capture       *c = self;
     rsi_captured_file *file = handle;
-    rsd_err            rc;
 
-    if (file->written)
+    (void)err;
+    if (file->left)
         return RSD_OK;
     for (size_t i = 0; i < c->nfiles; i++)
         if (c->file[i] == file)
             c->file[i] = c->file[--c->nfiles];
-    rc = rsi_file_close(file->real, err);
     rsi_free(file);
-    return rc;
+    return RSD_OK;
 }
 
 static rsd_err no_list(void *self, const char *name,
@@ -180,28 +190,37 @@ rsd_err rsi_capture_make(rsi_capture *c, rsi_save_job *job, const rsd_state *hom
     return rc;
 }
 
+static rsd_err write_one(rsi_capture *c, const rsi_captured *w, rsd_error *err)
+{
+    rsi_captured_file *file = w->file;
+    rsd_err            rc = RSD_OK, closed;
+
+    if (!file->real)
+        rc = rsi_file_open(c->real, file->name, file->flags, 0, &file->real, err);
+    if (!rc)
+        rc = rsi_file_write(file->real, w->off, c->mem->at + w->at, w->len, err);
+    if (rc || --file->left > 0)
+        return rc;
+    rc = c->sync ? rsi_file_sync(file->real, err) : RSD_OK; /* C3 */
+    closed = rsi_file_close(file->real, rc ? NULL : err);
+    file->real = NULL;
+    return rc ? rc : closed;
+}
+
 rsd_err rsi_capture_write(rsi_capture *c,
                           int (*on_progress)(void *arg, int64_t done, int64_t total), void *arg,
                           rsd_error *err)
 {
     int64_t total = 0, done = 0;
-    rsd_err rc = RSD_OK, closed;
+    rsd_err rc = RSD_OK;
 
     for (size_t i = 0; i < c->n; i++)
         total += (int64_t)c->write[i].len;
     for (size_t i = 0; i < c->n && !rc; i++) {
-        const rsi_captured *w = &c->write[i];
-
-        rc = rsi_file_write(w->file->real, w->off, c->mem->at + w->at, w->len, err);
-        done += (int64_t)w->len;
+        rc = write_one(c, &c->write[i], err);
+        done += (int64_t)c->write[i].len;
         if (!rc && on_progress(arg, done, total))
             rc = rsi_fail(err, RSD_E_CANCELED, "canceled by the caller");
-    }
-    for (size_t i = 0; i < c->nfiles && !rc; i++) {
-        rc = c->sync ? rsi_file_sync(c->file[i]->real, err) : RSD_OK; /* C3 */
-        closed = rsi_file_close(c->file[i]->real, rc ? NULL : err);
-        c->file[i]->real = NULL;
-        rc = rc ? rc : closed;
     }
     return rc;
 }

@@ -20,12 +20,12 @@ typedef struct rsi_capture {
     size_t              used;
     rsi_captured       *write; /* [n] */
     size_t              n, cap;
-    rsi_captured_file **file; /* [nfiles] opened, to be synced and closed */
+    rsi_captured_file **file; /* [nfiles] that something is kept for */
     size_t              nfiles, file_cap;
     bool                sync;
 } rsi_capture;
 
-/* Opens the files and gathers what this rank will write. [collective] */
+/* Makes the files and gathers what this rank will write. [collective] */
 rsd_err rsi_capture_make(rsi_capture *c, rsi_save_job *job, const rsd_state *home, rsd_error *err);
 /* Writes, syncs and closes. on_progress as in rsi_flush_opts. [local] */
 rsd_err rsi_capture_write(rsi_capture *c,

@@ -103,9 +103,10 @@ static rsd_err open_in(rsd_store *store, const rsi_flush_opts *opts, const char 
 /* ---- blocks ---- */
 
 /* The next block that nobody has; false: there is none. A file is opened with its first. */
-static rsd_err take(flushing *f, out_file **out, size_t *block, bool *none, rsd_error *err)
+static rsd_err take(worker *w, out_file **out, size_t *block, bool *none, rsd_error *err)
 {
-    rsd_err rc = RSD_OK;
+    flushing *f = w->f;
+    rsd_err   rc = RSD_OK;
 
     pthread_mutex_lock(&f->lock);
     *none = f->failed || f->file == f->n;
@@ -115,8 +116,10 @@ static rsd_err take(flushing *f, out_file **out, size_t *block, bool *none, rsd_
         *out = &f->out[f->file];
         *block = f->block++;
         file = &f->image->file[(*out)->which];
-        if (*block == 0)
+        for (bool again = *block == 0; again; again = rc && rsi_spool_relieve(&w->spool, err))
             rc = open_in(f->store, f->opts, file->name, file->bytes, &(*out)->to.file, err);
+        if (*block == 0 && !rc && (*out)->to.file->scarce)
+            rc = rsi_spool_drain(&w->spool, err);
         if (f->block == (*out)->nblocks) {
             f->file++;
             f->block = 0;
@@ -283,7 +286,7 @@ static rsd_err write_some(worker *w, rsd_error *err)
         rc = rsi_spool_buffer(&w->spool, &buf, err);
         if (rc)
             break;
-        rc = take(w->f, &out, &block, &none, err);
+        rc = take(w, &out, &block, &none, err);
         if (rc || none) {
             rsi_pool_put(w->f->pool, buf);
             break;

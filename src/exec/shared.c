@@ -113,21 +113,18 @@ static rsd_err create_files(const sharing *s, rsd_error *err)
     return rc;
 }
 
-static rsd_err open_files(const sharing *s, rsd_error *err)
+/* The blocks of this rank in each file, which is open from the first of them to the last. */
+static void count_blocks(const sharing *s)
 {
     uint64_t first = first_block(s, s->comm->rank), end = first_block(s, s->comm->rank + 1);
-    rsd_err  rc = RSD_OK;
 
-    for (size_t i = 0; i < s->image->nfiles && !rc; i++) {
+    for (size_t i = 0; i < s->image->nfiles; i++) {
         uint64_t lo = s->before[i] > first ? s->before[i] : first;
         uint64_t hi = s->before[i + 1] < end ? s->before[i + 1] : end;
 
-        if (lo >= hi)
-            continue;
-        atomic_init(&s->to[i].left, (size_t)(hi - lo));
-        rc = open_shared(s, i, false, &s->to[i].file, err);
+        if (lo < hi)
+            atomic_init(&s->to[i].left, (size_t)(hi - lo));
     }
-    return rc;
 }
 
 /* ---- blocks ---- */
@@ -205,13 +202,18 @@ static void settle(sharing *s, const rsi_fill *fill)
 /* The rest of a block and then its write; owns fill->buf. */
 static rsd_err finish_block(sharing *s, rsi_fill *fill, rsd_error *err)
 {
-    rsd_err rc = s->image->format == RSD_FORMAT_TORCH ? rsi_fill_late(fill, err) : RSD_OK;
+    rsi_spooled *to = &s->to[fill->file];
+    rsd_err      rc = s->image->format == RSD_FORMAT_TORCH ? rsi_fill_late(fill, err) : RSD_OK;
 
+    for (bool again = !rc && !to->file; again; again = rc && rsi_spool_relieve(&s->spool, err))
+        rc = open_shared(s, fill->file, false, &to->file, err);
+    if (!rc && to->file->scarce)
+        rc = rsi_spool_drain(&s->spool, err);
     if (rc) {
         rsi_pool_put(s->pool, fill->buf);
         return rc;
     }
-    return rsi_spool_write(&s->spool, &s->to[fill->file], fill->at, fill->buf, fill->len, err);
+    return rsi_spool_write(&s->spool, to, fill->at, fill->buf, fill->len, err);
 }
 
 /* A block whose tensors are in `buf`, which this owns. */
@@ -527,10 +529,10 @@ rsd_err rsi_shared_flush(rsi_image *image, const rsd_state *state, rsd_comm *com
         rc = compare_images(&s, err);
     if (!rc)
         rc = rsi_agree(comm, rsd_comm_rank(comm) == 0 ? create_files(&s, err) : RSD_OK, err);
-    if (!rc)
-        rc = rsi_agree(comm, open_files(&s, err), err);
-    if (!rc)
+    if (!rc) {
+        count_blocks(&s);
         rc = run_rounds(&s, &mine, &why, err);
+    }
     if (!rc) {
         *err = why;
         rc = rsi_agree(comm, mine, err);

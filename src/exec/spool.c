@@ -3,6 +3,8 @@
 #include "exec/spool.h"
 #include "base/mem.h"
 
+#include <errno.h>
+
 /* More writes under way are no faster, but their buffers are pages that have to be made. */
 enum { REAP = 16, DEPTH = 3 };
 
@@ -132,6 +134,13 @@ rsd_err rsi_spool_drain(rsi_spool *spool, rsd_error *err)
         rc = rc ? rc : one;
     }
     return rc;
+}
+
+bool rsi_spool_relieve(rsi_spool *spool, const rsd_error *why)
+{
+    if (!why || (why->sys_errno != EMFILE && why->sys_errno != ENFILE) || !spool->under_way)
+        return false;
+    return rsi_spool_drain(spool, NULL) == RSD_OK;
 }
 
 void rsi_spool_close(rsi_spool *spool)

@@ -40,6 +40,9 @@ rsd_err rsi_spool_buffer(rsi_spool *spool, void **out, rsd_error *err);
 /* Takes the buffer over. */
 rsd_err rsi_spool_write(rsi_spool *spool, rsi_spooled *to, uint64_t off, void *buf, size_t len,
                         rsd_error *err);
+/* True: a file could not be opened because too many are, and those of this end's blocks are closed
+ * now, so that it can be tried again. */
+bool rsi_spool_relieve(rsi_spool *spool, const rsd_error *why);
 /* Waits until all of this end's blocks are in their files. */
 rsd_err rsi_spool_drain(rsi_spool *spool, rsd_error *err);
 /* One block less is left of a file; syncs and closes it if that was the last. */

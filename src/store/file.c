@@ -130,7 +130,7 @@ void rsi_fs_transfer(void *self, rsd_io *io)
     do {
         p = rsi_fs_piece(fs, io);
         res = io->op == RSD_IO_READ ? fs->sys->pread(p.fd, p.buf, p.len, p.off)
-                                    : fs->sys->pwrite(p.fd, p.buf, p.len, p.off);
+                                    : rsi_fs_pwrite(fs, p.fd, p.buf, p.len, p.off);
     } while (!rsi_fs_piece_done(io, &p, res < 0 ? -errno : res));
 }
 
@@ -171,7 +171,7 @@ static void open_direct(const rsi_fs *fs, int dir, const char *last, int flags,
 
     f->align = DEFAULT_ALIGN;
     f->mem_align = DEFAULT_ALIGN;
-    if (!direct_align(st, f))
+    if (rsi_fs_scarce(f->fd) || !direct_align(st, f))
         return;
     fd = rsi_fs_openat(fs, dir, last, (flags & ~(O_CREAT | O_EXCL)) | O_DIRECT, 0);
     if (fd < 0)
@@ -268,6 +268,7 @@ static rsd_err fs_open(void *self, const char *name, uint32_t flags, uint64_t by
     out->size = flags & RSD_OPEN_CREATE ? bytes : st.stx_size;
     out->version = flags & RSD_OPEN_READ ? rsi_fs_version(&st) : 0;
     out->align = atomic_load(&f->direct) ? f->align : 1;
+    out->scarce = rsi_fs_scarce(f->fd);
 out:
     rsi_fs_leave(fs, dir);
     return rc;

@@ -80,6 +80,12 @@ int     rsi_fs_rename(const rsi_fs *fs, int dir, const char *name, int to_dir, c
                       unsigned flags);
 int     rsi_fs_linkat(const rsi_fs *fs, int dir, const char *name, int to_dir, const char *to);
 int     rsi_fs_flock(const rsi_fs *fs, int fd, int how);
+/* True: descriptors like this one run out; only those that must be are opened. */
+bool rsi_fs_scarce(int fd);
+/* True: files have a limit of size (RLIMIT_FSIZE). Writing beyond it sends SIGXFSZ, which ends a
+ * process; the two calls below are spared it and fail with EFBIG. */
+bool    rsi_fs_limited(void);
+ssize_t rsi_fs_pwrite(const rsi_fs *fs, int fd, const void *buf, size_t len, off_t off);
 /* Room for `bytes` from the start on; 0 where the file system has no such call. */
 int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes);
 int rsi_fs_random(const rsi_fs *fs, uint64_t *out); /* 64 random bits */

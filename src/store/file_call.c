@@ -4,7 +4,11 @@
 #include "store/handles.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 
 static bool interrupted(long rc)
 {
@@ -124,15 +128,77 @@ int rsi_fs_flock(const rsi_fs *fs, int fd, int how)
     return rc;
 }
 
+bool rsi_fs_scarce(int fd)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd >= limit.rlim_cur / 2;
+}
+
+bool rsi_fs_limited(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+/* SIGXFSZ is kept from this thread while it makes a call; what the process does with signals is
+ * left alone. */
+typedef struct hush {
+    bool     on;
+    sigset_t before;
+} hush;
+
+static void hush_begin(hush *h)
+{
+    sigset_t too_long, pending;
+
+    h->on = rsi_fs_limited() && sigpending(&pending) == 0 && !sigismember(&pending, SIGXFSZ);
+    if (!h->on)
+        return; /* one that waits already is somebody else's, and blocked */
+    sigemptyset(&too_long);
+    sigaddset(&too_long, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &too_long, &h->before);
+}
+
+static void hush_end(const hush *h)
+{
+    const struct timespec now = { 0 };
+    sigset_t              too_long;
+    int                   kept = errno;
+
+    if (!h->on)
+        return;
+    sigemptyset(&too_long);
+    sigaddset(&too_long, SIGXFSZ);
+    sigtimedwait(&too_long, NULL, &now);
+    pthread_sigmask(SIG_SETMASK, &h->before, NULL);
+    errno = kept;
+}
+
+ssize_t rsi_fs_pwrite(const rsi_fs *fs, int fd, const void *buf, size_t len, off_t off)
+{
+    hush    h;
+    ssize_t n;
+
+    hush_begin(&h);
+    n = fs->sys->pwrite(fd, buf, len, off);
+    hush_end(&h);
+    return n;
+}
+
 int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes)
 {
-    int rc;
+    hush h;
+    int  rc;
 
     if (bytes == 0)
         return 0;
+    hush_begin(&h);
     do
         rc = fs->sys->fallocate(fd, 0, 0, (off_t)bytes);
     while (interrupted(rc));
+    hush_end(&h);
     if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EPERM))
         return 0;
     return rc;

@@ -53,6 +53,10 @@ rsd_err rsi_fs_ring_open(rsi_fs *fs, size_t depth, void **out, rsd_error *err)
 
     if (!q)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a queue");
+    if (rsi_fs_limited()) { /* its signal may come in any system call then */
+        rsi_free(q);
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "files have a limit of size");
+    }
     q->fs = fs;
     q->depth = depth < DEPTH_MAX ? (unsigned)depth : DEPTH_MAX;
     q->slot = rsi_calloc(q->depth, sizeof(q->slot[0]));
@@ -68,7 +72,7 @@ rsd_err rsi_fs_ring_open(rsi_fs *fs, size_t depth, void **out, rsd_error *err)
         q->nfree++;
     }
     failed = fs->sys->ring_init(q->depth, &q->ring);
-    if (failed == 0 && !ring_can(&q->ring)) {
+    if (failed == 0 && (rsi_fs_scarce(q->ring.ring_fd) || !ring_can(&q->ring))) {
         io_uring_queue_exit(&q->ring);
         failed = -ENOSYS;
     }

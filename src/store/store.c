@@ -180,6 +180,7 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
     file->align = opened.align;
     file->version = how == RSD_OPEN_READ ? opened.version : 0;
     pthread_mutex_init(&file->opening, NULL);
+    file->scarce = opened.scarce;
     memcpy(file->name, name, len);
     if (how == RSD_OPEN_READ && store->ops.stamp)
         rc = store->ops.stamp(store->self, file->handle, &file->stamp, place(err, &spare));

@@ -25,8 +25,9 @@ typedef struct rsi_file {
     void      *handle;  /* what rsd_io.file takes */
     uint64_t   size;    /* bytes when it was opened */
     uint32_t   align;   /* see rsd_opened */
+    bool       scarce;  /* the same */
     uint64_t   stamp;   /* of a file to read, when it was opened; 0: can't be told */
-    uint64_t   version; /* the same, see rsd_opened */
+    uint64_t   version; /* see rsd_opened */
     /* Of a file to read: see handles.h. */
     uint32_t         flags;   /* it was opened with */
     atomic_int       users;   /* that need `handle` right now; -1: it is closed */

@@ -5,10 +5,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -17,9 +19,24 @@
 #include <liburing.h>
 #endif
 
+/* As many descriptors as this process may have without asking. True: more than before. */
+static bool raise_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == limit.rlim_max)
+        return false;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 static int real_openat(int dir, const char *name, int flags, mode_t mode)
 {
-    return openat(dir, name, flags, mode);
+    int fd = openat(dir, name, flags, mode);
+
+    if (fd < 0 && errno == EMFILE && raise_limit())
+        fd = openat(dir, name, flags, mode);
+    return fd;
 }
 
 static int real_setfl(int fd, int flags)
