@@ -9,20 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct planning {
-    const args  *a;
-    rsd_ckpt    *ckpt;
-    rsd_rules   *rules;
-    int32_t      world; /* ranks before and after */
-    size_t       n;     /* tensors */
-    rsd_layout **files; /* [n] owner: world + number of the file */
-    rsd_layout **old;   /* [n] owner: the rank that wrote it; NULL: not known */
-    rsd_layout **want;  /* [n] */
-    holders      held;
-    bool         json;
-    json_out     out;
-    columns      table;
-} planning;
+/* Tensors are planned in groups: a layout takes more memory than the metadata that tell of it. */
+enum { MOST_TENSORS = 2048, MOST_CHUNKS = 1 << 16, MOST_SEEN = 16 << 20 };
 
 /* What one rank has to do, in bytes. */
 typedef struct share {
@@ -30,24 +18,104 @@ typedef struct share {
     int32_t files, peers;
 } share;
 
+typedef struct planning {
+    const args *a;
+    rsd_ckpt   *ckpt;
+    rsd_rules  *rules;
+    int32_t     world; /* ranks before and after */
+    bool        moves; /* which rank wrote what is known of all */
+    holders     held;
+    share      *ranks; /* [world] */
+    /* the group at hand */
+    size_t         n;                   /* tensors */
+    rsd_layout    *files[MOST_TENSORS]; /* owner: world + number of the file */
+    rsd_layout    *old[MOST_TENSORS];   /* owner: the rank that wrote it */
+    rsd_layout    *want[MOST_TENSORS];
+    int32_t        first, end; /* ranks whose peers are noted in `seen` */
+    unsigned char *seen;       /* [end - first][world + files] a bit for each */
+    bool           json;
+    json_out       out;
+    columns        table;
+} planning;
+
 static int no_memory(const planning *p)
 {
     return refuse(p->a, EXIT_COULD_NOT, "no memory for the plan");
 }
 
-/* ---- the layouts ---- */
+/* ---- all ranks, all files ---- */
+
+/* Ranks that hold something before or after, and the files. */
+static int count_holders(planning *p, size_t t, const rsd_tensor_info *info)
+{
+    rsd_error err = { .msg = "" };
+
+    for (size_t i = 0; i < info->chunks; i++) {
+        rsd_chunk chunk;
+        size_t    number;
+        int32_t   writer;
+
+        if (rsd_ckpt_chunk(p->ckpt, t, i, &chunk, &err))
+            return fail(p->a, &err);
+        if (!holders_number(&p->held, chunk.file, &number))
+            return no_memory(p);
+        writer = file_writer(chunk.file);
+        p->moves = p->moves && writer >= 0;
+        if (rsd_ckpt_format(p->ckpt) == RSD_FORMAT_DCP && writer >= p->world)
+            p->world = writer + 1;
+    }
+    return EXIT_DONE;
+}
+
+static int wanted_layout(planning *p, const rsd_tensor_info *info, rsd_layout **out)
+{
+    rsd_error err = { .msg = "" };
+    rsd_err   rc =
+        rsd_rules_layout(p->rules, info->name, info->dtype, info->ndim, info->shape, out, &err);
+
+    if (!rc)
+        return EXIT_DONE;
+    if (rc == RSD_E_NOTFOUND || rc == RSD_E_INVALID || rc == RSD_E_MISMATCH)
+        return refuse(p->a, EXIT_MISUSE, "%s", err.msg);
+    return fail(p->a, &err);
+}
+
+static int count_all(planning *p)
+{
+    const size_t n = rsd_ckpt_tensors(p->ckpt);
+    int          code = EXIT_DONE;
+
+    p->moves = rsd_ckpt_format(p->ckpt) == RSD_FORMAT_DCP && n > 0;
+    for (size_t t = 0; t < n && !code; t++) {
+        rsd_layout     *want = NULL;
+        rsd_tensor_info info;
+        rsd_error       err = { .msg = "" };
+
+        if (rsd_ckpt_tensor(p->ckpt, t, &info, &err))
+            return fail(p->a, &err);
+        code = wanted_layout(p, &info, &want);
+        if (!code && rsd_layout_world(want) > p->world)
+            p->world = rsd_layout_world(want);
+        rsd_layout_free(want);
+        if (!code)
+            code = count_holders(p, t, &info);
+    }
+    p->ranks = code ? NULL : calloc((size_t)p->world + 1, sizeof(p->ranks[0]));
+    return code || p->ranks ? code : no_memory(p);
+}
+
+/* ---- the layouts of a group ---- */
 
 static int stored_layouts(planning *p, size_t t, const rsd_tensor_info *info)
 {
     rsd_box  *box = calloc(info->chunks + 1, sizeof(*box));
     int32_t  *owner = calloc(2 * info->chunks + 1, sizeof(*owner)), *writer;
     rsd_error err = { .msg = "" };
-    bool      known = rsd_ckpt_format(p->ckpt) == RSD_FORMAT_DCP;
     rsd_err   rc = RSD_OK;
     int       code = box && owner ? EXIT_DONE : no_memory(p);
 
     writer = owner ? owner + info->chunks : NULL;
-    for (size_t i = 0; !code && i < info->chunks; i++) {
+    for (size_t i = 0; !code && !rc && i < info->chunks; i++) {
         rsd_chunk chunk;
         size_t    number = 0;
 
@@ -59,117 +127,157 @@ static int stored_layouts(planning *p, size_t t, const rsd_tensor_info *info)
         box[i] = chunk.box;
         owner[i] = p->world + (int32_t)number;
         writer[i] = file_writer(chunk.file);
-        known = known && writer[i] >= 0;
     }
     if (!rc && !code)
         rc = rsd_layout_create_boxes(info->dtype, info->ndim, info->shape, info->chunks, owner, box,
-                                     &p->files[t], &err);
-    if (!rc && !code && known)
+                                     &p->files[p->n], &err);
+    if (!rc && !code && p->moves)
         rc = rsd_layout_create_boxes(info->dtype, info->ndim, info->shape, info->chunks, writer,
-                                     box, &p->old[t], &err);
+                                     box, &p->old[p->n], &err);
     free(box);
     free(owner);
     return rc ? fail(p->a, &err) : code;
 }
 
-static int wanted_layout(planning *p, size_t t, const rsd_tensor_info *info)
+static void free_group(planning *p)
 {
-    rsd_error err = { .msg = "" };
-    rsd_err   rc = rsd_rules_layout(p->rules, info->name, info->dtype, info->ndim, info->shape,
-                                    &p->want[t], &err);
-
-    if (!rc)
-        return EXIT_DONE;
-    if (rc == RSD_E_NOTFOUND || rc == RSD_E_INVALID || rc == RSD_E_MISMATCH)
-        return refuse(p->a, EXIT_MISUSE, "%s", err.msg);
-    return fail(p->a, &err);
-}
-
-/* All ranks that hold something before or after. */
-static int count_ranks(planning *p, size_t t, const rsd_tensor_info *info)
-{
-    const bool dcp = rsd_ckpt_format(p->ckpt) == RSD_FORMAT_DCP;
-    rsd_error  err = { .msg = "" };
-
-    if (rsd_layout_world(p->want[t]) > p->world)
-        p->world = rsd_layout_world(p->want[t]);
-    for (size_t i = 0; dcp && i < info->chunks; i++) {
-        rsd_chunk chunk;
-
-        if (rsd_ckpt_chunk(p->ckpt, t, i, &chunk, &err))
-            return fail(p->a, &err);
-        if (file_writer(chunk.file) >= p->world)
-            p->world = file_writer(chunk.file) + 1;
+    for (size_t i = 0; i < MOST_TENSORS; i++) {
+        rsd_layout_free(p->files[i]);
+        rsd_layout_free(p->old[i]);
+        rsd_layout_free(p->want[i]);
+        p->files[i] = p->old[i] = p->want[i] = NULL;
     }
-    return EXIT_DONE;
+    p->n = 0;
 }
 
-static int make_layouts(planning *p)
+/* Takes tensors from *next on, as many as make a group. */
+static int make_group(planning *p, size_t *next)
 {
-    int (*const step[])(planning *, size_t, const rsd_tensor_info *) = { wanted_layout, count_ranks,
-                                                                         stored_layouts };
-    rsd_error err = { .msg = "" };
+    const size_t n = rsd_ckpt_tensors(p->ckpt);
+    uint64_t     chunks = 0;
+    int          code = EXIT_DONE;
 
-    p->n = rsd_ckpt_tensors(p->ckpt);
-    p->files = calloc(p->n + 1, sizeof(rsd_layout *));
-    p->old = calloc(p->n + 1, sizeof(rsd_layout *));
-    p->want = calloc(p->n + 1, sizeof(rsd_layout *));
-    if (!p->files || !p->old || !p->want)
-        return no_memory(p);
-    for (size_t i = 0; i < sizeof(step) / sizeof(step[0]); i++)
-        for (size_t t = 0; t < p->n; t++) {
-            rsd_tensor_info info;
-            int             code;
+    free_group(p);
+    while (*next < n && p->n < MOST_TENSORS && chunks < MOST_CHUNKS && !code) {
+        rsd_tensor_info info;
+        rsd_error       err = { .msg = "" };
 
-            if (rsd_ckpt_tensor(p->ckpt, t, &info, &err))
-                return fail(p->a, &err);
-            code = step[i](p, t, &info);
-            if (code)
-                return code;
-        }
-    return EXIT_DONE;
+        if (rsd_ckpt_tensor(p->ckpt, *next, &info, &err))
+            return fail(p->a, &err);
+        code = wanted_layout(p, &info, &p->want[p->n]);
+        if (!code)
+            code = stored_layouts(p, *next, &info);
+        chunks += info.chunks;
+        p->n++;
+        ++*next;
+    }
+    return code;
 }
 
 /* ---- the plans ---- */
 
-static bool writers_known(const planning *p)
+/* Notes whom a rank deals with: files, or ranks. */
+typedef struct noting {
+    planning *p;
+    int32_t   rank;
+} noting;
+
+static rsd_err note(void *arg, const rsd_move *move)
 {
-    for (size_t t = 0; t < p->n; t++)
-        if (!p->old[t])
-            return false;
-    return p->n > 0;
+    const noting   *k = arg;
+    const planning *p = k->p;
+    const size_t    across = (size_t)p->world + p->held.n;
+    const int32_t   peer = move->from == k->rank ? move->to : move->from;
+    const size_t    bit = (size_t)(k->rank - p->first) * across + (size_t)peer;
+
+    if (peer != k->rank)
+        p->seen[bit / 8] |= (unsigned char)(1u << bit % 8);
+    return RSD_OK;
 }
 
-static int stats_of(planning *p, rsd_layout **from, int32_t rank, rsd_plan_stats *out)
+static int plan_group(planning *p, rsd_layout **from, int32_t rank, rsd_plan_stats *out)
 {
     rsd_error err = { .msg = "" };
+    noting    k = { .p = p, .rank = rank };
     rsd_plan *plan;
 
     if (rsd_plan_create(p->n, (const rsd_layout *const *)from, (const rsd_layout *const *)p->want,
                         rank, &plan, &err))
         return fail(p->a, &err);
     rsd_plan_stats_get(plan, out);
+    rsd_plan_each(plan, note, &k, NULL);
     rsd_plan_free(plan);
     return EXIT_DONE;
 }
 
-static int share_of(planning *p, int32_t rank, bool moves, share *out)
+static int add_group(planning *p, int32_t rank)
 {
+    share         *r = &p->ranks[rank];
     rsd_plan_stats s;
-    int            code = stats_of(p, p->files, rank, &s);
+    int            code = plan_group(p, p->files, rank, &s);
 
     if (code)
         return code;
-    *out = (share){ .reads = s.bytes_recv, .pieces = s.moves, .files = s.peers };
-    for (size_t t = 0; t < p->n; t++)
-        out->needs += rsd_layout_bytes(p->want[t], rank);
-    if (!moves)
+    r->reads += s.bytes_recv;
+    r->pieces += s.moves;
+    for (size_t i = 0; i < p->n; i++)
+        r->needs += rsd_layout_bytes(p->want[i], rank);
+    if (!p->moves)
         return EXIT_DONE;
-    code = stats_of(p, p->old, rank, &s);
-    out->keeps = s.bytes_local;
-    out->sends = s.bytes_sent;
-    out->receives = s.bytes_recv;
-    out->peers = s.peers;
+    code = plan_group(p, p->old, rank, &s);
+    r->keeps += s.bytes_local;
+    r->sends += s.bytes_sent;
+    r->receives += s.bytes_recv;
+    return code;
+}
+
+static void count_seen(planning *p)
+{
+    const size_t across = (size_t)p->world + p->held.n;
+
+    for (int32_t rank = p->first; rank < p->end; rank++)
+        for (size_t k = 0; k < across; k++) {
+            const size_t bit = (size_t)(rank - p->first) * across + k;
+
+            if (p->seen[bit / 8] >> bit % 8 & 1)
+                *(k < (size_t)p->world ? &p->ranks[rank].peers : &p->ranks[rank].files) += 1;
+        }
+}
+
+/* Ranks first to end, over all tensors. */
+static int plan_ranks(planning *p)
+{
+    const size_t n = rsd_ckpt_tensors(p->ckpt), across = (size_t)p->world + p->held.n;
+    int          code = EXIT_DONE;
+
+    p->seen = calloc((size_t)(p->end - p->first) * across / 8 + 1, 1);
+    if (!p->seen)
+        return no_memory(p);
+    for (size_t next = 0; next < n && !code;) {
+        code = make_group(p, &next);
+        for (int32_t rank = p->first; rank < p->end && !code; rank++)
+            code = add_group(p, rank);
+    }
+    free_group(p);
+    if (!code)
+        count_seen(p);
+    free(p->seen);
+    return code;
+}
+
+static int plan_all(planning *p)
+{
+    int code = count_all(p);
+
+    if (code)
+        return code;
+    for (int32_t rank = 0; rank < p->world && !code; rank = p->end) {
+        const int64_t most = (int64_t)MOST_SEEN * 8 / (p->world + (int64_t)p->held.n + 1) + 1;
+
+        p->first = rank;
+        p->end = p->world - rank < most ? p->world : rank + (int32_t)most;
+        code = plan_ranks(p);
+    }
     return code;
 }
 
@@ -217,26 +325,22 @@ static void print_share(planning *p, const char *who, int32_t rank, const share 
     }
 }
 
-static int print_ranks(planning *p, bool moves, share *total)
+static void print_ranks(planning *p, share *total)
 {
     for (int32_t rank = 0; rank < p->world; rank++) {
-        share s;
-        char  who[16];
-        int   code = share_of(p, rank, moves, &s);
+        const share *s = &p->ranks[rank];
+        char         who[16];
 
-        if (code)
-            return code;
         snprintf(who, sizeof(who), "%" PRId32, rank);
-        print_share(p, who, rank, &s, moves);
-        total->needs += s.needs;
-        total->reads += s.reads;
-        total->pieces += s.pieces;
-        total->keeps += s.keeps;
-        total->sends += s.sends;
-        total->receives += s.receives;
+        print_share(p, who, rank, s, p->moves);
+        total->needs += s->needs;
+        total->reads += s->reads;
+        total->pieces += s->pieces;
+        total->keeps += s->keeps;
+        total->sends += s->sends;
+        total->receives += s->receives;
     }
     total->files = (int32_t)p->held.n;
-    return EXIT_DONE;
 }
 
 static int print_plan(planning *p)
@@ -246,57 +350,63 @@ static int print_plan(planning *p)
     static const char *const without[] = {
         ">rank", ">needs", ">reads", "?>pieces", "?>files", NULL
     };
-    const bool moves = writers_known(p);
+    const bool moves = p->moves;
     share      total = { 0 };
-    int        code;
 
     if (p->json) {
         json_open_object(&p->out, NULL);
         json_text(&p->out, "path", p->a->operand[0]);
-        json_uint(&p->out, "tensors", p->n);
+        json_uint(&p->out, "tensors", rsd_ckpt_tensors(p->ckpt));
         json_open_array(&p->out, "ranks");
     } else {
         columns_begin(&p->table, moves ? with : without);
     }
-    code = print_ranks(p, moves, &total);
+    print_ranks(p, &total);
     if (p->json)
         json_close(&p->out);
-    if (!code)
-        print_share(p, "all", -1, &total, moves);
-    if (code) {
-        free(p->table.text);
-    } else if (p->json) {
+    print_share(p, "all", -1, &total, moves);
+    if (p->json) {
         json_close(&p->out);
-    } else {
-        if (!columns_print(&p->table, stdout))
-            return no_memory(p);
-        printf("\n");
-        print_wrapped(stdout,
-                      "needs: memory of the rank; reads: bytes from files, in so many pieces");
-        if (moves)
-            print_wrapped(
-                stdout,
-                "keeps, sends, receives: if the ranks that wrote the files still held them");
+        return EXIT_DONE;
     }
-    return code;
+    if (!columns_print(&p->table, stdout))
+        return no_memory(p);
+    printf("\n");
+    print_wrapped(stdout, "needs: memory of the rank; reads: bytes from files, in so many pieces");
+    if (moves)
+        print_wrapped(stdout,
+                      "keeps, sends, receives: if the ranks that wrote the files still held them");
+    return EXIT_DONE;
 }
 
 /* ---- as a page ---- */
 
-static int page_ranks(planning *p, page *to)
+static void page_ranks(planning *p, page *to)
 {
-    const bool moves = writers_known(p);
+    const bool moves = p->moves;
 
     for (int32_t rank = 0; rank < p->world; rank++) {
-        share s;
-        int   code = share_of(p, rank, moves, &s);
+        const share *s = &p->ranks[rank];
 
-        if (code)
-            return code;
-        page_rank(to, (const int64_t[]){ s.needs, s.reads, moves ? s.keeps : -1,
-                                         moves ? s.sends : -1, moves ? s.receives : -1 });
+        page_rank(to, (const int64_t[]){ s->needs, s->reads, moves ? s->keeps : -1,
+                                         moves ? s->sends : -1, moves ? s->receives : -1 });
     }
-    return EXIT_DONE;
+}
+
+static int page_wanted(planning *p, page *to, size_t t)
+{
+    rsd_layout     *want = NULL;
+    rsd_tensor_info info;
+    rsd_error       err = { .msg = "" };
+    int             code;
+
+    if (rsd_ckpt_tensor(p->ckpt, t, &info, &err))
+        return fail(p->a, &err);
+    code = wanted_layout(p, &info, &want);
+    if (!code)
+        code = page_tensor(to, p->ckpt, t, want);
+    rsd_layout_free(want);
+    return code;
 }
 
 static int write_page(planning *p)
@@ -311,48 +421,47 @@ static int write_page(planning *p)
         return no_memory(p);
     rsd_rules_text(p->rules, rules, cap);
     code = page_begin(p->a, args_text(p->a, "html", "-"), &about, &to);
-    for (size_t t = 0; !code && t < p->n; t++)
-        code = page_tensor(to, p->ckpt, t, p->want[t]);
+    for (size_t t = 0; !code && t < rsd_ckpt_tensors(p->ckpt); t++)
+        code = page_wanted(p, to, t);
     if (!code)
         code = page_objects(to, p->ckpt, rsd_ckpt_objects(p->ckpt), NULL);
     if (!code)
-        code = page_ranks(p, to);
+        page_ranks(p, to);
     free(rules);
     return page_end(to, code);
 }
 
 /* ---- the command ---- */
 
-static void free_layouts(rsd_layout **layout, size_t n)
-{
-    for (size_t i = 0; layout && i < n; i++)
-        rsd_layout_free(layout[i]);
-    free(layout);
-}
-
 static int run(const args *a)
 {
-    planning    p = { .a = a, .json = args_has(a, "json"), .out = { .out = stdout } };
+    planning   *p = NULL;
     const char *spec = args_text(a, "layout", NULL);
     int         code;
 
     if (!spec)
         return misuse(a, "plan needs --layout SPEC");
-    if (p.json && args_has(a, "html"))
+    if (args_has(a, "json") && args_has(a, "html"))
         return misuse(a, "--json and --html exclude each other");
-    code = source_rules(a, spec, &p.rules);
+    p = calloc(1, sizeof(*p));
+    if (!p)
+        return refuse(a, EXIT_COULD_NOT, "no memory for the plan");
+    p->a = a;
+    p->json = args_has(a, "json");
+    p->out.out = stdout;
+    code = source_rules(a, spec, &p->rules);
     if (!code)
-        code = source_open(a, a->operand[0], &p.ckpt);
+        code = source_open(a, a->operand[0], &p->ckpt);
     if (!code)
-        code = make_layouts(&p);
+        code = plan_all(p);
     if (!code)
-        code = args_has(a, "html") ? write_page(&p) : print_plan(&p);
-    free_layouts(p.files, p.n);
-    free_layouts(p.old, p.n);
-    free_layouts(p.want, p.n);
-    free(p.held.file);
-    rsd_ckpt_close(p.ckpt);
-    rsd_rules_free(p.rules);
+        code = args_has(a, "html") ? write_page(p) : print_plan(p);
+    free_group(p);
+    free(p->ranks);
+    free(p->held.file);
+    rsd_ckpt_close(p->ckpt);
+    rsd_rules_free(p->rules);
+    free(p);
     return code;
 }
 

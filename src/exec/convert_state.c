@@ -305,6 +305,8 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     rc = rsd_state_create(&out->state, err);
     if (!rc)
         rc = rsd_values_create(&out->owner, err);
+    if (!rc)
+        out->owner->borrows = true; /* the source is closed after this is released */
     k.met = rsi_calloc(opts->ninclude, sizeof(k.met[0]));
     if (!rc && !k.met)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu patterns", opts->ninclude);

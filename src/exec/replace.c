@@ -4,7 +4,7 @@
 #include "exec/replace.h"
 #include "base/mem.h"
 #include "base/strings.h"
-#include "format/sums.h"
+#include "format/guard.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -75,17 +75,13 @@ static char *below(const char *a, const char *b)
  * is listed. */
 static rsd_err read_book(rsd_store *store, const char *folder, rsi_sums_book **book, rsd_error *err)
 {
-    char    *name = below(folder, RSI_SUMS_NAME), *text = NULL;
-    uint64_t size;
-    rsd_err  rc = name ? RSD_OK : RSD_E_NOMEM;
+    char     *name = below(folder, RSI_SUMS_NAME);
+    rsi_file *side = NULL;
+    rsd_err   rc = name ? RSD_OK : RSD_E_NOMEM;
 
-    if (!rc && rsi_store_file_size(store, name, &size, NULL) == RSD_OK && size < SIZE_MAX) {
-        text = rsi_calloc((size_t)size + 1, 1);
-        rc = text ? RSD_OK : RSD_E_NOMEM;
-        if (!rc && rsi_store_read_all(store, name, 0, text, (size_t)size, NULL) == RSD_OK)
-            rc = rsi_sums_read(text, (size_t)size, book, NULL);
-    }
-    rsi_free(text);
+    if (!rc && rsi_file_open(store, name, RSD_OPEN_READ, 0, &side, NULL) == RSD_OK)
+        rc = rsi_sums_load(side, book, NULL);
+    rsi_file_close(side, NULL);
     rsi_free(name);
     return rc == RSD_E_NOMEM ? rsi_fail(err, rc, "no memory for checksums") : RSD_OK;
 }

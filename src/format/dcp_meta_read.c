@@ -427,7 +427,7 @@ rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_erro
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata");
     rc = rsi_pickle_create(&options, &r.p, err);
     /* The pickle reader refuses a size where this could overflow. */
-    r.limit = (size_t)source->size * 16 + ((size_t)1 << 20);
+    r.limit = rsi_pickle_limit(source->size);
     if (!rc)
         rc = read_records(&r, source, &root, err);
     if (!rc) {

@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define SMALL ((uint64_t)1 << 20) /* bytes that are read without a look at their ends */
+
 rsd_err rsi_guard_find(rsi_guard *guard, rsi_files *files, bool follow, rsd_error *err)
 {
     rsd_error why;
@@ -54,18 +56,42 @@ static rsd_err find_places(rsi_guard *guard, const rsi_files *files, rsd_error *
     return RSD_OK;
 }
 
+/* Something else of that name may have any size: only what looks like a side file is read whole. */
+static rsd_err check_ends(rsi_file *side, rsd_error *err)
+{
+    char     start[RSI_SUMS_END] = { 0 }, end[RSI_SUMS_END] = { 0 };
+    uint64_t size = side->size;
+    size_t   len = size < RSI_SUMS_END ? (size_t)size : RSI_SUMS_END;
+    rsd_err  rc = len ? rsi_file_read(side, 0, start, len, err) : RSD_OK;
+
+    if (!rc && len)
+        rc = rsi_file_read(side, size - len, end, len, err);
+    return rc ? rc : rsi_sums_ends_check(start, end, size, err);
+}
+
+rsd_err rsi_sums_load(rsi_file *side, rsi_sums_book **out, rsd_error *err)
+{
+    uint64_t size = side->size;
+    char    *text = NULL;
+    rsd_err  rc = size > SMALL && rsi_sums_available() ? check_ends(side, err) : RSD_OK;
+
+    if (!rc) {
+        text = size < SIZE_MAX ? rsi_calloc((size_t)size + 1, 1) : NULL;
+        if (!text)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for checksums of %" PRIu64 " bytes", size);
+    }
+    if (!rc && size)
+        rc = rsi_file_read(side, 0, text, (size_t)size, err);
+    if (!rc)
+        rc = rsi_sums_read(text, (size_t)size, out, err);
+    rsi_free(text);
+    return rc;
+}
+
 static rsd_err read_book(rsi_guard *guard, const rsi_files *files, rsd_error *err)
 {
-    uint64_t size = guard->file->size;
-    char    *text = size < SIZE_MAX ? rsi_calloc((size_t)size + 1, 1) : NULL;
-    rsd_err  rc;
+    rsd_err rc = rsi_sums_load(guard->file, &guard->book, err);
 
-    if (!text)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for checksums of %" PRIu64 " bytes", size);
-    rc = size ? rsi_file_read(guard->file, 0, text, (size_t)size, err) : RSD_OK;
-    if (!rc)
-        rc = rsi_sums_read(text, (size_t)size, &guard->book, err);
-    rsi_free(text);
     if (!rc)
         rc = find_places(guard, files, err);
     if (rc) {

@@ -25,6 +25,8 @@ typedef struct rsi_guard {
 rsd_err rsi_guard_find(rsi_guard *guard, rsi_files *files, bool follow, rsd_error *err);
 void    rsi_guard_close(rsi_guard *guard);
 
+/* The book of a side file; of something else little is read, whatever its size. */
+rsd_err rsi_sums_load(rsi_file *side, rsi_sums_book **out, rsd_error *err);
 /* The digest by which ranks know that they have the same checkpoint: the last line of a side file,
  * or all of it if that is shorter. */
 rsd_err rsi_guard_trailer(rsi_file *side, char out[RSI_SUMS_TRAILER], rsd_error *err);

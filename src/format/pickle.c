@@ -104,7 +104,7 @@ static rsd_err begin(rsi_pickle *p, const rsi_source *source, rsd_error *err)
         return rsi_fail(err, RSD_E_FORMAT,
                         "a pickle of %" PRIu64 " bytes, %" PRIu64 " are the limit", source->size,
                         p->options.max_input);
-    p->limit = (size_t)source->size * 16 + FIXED_MEMORY;
+    p->limit = rsi_pickle_limit(source->size);
     if (p->memory > p->limit / 2) { /* of a larger pickle before */
         rsi_pickle_trim(p);
         p->limit += p->memory;

@@ -84,6 +84,15 @@ typedef struct rsi_pickle_options {
     size_t   window;    /* bytes of input that are read at once; 256 KiB */
 } rsi_pickle_options;
 
+/* Bytes of memory that all of what is read from `size` bytes of metadata may take: what small files
+ * need at their worst, and 8 for each byte of large ones. */
+static inline size_t rsi_pickle_limit(uint64_t size)
+{
+    uint64_t small = ((uint64_t)1 << 20) + 16 * size, large = ((uint64_t)48 << 20) + 8 * size;
+
+    return (size_t)(small < large ? small : large);
+}
+
 /* ---- Reading ---- */
 
 rsd_err rsi_pickle_create(const rsi_pickle_options *options, rsi_pickle **out, rsd_error *err);
@@ -93,8 +102,7 @@ void    rsi_pickle_free(rsi_pickle *p);
  * no memory. */
 rsi_pv rsi_pickle_intern(rsi_pickle *p, const char *text);
 /* Reads one pickle; the reader may be used again, which ends all values of the read before. Takes
- * at most 16 bytes of memory for each byte of input and 1 MiB. *used (may be NULL): the bytes up to
- * and with STOP. */
+ * at most rsi_pickle_limit bytes of memory. *used (may be NULL): the bytes up to and with STOP. */
 rsd_err rsi_pickle_read(rsi_pickle *p, const rsi_source *source, rsi_pv *root, uint64_t *used,
                         rsd_error *err);
 /* Gives back what only reading needs (stack, memo, window): the values stay. */

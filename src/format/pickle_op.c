@@ -4,6 +4,8 @@
  * pickle_call.c; what is not in the table is refused by name. */
 #include "format/pickle_core.h"
 
+enum { MAX_LINE = 1 << 16 }; /* bytes of the name of a module or class */
+
 /* ---- Containers ---- */
 
 static rsd_err op_empty(rsi_pickle *p, int tag)
@@ -292,6 +294,26 @@ static rsd_err op_stop(rsi_pickle *p, int arg)
     return RSD_OK;
 }
 
+/* Bytes up to the end of the line, which come to hand a block at a time. */
+static rsd_err find_line_end(rsi_pickle *p, size_t *len)
+{
+    rsd_err rc = need_bytes(p, 1);
+
+    for (size_t seen = 0; !rc; rc = need_bytes(p, seen + 1)) {
+        const unsigned char *end = memchr(p->at + seen, '\n', (size_t)(p->end - p->at) - seen);
+
+        seen = (size_t)((end ? end : p->end) - p->at);
+        *len = seen;
+        if (end)
+            return RSD_OK;
+        if (seen > MAX_LINE)
+            return rsi_fail(p->err, RSD_E_FORMAT,
+                            "byte %" PRIu64 ": the name of a class has more than %d bytes",
+                            rsi_pickle_place(p), MAX_LINE);
+    }
+    return rc;
+}
+
 /* "module\nname\n" */
 static rsd_err op_global(rsi_pickle *p, int arg)
 {
@@ -303,11 +325,7 @@ static rsd_err op_global(rsi_pickle *p, int arg)
         uint32_t entry;
         size_t   len = 0;
 
-        rc = need_bytes(p, 1);
-        while (!rc && p->at[len] != '\n') {
-            len++;
-            rc = need_bytes(p, len + 1);
-        }
+        rc = find_line_end(p, &len);
         if (!rc)
             rc = rsi_pickle_share(p, SHARED_STR, p->at, len, &entry);
         if (rc)

@@ -66,6 +66,10 @@ rsd_err rsi_sums_write(rsi_sums *s, size_t nfiles, const char *const *name, cons
 
 typedef struct rsi_sums_book rsi_sums_book; /* a side file that was read and checked */
 
+/* Whether a text of `len` bytes that starts and ends like this can be a side file: before all of it
+ * is read. `start` has the first bytes, at least 13 if there are so many, `end` the last ones. */
+enum { RSI_SUMS_END = 6 + 2 * RSI_HASH128_BYTES + 1 };
+rsd_err rsi_sums_ends_check(const char *start, const char *end, uint64_t len, rsd_error *err);
 /* Strict: what is accepted, rsi_sums_write would write byte by byte. RSD_E_CORRUPT if the last line
  * does not fit the others, RSD_E_FORMAT if they break the rules above, RSD_E_UNSUPPORTED for
  * another version. Memory is bounded by the length of the text. */

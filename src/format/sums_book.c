@@ -164,20 +164,30 @@ static rsd_err take_row(reader *r)
     return RSD_OK;
 }
 
+rsd_err rsi_sums_ends_check(const char *start, const char *end, uint64_t len, rsd_error *err)
+{
+    const size_t  word = strlen("reshard sums ");
+    unsigned char said[RSI_HASH128_BYTES];
+
+    if (len < word || memcmp(start, RSI_SUMS_FIRST, word) != 0)
+        return rsi_fail(err, RSD_E_FORMAT, "it does not start with \"reshard sums\"");
+    if (len < sizeof(RSI_SUMS_FIRST) - 1 + SELF_LINE || memcmp(end, "\nself ", 6) != 0 ||
+        !take_hash(end + 6, end + RSI_SUMS_END, said))
+        return rsi_fail(err, RSD_E_FORMAT, "it does not end with its own checksum");
+    return RSD_OK;
+}
+
 /* Checks the first line and the last against all before it. */
 static rsd_err check_frame(const char *text, size_t len, rsd_error *err)
 {
     static const char first[] = RSI_SUMS_FIRST;
-    const size_t      word = strlen("reshard sums ");
     unsigned char     said[RSI_HASH128_BYTES], is[RSI_HASH128_BYTES];
-    const char       *self;
+    const char       *end = len < RSI_SUMS_END ? text : text + len - RSI_SUMS_END;
+    rsd_err           rc = rsi_sums_ends_check(text, end, len, err);
 
-    if (len < word || memcmp(text, first, word) != 0)
-        return rsi_fail(err, RSD_E_FORMAT, "it does not start with \"reshard sums\"");
-    self = len < sizeof(first) - 1 + SELF_LINE ? NULL : text + len - SELF_LINE;
-    if (!self || memcmp(self, "self ", 5) != 0 || self[-1] != '\n' ||
-        !take_hash(self + 5, text + len, said))
-        return rsi_fail(err, RSD_E_FORMAT, "it does not end with its own checksum");
+    if (rc)
+        return rc;
+    take_hash(end + 6, end + RSI_SUMS_END, said);
     rsi_hash128(text, len - SELF_LINE, is);
     if (memcmp(said, is, sizeof(is)) != 0)
         return rsi_fail(err, RSD_E_CORRUPT, "its own checksum does not fit");

@@ -301,11 +301,16 @@ static rsd_err torch_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_val
 {
     const torch     *self = ckpt->self;
     const rsd_value *copy;
+    struct frame     stack[RSD_VALUE_MAX_DEPTH + 1];
     rsd_err          rc;
 
     *name = self->objects.at[i].name;
     if (!owner)
         return RSD_OK;
+    if (owner->borrows && !has(RSD_VALUE_TENSOR, stack, self->objects.at[i].value)) {
+        *out = self->objects.at[i].value;
+        return RSD_OK;
+    }
     rc = rsi_value_copy(self->objects.at[i].value, owner, &copy, err);
     if (!rc)
         rc = rsi_torch_read_tensors(&self->source, &self->zip, owner, copy, err);
@@ -363,6 +368,15 @@ static const rsi_ckpt_ops torch_ops = {
     .close = torch_close,
 };
 
+/* What the values leave of the budget of the pickle, but enough for ordinary names. */
+static size_t names_limit(const torch *self)
+{
+    size_t all = rsi_pickle_limit(rsi_zip_find(&self->zip, "data.pkl")->size);
+    size_t used = self->values->mem.used, least = (size_t)1 << 20;
+
+    return used + least < all ? all - used : least;
+}
+
 static rsd_err read_names(rsd_ckpt *ckpt, torch *self, rsd_error *err)
 {
     rsi_value_pickle pickle;
@@ -373,8 +387,10 @@ static rsd_err read_names(rsd_ckpt *ckpt, torch *self, rsd_error *err)
         w->ckpt = ckpt;
         w->t = self;
         rc = rsi_torch_value(&self->source, &self->zip, self->values, &pickle, err);
-        if (!rc)
+        if (!rc) {
+            self->mem.limit = names_limit(self);
             rc = flatten(w, pickle.root, err);
+        }
     }
     rsi_free(w);
     return rc;
@@ -391,9 +407,6 @@ rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
     ckpt->ops = &torch_ops;
     self->source = rsi_files_source(&ckpt->files, 0, 0, ckpt->files.file[0]->size);
     rc = rsi_zip_read(&self->source, &ckpt->mem, &self->zip, err);
-    if (!rc && rsi_zip_find(&self->zip, "data.pkl"))
-        self->mem.limit =
-            ((size_t)1 << 20) + 16 * (size_t)rsi_zip_find(&self->zip, "data.pkl")->size;
     if (!rc)
         rc = rsd_values_create(&self->values, err);
     if (!rc)

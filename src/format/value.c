@@ -472,6 +472,12 @@ rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **
         return rsi_value_bytes(owner, rsd_value_kind(v), v->as.bytes, v->n, out, err);
     case RSD_VALUE_OPAQUE:
         return rsi_value_create_opaque(owner, v->as.bytes, v->n, rsi_value_opaque(v), out, err);
+    case RSD_VALUE_NONE:
+    case RSD_VALUE_BOOL: /* are nobody's */
+        *out = v;
+        return RSD_OK;
+    case RSD_VALUE_INT:
+        return rsd_value_create_int(owner, v->as.i, out, err);
     default:
         return add(owner, *v, out, err);
     }

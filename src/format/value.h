@@ -32,6 +32,7 @@ typedef struct rsi_opaque {
 
 struct rsd_values {
     rsi_arena mem;
+    bool      borrows; /* values of an opened checkpoint need not be copied: it is freed later */
     rsd_value small[262]; /* the integers -5 to 256, as in Python */
 };
 
@@ -48,7 +49,8 @@ const rsi_pickle_class *rsi_value_classes(size_t *n);
  * become opaque, tensors the place of their storage. Takes what memory the owner's limit allows. */
 rsd_err rsi_value_decode(const rsi_pickle *p, rsi_pv from, rsd_values *owner, const rsd_value **out,
                          rsd_error *err);
-/* Both steps, within 16 bytes of memory for each byte of input and 1 MiB. */
+/* Both steps, within rsi_pickle_limit. What is referred to many times counts each time: the values
+ * written or printed take at most 4 bytes for each byte of input and 16 MiB. */
 typedef struct rsi_value_pickle {
     const rsd_value *root;
     const char      *unlisted; /* "module.name" of the first call that is not known; NULL: none */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a pickle to values. Nothing is called: the few classes that plain objects need are known by
- * name, every other object becomes opaque. Shared containers are copied where they are used, so
- * what bounds a pickle that refers to itself over and over is the owner's memory limit. Tensors are
- * in value_tensor.c. */
+ * name, every other object becomes opaque. Shared containers are copied where they are used; what
+ * bounds a pickle that refers to its parts over and over is the owner's memory limit, and the bytes
+ * that the values would take when they are written. Tensors are in value_tensor.c. */
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/value_core.h"
@@ -18,7 +18,8 @@
         "torch", name, RSI_VALUE_CLASS_STORAGE + dtype, 0                                          \
     }
 
-enum { FREE_VALUES = 8192 };
+/* What may be made of a pickle: this, and so much for each of its bytes. */
+enum { FREE_STEPS = 8192, STEPS = 2, FREE_BYTES = 16 << 20, BYTES = 4 };
 
 static const rsi_pickle_class classes[] = {
     { "collections", "OrderedDict", RSI_VALUE_CLASS_ORDERED_DICT, 0 },
@@ -93,9 +94,10 @@ typedef struct decoding {
     const rsd_value **seen; /* [nshared] text and bytes that are values already */
     frame             stack[RSD_VALUE_MAX_DEPTH];
     size_t            depth;
-    uint64_t          left;  /* values that may still be made */
-    uint64_t          steps; /* that may still be taken inside opaque ones */
-    const rsd_value  *done;  /* what was just made; NULL: a container was begun */
+    uint64_t          values; /* that may still be made */
+    uint64_t          left;   /* bytes that they may still take when they are written */
+    uint64_t          steps;  /* that may still be taken inside opaque ones */
+    const rsd_value  *done;   /* what was just made; NULL: a container was begun */
     rsd_error        *err;
 } decoding;
 
@@ -103,6 +105,18 @@ static rsd_err no_memory(const decoding *d)
 {
     return rsi_fail(d->err, RSD_E_NOMEM,
                     "no memory for the values of a pickle, or more than its size allows");
+}
+
+/* Values that are referred to often are made, and written, as often. */
+static rsd_err charge(decoding *d, uint64_t values, uint64_t bytes)
+{
+    if (values > d->values || bytes > d->left)
+        return rsi_fail(d->err, RSD_E_FORMAT,
+                        "a pickle of %" PRIu64 " bytes that refers to its parts over and over",
+                        rsi_pickle_size(d->p));
+    d->values -= values;
+    d->left -= bytes;
+    return RSD_OK;
 }
 
 /* ---- Scalars ---- */
@@ -113,9 +127,9 @@ static rsd_err decode_bytes(decoding *d, rsi_pv v, rsd_value_type type)
     const rsd_value **seen = &d->seen[rsi_pickle_shared(v)];
     size_t            len = 0;
     const char       *bytes = rsi_pickle_bytes(d->p, v, &len);
-    rsd_err           rc = RSD_OK;
+    rsd_err           rc = charge(d, 0, len);
 
-    if (!*seen)
+    if (!rc && !*seen)
         rc = rsi_value_bytes(d->owner, type, bytes, len, seen, d->err);
     d->done = *seen;
     return rc;
@@ -237,10 +251,13 @@ static rsd_err decode_latin1(decoding *d, rsi_pv whole, rsi_pv v, const rsi_pick
 {
     size_t               len = 0, n = 0;
     const unsigned char *s = (const unsigned char *)rsi_pickle_bytes(d->p, v, &len);
-    unsigned char       *buf = rsi_calloc(len, 1);
+    unsigned char       *buf;
     bool                 fits = true;
-    rsd_err              rc;
+    rsd_err              rc = charge(d, 0, len);
 
+    if (rc)
+        return rc;
+    buf = rsi_calloc(len, 1);
     if (!buf)
         return no_memory(d);
     for (size_t i = 0; i < len && fits; i++, n++) {
@@ -351,11 +368,10 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
 static rsd_err decode_one(decoding *d, rsi_pv v)
 {
     int64_t x = 0;
+    rsd_err rc = charge(d, 1, 0);
 
-    if (d->left-- == 0)
-        return rsi_fail(d->err, RSD_E_FORMAT,
-                        "a pickle of %" PRIu64 " bytes that refers to its parts over and over",
-                        rsi_pickle_size(d->p));
+    if (rc)
+        return rc;
     switch (rsi_pickle_kind_of(d->p, v)) {
     case RSI_PICKLE_NONE:
         return rsd_value_create_none(d->owner, &d->done, d->err);
@@ -423,8 +439,8 @@ rsd_err rsi_value_decode(const rsi_pickle *p, rsi_pv from, rsd_values *owner, co
     d->p = p;
     d->owner = owner;
     d->err = err;
-    d->left = 2 * rsi_pickle_size(p) + FREE_VALUES; /* one takes a byte at least */
-    d->steps = d->left;
+    d->left = BYTES * rsi_pickle_size(p) + FREE_BYTES;
+    d->values = d->steps = STEPS * rsi_pickle_size(p) + FREE_STEPS;
     d->seen = rsi_calloc(rsi_pickle_nshared(p), sizeof(d->seen[0]));
     rc = d->seen ? decode_one(d, v) : no_memory(d);
     while (!rc) {
@@ -453,7 +469,7 @@ rsd_err rsi_value_read(const rsi_source *source, rsd_values *owner, rsi_value_pi
     rsi_pickle         *p = NULL;
     rsi_pv              root = 0;
     uint64_t            used = 0;
-    size_t              limit = ((size_t)1 << 20) + (size_t)source->size * 16, held;
+    size_t              limit = rsi_pickle_limit(source->size), held;
     rsd_err             rc = rsi_pickle_create(&options, &p, err);
 
     if (!rc)

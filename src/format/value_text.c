@@ -68,6 +68,10 @@ static size_t plain_run(const char *text, size_t len, char quote)
     uint32_t code;
 
     while (at < len && at < MOST_RUN) {
+        if (text[at] >= 0x20 && text[at] < 0x7f && text[at] != quote && text[at] != '\\') {
+            at++;
+            continue;
+        }
         n = rsi_utf8(text + at, len - at, &code);
         if (n == 0 || code == (uint32_t)quote || code == '\\' || rsi_is_hidden(code))
             break;
