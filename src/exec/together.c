@@ -71,18 +71,21 @@ static rsd_err open_front(rsd_store *store, const char *name, rsi_together *t, c
 }
 
 /* Rank 0's bytes to all. Others hold the checkpoint now: not before rank 0 does, and before it
- * looks again. */
+ * looks again. `mine` is how it went here so far. */
 static rsd_err share_log(rsd_comm *comm, rsd_store *store, const char *name, rsi_together *t,
-                         const void **log, rsd_error *err)
+                         const void **log, rsd_err mine, rsd_error *err)
 {
     char    *data = (char *)(uintptr_t)*log;
     uint64_t bytes;
-    rsd_err  rc = rsi_broadcast(comm, 0, &t->told, sizeof(t->told), err);
+    rsd_err  rc;
 
-    if (rc)
-        return rc;
+    t->told.failed = mine != RSD_OK; /* only rank 0's counts */
+    rc = rsi_broadcast(comm, 0, &t->told, sizeof(t->told), err);
+    if (rc || t->told.failed)
+        return rc ? rc : rsi_agree(comm, mine, err);
+    rc = mine;
     bytes = t->told.bytes;
-    if (rsd_comm_rank(comm) > 0) {
+    if (!rc && rsd_comm_rank(comm) > 0) {
         if (!t->held && !t->unheld.code)
             hold(store, name, 0, t, &t->unheld);
         t->log = rsi_alloc_aligned(64, bytes ? (size_t)bytes : 1);
@@ -168,9 +171,7 @@ static rsd_err open_shared(rsd_comm *comm, rsd_store *store, const char *path, b
     }
     if (!rc && rsd_comm_rank(comm) == 0)
         rc = open_front(store, at, t, &log, err);
-    rc = rsi_agree(comm, rc, err);
-    if (!rc)
-        rc = share_log(comm, store, at, t, &log, err);
+    rc = share_log(comm, store, at, t, &log, rc, err);
     if (rc)
         goto out;
     if (rsd_comm_rank(comm) > 0)

@@ -8,8 +8,9 @@
 
 /* What rank 0 tells before the log. */
 typedef struct rsi_told {
-    uint64_t bytes; /* of the log */
-    uint64_t side;  /* bytes of the side file, which ends in `trailer`; 0: there is none */
+    uint64_t failed; /* rank 0 has nothing to tell */
+    uint64_t bytes;  /* of the log */
+    uint64_t side;   /* bytes of the side file, which ends in `trailer`; 0: there is none */
     char     trailer[RSI_SUMS_TRAILER];
 } rsi_told;
 

@@ -108,8 +108,8 @@ static void every_length(const fault_case *c, fault_row *row)
             size_t           len = (size_t)(turn * 500 + r * 7) % sizeof(text);
 
             memset(text, 'x', sizeof(text));
-            assert_int_equal(
-                rsd_value_create_bytes(bed.values, RSD_VALUE_STR, text, len, &v, NULL), RSD_OK);
+            assert_int_equal(rsd_value_create_bytes(bed.values, RSD_VALUE_STR, text, len, &v, NULL),
+                             RSD_OK);
             assert_int_equal(rsd_state_set_value(bed.state[1][r], "step", v, NULL), RSD_OK);
         }
         if (!fault_save_version(&bed, 2, c->overwrite) || bed.rc[0])

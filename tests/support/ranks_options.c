@@ -3,6 +3,8 @@
  * which names the option and the rank. */
 #include "ranks_case.h"
 
+#include "comm/alike.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -439,6 +441,42 @@ static rsd_err ranks_that_call_different_functions_are_told_so(rsd_comm *comm, r
     return rc;
 }
 
+/* ---- what it takes ---- */
+
+static _Thread_local struct {
+    rsd_comm_ops real;
+    int          sent;
+} counted;
+
+static rsd_err counted_send(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
+                            void **request, rsd_error *err)
+{
+    counted.sent++;
+    return counted.real.send(self, to, tag, data, bytes, request, err);
+}
+
+static rsd_err comparing_takes_no_message_more_than_agreeing(rsd_comm *comm, rsd_error *err)
+{
+    rsi_terms terms = { 0 };
+    int       agreeing;
+    rsd_err   rc;
+
+    counted.real = comm->ops;
+    counted.sent = 0;
+    comm->ops.send = counted_send;
+    rc = rsi_agree(comm, RSD_OK, err);
+    agreeing = counted.sent;
+    rsi_terms_call(&terms, "rsd_save");
+    rsi_terms_text(&terms, "path", "/a/long/path/of/a/checkpoint");
+    if (!rc)
+        rc = rsi_alike(comm, &terms, RSD_OK, err);
+    comm->ops = counted.real;
+    if (!rc && counted.sent != 2 * agreeing)
+        rc = rsi_fail(err, RSD_E_BUG, "%d messages, and %d to agree", counted.sent - agreeing,
+                      agreeing);
+    return rsi_agree(comm, rc, err);
+}
+
 const comm_case ranks_options[] = {
     { COMM_CASE(another_option_of_a_save_is_named_on_all_ranks), .min_ranks = 2 },
     { COMM_CASE(the_odd_one_may_be_rank_0), .min_ranks = 2 },
@@ -446,5 +484,6 @@ const comm_case ranks_options[] = {
     { COMM_CASE(another_option_of_a_conversion_is_named_on_all_ranks), .min_ranks = 2 },
     { COMM_CASE(another_option_of_a_stash_is_named_on_all_ranks), .min_ranks = 2 },
     { COMM_CASE(ranks_that_call_different_functions_are_told_so), .min_ranks = 2 },
+    { COMM_CASE(comparing_takes_no_message_more_than_agreeing), .min_ranks = 2 },
     { .name = NULL },
 };
