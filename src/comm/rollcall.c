@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who is missing? A rank that has waited in vain mostly waits for one that waits itself. So each
  * tells all others that it is there, whom it waits for and whose signs of life it has heard lately:
- * missing are those who are waited for, did not tell and were not heard. Then the comm is broken
- * with that verdict, which also wakes ranks that come late. One small message between any two
- * ranks, and only when all is lost anyway. */
+ * missing are those who did not tell, mostly those who are waited for and were not heard. Then the
+ * comm is broken with that verdict, which also wakes ranks that come late. One small message
+ * between any two ranks, and only when all is lost anyway. */
 #include "comm/comm.h"
 #include "comm/clock.h"
 #include "base/checked.h"
@@ -31,6 +31,7 @@ typedef struct roll {
     void    **request; /* [2 * size] receive from r at r, send to r at size + r */
     bool     *waited;  /* [size] */
     bool     *heard;   /* [size] by one who is here: it is slow, not gone */
+    int       how;     /* what is_missing of those who are named */
 } roll;
 
 static sign own_sign(const rsd_comm *comm, size_t n, void *const *request, const int32_t *peer)
@@ -85,22 +86,33 @@ static void mark(const roll *r, const int32_t *rank, int32_t n, bool *out)
             out[rank[i]] = true;
 }
 
-/* Marks whom those who are here wait for, and whom they have heard. Does that leave nobody who is
- * missing, hearing is not enough. */
-static void mark_all(roll *r)
-{
-    bool missing = false;
+enum { WAITED = 1, UNHEARD = 2 };
 
-    for (int32_t i = 0; i < r->comm->size; i++) {
+static bool is_missing(const roll *r, int32_t rank, int how)
+{
+    return !is_here(r, rank) && (!(how & WAITED) || r->waited[rank]) &&
+           (!(how & UNHEARD) || !r->heard[rank]);
+}
+
+/* Marks whom those who are here wait for, and whom they have heard. Those are named who are waited
+ * for and silent; else those who are silent, for a rank at work waits for nobody yet. */
+static void find_missing(roll *r)
+{
+    static const int how[] = { WAITED | UNHEARD, UNHEARD, WAITED, 0 };
+    const int32_t    size = r->comm->size;
+    bool             found = false;
+
+    for (int32_t i = 0; i < size; i++) {
         if (!is_here(r, i))
             continue;
         mark(r, r->seen[i].wait, (int32_t)rsi_min(r->seen[i].n, WAITS_MAX), r->waited);
         mark(r, r->seen[i].heard, RSI_SIGN_LINKS, r->heard);
     }
-    for (int32_t i = 0; i < r->comm->size; i++)
-        missing = missing || (r->waited[i] && !is_here(r, i) && !r->heard[i]);
-    for (int32_t i = 0; i < r->comm->size && !missing; i++)
-        r->heard[i] = false;
+    for (size_t k = 0; k < sizeof(how) / sizeof(how[0]) && !found; k++) {
+        r->how = how[k];
+        for (int32_t i = 0; i < size && !found; i++)
+            found = is_missing(r, i, r->how);
+    }
 }
 
 /* Says "here" to all and hears them until enough are or time is up. An error is that of a rank
@@ -136,7 +148,7 @@ static rsd_err call(roll *r, rsd_error *err)
 static bool is_named(const roll *r, const sign *own, int32_t rank)
 {
     if (r->seen)
-        return r->waited[rank] && !is_here(r, rank) && !r->heard[rank];
+        return is_missing(r, rank, r->how);
     for (int32_t w = 0; w < own->n; w++)
         if (own->wait[w] == rank)
             return true;
@@ -194,7 +206,7 @@ rsd_err rsi_rollcall(rsd_comm *comm, size_t n, void *const *request, const int32
         r.heard = r.waited + size;
         r.seen[comm->rank] = own;
         rc = call(&r, err);
-        mark_all(&r);
+        find_missing(&r);
     }
     if (rc && err->rank < 0)
         r.seen = NULL; /* not all could be asked */
