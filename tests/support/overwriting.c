@@ -98,18 +98,22 @@ static rsd_err save(const overwriting_kind *kind, const char *path, int64_t numb
     return rc;
 }
 
-int overwriting_write(const overwriting_kind *kind, const char *path, _Atomic int64_t *published,
-                      const char *stop)
+bool overwriting_save(const overwriting_kind *kind, const char *path, int64_t number)
 {
     rsd_error err = { 0 };
 
-    while (!stop || access(stop, F_OK) != 0) {
-        int64_t number = atomic_load(published) * 4 + getpid() % 4;
+    if (!save(kind, path, number & 0x7fffffff, &err))
+        return true;
+    fprintf(stderr, "a save failed: %s\n", err.msg);
+    return false;
+}
 
-        if (save(kind, path, number & 0x7fffffff, &err)) {
-            fprintf(stderr, "the writer failed: %s\n", err.msg);
+int overwriting_write(const overwriting_kind *kind, const char *path, _Atomic int64_t *published,
+                      const char *stop)
+{
+    while (!stop || access(stop, F_OK) != 0) {
+        if (!overwriting_save(kind, path, atomic_load(published) * 4 + getpid() % 4))
             return 1;
-        }
         atomic_fetch_add(published, 1);
     }
     return 0;

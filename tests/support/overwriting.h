@@ -44,6 +44,9 @@ bool overwriting_end(overwriting *o);
 int overwriting_write(const overwriting_kind *kind, const char *path, _Atomic int64_t *published,
                       const char *stop);
 
+/* One save over what is there; prints why it failed. */
+bool overwriting_save(const overwriting_kind *kind, const char *path, int64_t number);
+
 /* One load on the ranks of `comm`, or alone; *number is what it found, -1 if it was mixed. */
 rsd_err overwriting_load(const overwriting *o, rsd_comm *comm, int64_t nth, int64_t *number,
                          rsd_error *err);
