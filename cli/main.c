@@ -4,6 +4,9 @@
 #include "cli.h"
 
 #include <string.h>
+#include <sys/resource.h>
+
+enum { MOST_FILES = 65536 };
 
 const command *const commands[] = {
     &cmd_inspect,  &cmd_cat,  &cmd_verify, &cmd_diff,       &cmd_plan, &cmd_convert,
@@ -57,10 +60,27 @@ static int run_command(const command *cmd, int argc, char **argv)
     return code;
 }
 
+/* Checkpoints may have thousands of files, which the library opens and closes as it must; it is
+ * quicker, and an overwritten checkpoint can be read to its end, if all stay open. */
+static void raise_limit(void)
+{
+    struct rlimit limit;
+    rlim_t        want;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    want = limit.rlim_max < MOST_FILES ? limit.rlim_max : MOST_FILES;
+    if (limit.rlim_cur >= want)
+        return;
+    limit.rlim_cur = want;
+    setrlimit(RLIMIT_NOFILE, &limit); /* else it stays as it is */
+}
+
 int main(int argc, char **argv)
 {
     const command *cmd;
 
+    raise_limit();
     output_begin();
     if (argc < 2)
         return misuse(NULL, "a command is needed");

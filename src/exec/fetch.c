@@ -454,6 +454,29 @@ rsd_err rsi_fetch_prove(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, 
     return rc ? rsi_while(err, rc, "tensor \"%s\"", rd.info.name) : RSD_OK;
 }
 
+/* RSD_E_MISMATCH if a file that the box is in was written to since the checkpoint was opened. */
+static rsd_err files_unchanged(const rsd_ckpt *ckpt, size_t t, const rsd_tensor_info *info,
+                               const rsd_box *want, rsd_error *err)
+{
+    uint32_t last = UINT32_MAX;
+
+    for (size_t i = 0; i < info->chunks; i++) {
+        rsd_chunk chunk;
+        rsd_box   box;
+        uint32_t  file;
+        rsd_err   rc;
+
+        ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
+        if (file == last || !rsd_box_intersect(&chunk.box, want, &box))
+            continue;
+        rc = rsi_file_unchanged(ckpt->files.file[file], err);
+        if (rc)
+            return rc;
+        last = file;
+    }
+    return RSD_OK;
+}
+
 rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read_opts *opts,
                   rsd_error *err)
 {
@@ -469,6 +492,14 @@ rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read
         rc = rsi_fetch_pool(opts->staging, &tools.pool, err);
     if (!rc)
         rc = rsi_fetch_with(&tools, ckpt, t, into, opts, err);
+    if (!rc || rc == RSD_E_CORRUPT || rc == RSD_E_FORMAT) {
+        rsd_error why = { .rank = -1 };
+        rsd_err   changed = files_unchanged(ckpt, t, &info, &into->box, &why);
+
+        if (changed && err)
+            *err = why;
+        rc = changed ? changed : rc;
+    }
     rsi_workers_free(tools.workers);
     rsi_pool_free(tools.pool);
     return rc;

@@ -383,6 +383,18 @@ static size_t tell(rsi_verifying *v, void (*damage)(void *arg, const rsd_error *
     return told;
 }
 
+/* What was found says nothing if the files changed meanwhile, or were removed because another
+ * checkpoint has the name now. */
+static rsd_err still_the_same(const rsi_verifying *v, rsd_error *err)
+{
+    const rsi_files *files = &v->ckpt->files;
+    rsd_err          rc = rsi_files_unchanged(files, err);
+
+    if (!rc && v->n && rsi_files_there(files, err))
+        rc = rsi_while(err, RSD_E_MISMATCH, "could not check all of it");
+    return rc;
+}
+
 rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                    void (*damage)(void *arg, const rsd_error *what), void *arg, size_t *count,
                    rsd_error *err)
@@ -402,6 +414,8 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
     }
     if (!rc && v.book)
         rc = rsi_verify_rows(&v, err);
+    if (!rc)
+        rc = still_the_same(&v, err);
     if (!rc) {
         rsi_verify_sort(&v);
         told = tell(&v, damage, arg);

@@ -231,11 +231,17 @@ static rsd_err reopen(rsi_file *file, rsd_error *err)
     rsd_err    rc;
 
     rc = store->ops.open(store->self, file->name, file->flags, 0, &opened, place(err, &spare));
+    if (rc == RSD_E_NOTFOUND)
+        return rsi_fail(err, RSD_E_MISMATCH,
+                        "file \"%s\" is gone: the checkpoint was replaced or removed while it was "
+                        "read",
+                        file->name);
     if (rc)
         return rc;
     file->handle = opened.file;
     rc = opened.version != file->version ? changed(file, err) : compare_stamp(file, err);
     if (rc) {
+        atomic_store(&file->changed, rc == RSD_E_MISMATCH);
         store->ops.close(store->self, file->handle, &spare);
         file->handle = NULL;
         return rc;

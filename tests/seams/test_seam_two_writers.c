@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two jobs overwrite one checkpoint at the same time: what is left is one of theirs, whole, and a file
- * has the checksums of the job that wrote it. */
+/* Two jobs overwrite one checkpoint at the same time: what is left is one of theirs, whole, and a
+ * file has the checksums of the job that wrote it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -86,7 +86,8 @@ static void two_writers_of_a_pt_file_never_mix(void **state)
     two_writers_never_mix(&overwriting_kinds[5]);
 }
 
-/* Two jobs that end after one save each, again and again: nobody comes after them to put it right. */
+/* Two jobs that end after one save each, again and again: nobody comes after them to put it right.
+ */
 static void what_two_jobs_leave_is_one_of_theirs(void **state)
 {
     overwriting_counts counts = { 0 };

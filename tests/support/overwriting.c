@@ -162,6 +162,7 @@ rsd_err overwriting_load(const overwriting *o, rsd_comm *comm, int64_t nth, int6
                          rsd_error *err)
 {
     rsd_load_opts opts = { .size = sizeof(opts),
+                           .store = o->store,
                            .verify = o->kind->verify,
                            .threads = 1,
                            .cooperate = nth % 2 ? RSD_NEVER : RSD_DEFAULT };

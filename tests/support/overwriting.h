@@ -22,6 +22,7 @@ enum { OVERWRITING_KINDS = 6 };
 /* Shared with the writers. */
 typedef struct overwriting {
     const overwriting_kind *kind;
+    rsd_store              *store; /* NULL: `path` is a local one */
     char                    path[512];
     _Atomic int64_t        *published; /* saves so far */
     pid_t                   writer[2];
