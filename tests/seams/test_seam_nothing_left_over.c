@@ -11,6 +11,7 @@
 #include "convert_fixture.h"
 #include "store/file.h"
 #include "sys_faults.h"
+#include "skip_because.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -195,7 +196,7 @@ static void the_second_of_two_learns_that_another_one_is_running(void **state)
 
     (void)state;
     if (!rsi_hash128_available())
-        skip(); /* without work folders the second writes too and finds the name taken */
+        skip_because("built without xxHash: the second writes too and finds the name taken");
     begin(&r);
     r.again = true;
     assert_int_equal(convert(&r, "out", false, &err), RSD_OK);

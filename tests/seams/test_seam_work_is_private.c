@@ -11,6 +11,7 @@
 #include "base/hash128.h"
 #include "ckpt_fixture.h"
 #include "convert_fixture.h"
+#include "skip_because.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -114,7 +115,7 @@ static void a_work_folder_that_others_may_write_to_is_refused(void **state)
 
     (void)state;
     if (!rsi_hash128_available())
-        skip();
+        skip_because("built without xxHash");
     stop_early(&p);
     assert_int_equal(chmod(p.kept, 0777), 0);
     refused(&p, "others may write to it");
@@ -130,7 +131,7 @@ static void a_link_is_no_work_folder(void **state)
 
     (void)state;
     if (!rsi_hash128_available())
-        skip();
+        skip_because("built without xxHash");
     stop_early(&p);
     snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", p.folder);
     assert_int_equal(rename(p.kept, elsewhere), 0);
