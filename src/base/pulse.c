@@ -3,6 +3,7 @@
  * layer, need not be told. */
 #include "base/pulse.h"
 
+#include <errno.h>
 #include <time.h>
 
 #define EVERY_MS 20 /* for a thread whose beats are only counted */
@@ -19,8 +20,11 @@ rsi_pulse rsi_pulse_set(rsi_pulse pulse)
 
 void rsi_beat(void)
 {
+    int kept = errno;
+
     if (mine.beat)
         mine.beat(mine.arg);
+    errno = kept;
 }
 
 int64_t rsi_pulse_every(int64_t ms)

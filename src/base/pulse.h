@@ -18,7 +18,7 @@ typedef struct rsi_pulse {
 
 /* Sets that of the calling thread and returns what it was. */
 rsi_pulse rsi_pulse_set(rsi_pulse pulse);
-/* Between two blocks. */
+/* Between two blocks. Leaves errno as it is. */
 void rsi_beat(void);
 
 /* How long the thread may wait for something before it looks whether there were beats to pass on;

@@ -3,6 +3,7 @@
  * which lays the state out in files. */
 #include "exec/convert_state.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "base/text.h"
 #include "format/torch_archive.h"
 #include "format/value_pickle.h"
@@ -61,6 +62,7 @@ static rsd_err check_filters(const taking *k, rsd_error *err)
 static rsd_err new_name(const taking *k, const char *name, const char **out, rsd_error *err)
 {
     *out = k->opts->rename ? k->opts->rename(k->opts->arg, name) : name;
+    rsi_beat();
     if (!*name && *out && !**out)
         return rsi_fail(err, RSD_E_INVALID, "something in the source has an empty name: rename it");
     if (!*out || !**out)

@@ -9,6 +9,7 @@
  * A checkpoint that is replaced before all of it was opened makes all ranks begin again. */
 #include "exec/load.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "exec/deal.h"
 #include "exec/pass.h"
 #include "exec/proof.h"
@@ -202,6 +203,7 @@ static rsd_err ask_for(loading *l, size_t t, const rsd_tensor_info *info, rsd_er
     view->box.ndim = info->ndim;
     memcpy(view->box.len, info->shape, sizeof(view->box.len));
     rc = l->below->alloc(l->below->arg, info, view);
+    rsi_beat();
     if (rc)
         return rsi_fail(err, rc, "the caller's alloc failed: %s", rsd_err_name(rc));
     if (!view->data && !view->put)

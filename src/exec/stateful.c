@@ -3,6 +3,7 @@
  * have changed since. What they add goes into a copy of the state, which is gone afterwards. */
 #include "exec/stateful.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "base/opts.h"
 
 #include <string.h>
@@ -111,6 +112,7 @@ static rsd_err ask(rsd_state *state, size_t i, bool loading, rsd_error *err)
         return rc;
     err->code = RSD_OK;
     rc = o.object.produce(o.object.arg, state, loading, err);
+    rsi_beat();
     if (rc && err->code != (int32_t)rc)
         rsi_fail(err, rc, "it failed: %s", rsd_err_name(rc));
     if (!rc && state->depth != o.nparts)
@@ -155,6 +157,7 @@ rsd_err rsi_stateful_restored(const rsd_state *expanded, rsd_error *err)
             continue;
         err->code = RSD_OK;
         rc = o->object.restored(o->object.arg, err);
+        rsi_beat();
         if (rc && err->code != (int32_t)rc)
             rsi_fail(err, rc, "object %zu could not be restored: %s", i - 1, rsd_err_name(rc));
     }

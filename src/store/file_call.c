@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* System calls of the file store that are repeated when a signal interrupts them. */
 #include "store/file.h"
+#include "base/pulse.h"
 #include "store/handles.h"
 
 #include <errno.h>
@@ -64,6 +65,7 @@ int rsi_fs_fsync(const rsi_fs *fs, int fd)
     do
         rc = fs->sys->fsync(fd);
     while (interrupted(rc));
+    rsi_beat();
     return rc;
 }
 
@@ -94,6 +96,7 @@ int rsi_fs_unlinkat(const rsi_fs *fs, int dir, const char *name, int flags)
     do
         rc = fs->sys->unlinkat(dir, name, flags);
     while (interrupted(rc));
+    rsi_beat();
     return rc;
 }
 
