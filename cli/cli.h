@@ -260,6 +260,8 @@ int complete_words(int n, const char *const *word);
 
 /* EXIT_DONE, or the code to end with and the reason printed. */
 int source_open(const args *a, const char *path, rsd_ckpt **out);
+/* The same of what is left, if files are missing or short. */
+int source_salvage(const args *a, const char *path, rsd_ckpt **out);
 /* SPEC is rules as text, or a file that holds them. */
 int source_rules(const args *a, const char *spec, rsd_rules **out);
 /* How many bytes of a tensor to read at once: `usual`, or more if its chunks are compressed, since
@@ -268,6 +270,15 @@ int64_t source_part(rsd_ckpt *ckpt, size_t t, int64_t usual);
 /* One object as text ("{'step': 100}") or JSON; *out is the caller's to free. */
 int source_object(const args *a, rsd_ckpt *ckpt, size_t i, bool json, const char **name,
                   char **out);
+
+/* ---- health.c: what is left of a damaged checkpoint ---- */
+
+/* Tensors and objects that are damaged or gone. */
+size_t health_lost(rsd_ckpt *ckpt);
+/* A line for each of them, and how many are whole; nothing if all are. */
+void health_print(FILE *out, rsd_ckpt *ckpt);
+/* The arrays "damaged" and "gone". */
+void health_json(json_out *j, rsd_ckpt *ckpt);
 
 /* ---- metas.c: safetensors' __metadata__ ---- */
 

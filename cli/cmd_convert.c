@@ -35,6 +35,7 @@ typedef struct converting {
     left_out         *left;    /* [nleft] */
     size_t            nleft, left_cap;
     rsd_convert_stats stats;
+    size_t            damages; /* that --salvage found */
 } converting;
 
 /* ---- options ---- */
@@ -288,6 +289,57 @@ static void say_how_to_go_on(const converting *c)
 
 /* ---- the command ---- */
 
+static void tell_damage(void *arg, const rsd_error *what)
+{
+    const converting *c = arg;
+
+    if (!speaks(c->a))
+        return;
+    fprintf(stderr, "reshard: damage: ");
+    print_safe(stderr, what->msg);
+    fprintf(stderr, "\n");
+}
+
+/* Is there something to be rescued? */
+static void say_salvage(const args *a)
+{
+    const rsd_open_opts opts = { .size = sizeof(opts), .salvage = true };
+    rsd_ckpt           *ckpt;
+
+    if (!speaks(a) || rsd_ckpt_open_with(NULL, a->operand[0], &opts, &ckpt, NULL))
+        return;
+    rsd_ckpt_close(ckpt);
+    fprintf(stderr, "reshard: `reshard verify` lists what is whole of it, --salvage takes that\n");
+}
+
+/* With --salvage also what is left of a damaged one, which is looked for. */
+static int open_source(converting *c)
+{
+    const args         *a = c->a;
+    const rsd_read_opts opts = { .size = sizeof(opts),
+                                 .threads = args_number(a, "threads", 0),
+                                 .on_progress = progress_step,
+                                 .progress_arg = &c->bar };
+    rsd_error           err = { .msg = "" };
+    rsd_err             rc;
+    int                 code;
+
+    if (!args_has(a, "salvage")) {
+        code = source_open(a, a->operand[0], &c->source);
+        if (code == EXIT_INVALID)
+            say_salvage(a);
+        return code;
+    }
+    code = source_salvage(a, a->operand[0], &c->source);
+    if (code)
+        return code;
+    progress_begin(&c->bar, a, "verifying");
+    rc = rsd_ckpt_verify(c->source, &opts, tell_damage, c, &c->damages, &err);
+    progress_end(&c->bar);
+    c->opts.salvage = true;
+    return rc ? fail(a, &err) : EXIT_DONE;
+}
+
 /* The new names of what is taken: --dtype sees those. False: no memory. */
 static bool new_names(converting *c, const char *const *name, size_t n, char ***out, size_t *count)
 {
@@ -386,7 +438,7 @@ static int run(const args *a)
         to = "null";
     }
     if (!code)
-        code = source_open(a, a->operand[0], &c.source);
+        code = open_source(&c);
     if (!code)
         code = warn(&c);
     if (!code) {
@@ -396,12 +448,16 @@ static int run(const args *a)
         say_left_out(&c);
         if (!rc)
             say_end(&c, now() - start);
+        if (!rc && c.damages)
+            code = EXIT_NO; /* it is not what it was */
     }
     if (rc == RSD_E_EXISTS && !c.store && !c.opts.overwrite && access(to, F_OK) == 0) {
         code = refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);
     } else if (rc) {
         code = fail(a, &err);
         say_how_to_go_on(&c);
+        if (rc == RSD_E_INVALID && c.damages)
+            code = EXIT_NO; /* nothing was left */
         if (rc == RSD_E_MISMATCH)
             code = EXIT_COULD_NOT; /* the source changed, or ranks differ: nothing to retype */
     }
@@ -428,6 +484,7 @@ static const option_spec options[] = {
     { "resume", 0, OPT_FLAG, NULL, "go on from what an earlier run left" },
     { "no-keep", 0, OPT_FLAG, NULL, "keep nothing if it ends early" },
     { "no-verify", 0, OPT_FLAG, NULL, "don't compare the checksums of SRC" },
+    { "salvage", 0, OPT_FLAG, NULL, "rescue what is whole of a damaged SRC, and end with 1" },
     { "no-carry", 0, OPT_FLAG, NULL, "copy no other files along from SRC's folder" },
     { "dry-run", 0, OPT_FLAG, NULL, "say what would be written, and write nothing" },
     OPTIONS_PROGRESS,
@@ -458,7 +515,9 @@ const command cmd_convert = {
         "compressed is not kept.\n"
         "\n"
         "Checksums of what is taken from SRC are compared, for which its bytes are read once more; "
-        "damage ends the conversion, and nothing is published or kept.\n"
+        "damage ends the conversion, and nothing is published or kept. With --salvage SRC is "
+        "verified first, files of it may be missing or short, and DST gets the tensors and objects "
+        "that are whole; the others are named, and it ends with 1.\n"
         "\n"
         "Under mpirun the ranks divide the work. The DST \"null:\" takes everything and keeps "
         "nothing, for measurements.",

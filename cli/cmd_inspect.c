@@ -85,7 +85,7 @@ static int collect_objects(listing *l)
     for (size_t i = 0; i < n; i++) {
         if (rsd_ckpt_object(l->ckpt, i, &name, NULL, NULL, &err))
             return fail(l->a, &err);
-        if (wanted(l, name))
+        if (wanted(l, name) && rsd_ckpt_object_health(l->ckpt, i) != RSD_GONE)
             l->object[l->nobjects++] = (object){ name, i };
     }
     return EXIT_DONE;
@@ -281,6 +281,7 @@ static int print_text(listing *l)
              plural(l->chunks), count_text(l->elements, count, sizeof(count)), plural(l->elements),
              size_text(l->bytes, size, sizeof(size)), l->nobjects, plural(l->nobjects));
     print_wrapped(stdout, line);
+    health_print(stdout, l->ckpt);
     return EXIT_DONE;
 }
 
@@ -372,6 +373,8 @@ static int print_json(listing *l)
     }
     json_close(&j);
     metas_json(l->ckpt, &j);
+    if (health_lost(l->ckpt))
+        health_json(&j, l->ckpt);
     code = json_objects(l, &j);
     if (!code)
         json_close(&j);
@@ -480,7 +483,9 @@ static int run(const args *a)
     int     code = check_options(a);
 
     if (!code)
-        code = source_open(a, a->operand[0], &l.ckpt);
+        code = args_has(a, "picture") || args_has(a, "stats") || args_has(a, "html")
+                   ? source_open(a, a->operand[0], &l.ckpt)
+                   : source_salvage(a, a->operand[0], &l.ckpt);
     if (code)
         return code;
     if (args_has(a, "picture")) {
@@ -505,6 +510,8 @@ static int run(const args *a)
     }
     if (!code && !args_has(a, "html"))
         code = report_unmatched(&l);
+    if (!code && health_lost(l.ckpt))
+        code = EXIT_NO;
     free(l.used);
     free(l.tensor);
     free(l.row);

@@ -56,6 +56,7 @@ static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, si
 
     if (r->json) {
         json_close(&r->out);
+        health_json(&r->out, ckpt);
         json_bool(&r->out, "ok", damages == 0);
         json_close(&r->out);
         return;
@@ -64,9 +65,10 @@ static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, si
         note = "; no data were read";
     else if (!has_checksums(ckpt))
         note = "; without checksums: changed data are not found, `reshard manifest` adds some";
-    if (damages)
+    if (damages) {
         printf("%zu damage%s\n", damages, plural(damages));
-    else if (!args_has(a, "quiet"))
+        health_print(stdout, ckpt);
+    } else if (!args_has(a, "quiet"))
         printf("ok: %s, %zu tensor%s, %s, %zu object%s%s\n", format_name(rsd_ckpt_format(ckpt)),
                tensors, plural(tensors), size_text(bytes, size, sizeof(size)), objects,
                plural(objects), note);
@@ -85,7 +87,7 @@ static int run(const args *a)
     size_t              damages = 0;
     rsd_err             rc;
     rsd_ckpt           *ckpt;
-    int                 code = source_open(a, a->operand[0], &ckpt);
+    int                 code = source_salvage(a, a->operand[0], &ckpt);
 
     if (code)
         return code;
@@ -135,8 +137,12 @@ const command cmd_verify = {
             "is: the CRC32 that torch writes and PyTorch never looks at, and those of the side "
             "file. Damage is named by file, tensor and place.\n"
             "\n"
-            "Ends with 0 if there is none, with 1 if there is, with 4 if the metadata themselves "
-            "can't be read, or name a file that is not there.",
+            "Files that are missing or short don't hide the rest: which tensors and objects are "
+            "damaged or gone is listed in the end, and `reshard convert --salvage` rescues the "
+            "others.\n"
+            "\n"
+            "Ends with 0 if there is no damage, with 1 if there is, with 4 if the metadata "
+            "themselves can't be read.",
     .examples = "# after a download\n"
                 "reshard verify step-1000\n",
     .run = run,

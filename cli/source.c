@@ -10,15 +10,26 @@
 #define MOST_RULES          ((off_t)16 << 20) /* bytes of a file of rules */
 #define PART_OF_TRANSFORMED ((int64_t)256 << 20)
 
-int source_open(const args *a, const char *path, rsd_ckpt **out)
+static int open_with(const args *a, const char *path, bool salvage, rsd_ckpt **out)
 {
-    rsd_error   err = { .msg = "" };
-    rsd_err     rc = rsd_ckpt_open(NULL, path, out, &err);
-    struct stat st;
+    const rsd_open_opts opts = { .size = sizeof(opts), .salvage = salvage };
+    rsd_error           err = { .msg = "" };
+    rsd_err             rc = rsd_ckpt_open_with(NULL, path, &opts, out, &err);
+    struct stat         st;
 
     if (rc == RSD_E_NOTFOUND && stat(path, &st) == 0) /* a file that its metadata name */
         return refuse(a, EXIT_INVALID, "%s", err.msg);
     return rc ? fail(a, &err) : EXIT_DONE;
+}
+
+int source_open(const args *a, const char *path, rsd_ckpt **out)
+{
+    return open_with(a, path, false, out);
+}
+
+int source_salvage(const args *a, const char *path, rsd_ckpt **out)
+{
+    return open_with(a, path, true, out);
 }
 
 static int read_rules(const args *a, const char *path, off_t size, char **out)

@@ -903,6 +903,29 @@ typedef struct rsd_read_opts {
 RSD_API rsd_err rsd_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err);
 RSD_API void    rsd_ckpt_close(rsd_ckpt *ckpt);
 
+typedef struct rsd_open_opts {
+    size_t size; /* sizeof(rsd_open_opts) */
+    /* A data file that is missing or too short is no reason to fail: what is left can be listed and
+     * read, and rsd_ckpt_health tells what is not. The metadata have to be whole, which for a
+     * torch.save file is its end. */
+    bool salvage;
+} rsd_open_opts;
+/* `opts` may be NULL. */
+RSD_API rsd_err rsd_ckpt_open_with(rsd_store *store, const char *path, const rsd_open_opts *opts,
+                                   rsd_ckpt **out, rsd_error *err);
+
+typedef enum rsd_health {
+    RSD_WHOLE = 0, /* as far as is known */
+    RSD_DAMAGED,   /* some of its bytes are missing or not those that were written */
+    RSD_GONE       /* none are left */
+} rsd_health;
+/* Of tensor t. Opening finds what is missing, rsd_ckpt_verify what is changed. */
+RSD_API rsd_health rsd_ckpt_health(const rsd_ckpt *ckpt, size_t t);
+RSD_API rsd_health rsd_ckpt_object_health(const rsd_ckpt *ckpt, size_t i);
+/* The i-th name of those tensors that an index lists in a file that is gone, so that nothing else
+ * is known of them; NULL behind the last. They are not among the checkpoint's tensors. */
+RSD_API const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i);
+
 RSD_API rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt);
 RSD_API size_t     rsd_ckpt_tensors(const rsd_ckpt *ckpt);
 /* Tensor t < rsd_ckpt_tensors: in the order of the format. */
@@ -1272,7 +1295,11 @@ typedef struct rsd_convert_opts {
     /* From folder to folder, files that are not the checkpoint's (a config, a tokenizer, notes) are
      * copied along unless NEVER: those of at most 64 MiB, no folders and no links unless the
      * checkpoint itself is made of links. The others are told through `left_out`. */
-    rsd_choice         carry;
+    rsd_choice carry;
+    /* Only tensors and objects whose health is RSD_WHOLE are taken, the others are told through
+     * `left_out`. For a checkpoint that was opened for salvage and has been verified: its checksums
+     * are not compared again. */
+    bool               salvage;
     rsd_convert_stats *stats; /* filled if it succeeds; NULL: not wanted */
 } rsd_convert_opts;
 

@@ -17,6 +17,34 @@ rsd_err rsd_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_er
     return rsi_ckpt_open(store, path, out, err);
 }
 
+rsd_err rsd_ckpt_open_with(rsd_store *store, const char *path, const rsd_open_opts *opts,
+                           rsd_ckpt **out, rsd_error *err)
+{
+    rsd_open_opts known = { .size = sizeof(known) };
+
+    if (!path || !out)
+        return rsi_fail(err, RSD_E_INVALID, "a path and a place for the checkpoint are needed");
+    if (opts)
+        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
+    return rsi_ckpt_open_with(store, path, known.salvage, out, err);
+}
+
+rsd_health rsd_ckpt_health(const rsd_ckpt *ckpt, size_t t)
+{
+    return ckpt && ckpt->health && t < ckpt->ntensors ? (rsd_health)ckpt->health[t] : RSD_WHOLE;
+}
+
+rsd_health rsd_ckpt_object_health(const rsd_ckpt *ckpt, size_t i)
+{
+    return ckpt && ckpt->health && i < ckpt->nobjects ? (rsd_health)ckpt->health[ckpt->ntensors + i]
+                                                      : RSD_WHOLE;
+}
+
+const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i)
+{
+    return ckpt && i < ckpt->nlost ? ckpt->lost[i] : NULL;
+}
+
 void rsd_ckpt_close(rsd_ckpt *ckpt)
 {
     rsi_ckpt_close(ckpt);

@@ -6,6 +6,7 @@
 #include "shape/box.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define NAMED 3 /* more would not fit into a message */
 
@@ -204,4 +205,35 @@ size_t rsi_blame_text(const rsi_blame *blame, uint32_t file, uint64_t off, uint6
     if (n == 0)
         rsi_text_add(&text, "padding");
     return text.len;
+}
+
+static size_t object_number(rsd_ckpt *ckpt, const char *object)
+{
+    const char *name;
+
+    for (size_t i = 0; i < ckpt->nobjects; i++)
+        if (ckpt->ops->object(ckpt, i, &name, NULL, NULL, NULL) == RSD_OK &&
+            strcmp(name, object) == 0)
+            return ckpt->ntensors + i;
+    return SIZE_MAX;
+}
+
+void rsi_blame_each(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len,
+                    void (*mark)(void *arg, size_t number), void *arg)
+{
+    for (size_t n = first_item(blame, file, off); n < blame->n; n++) {
+        const struct rsi_blame_item *item = &blame->item[n];
+        rsd_tensor_info              info;
+        rsd_box                      box;
+
+        if (item->file != file || item->off >= off + len)
+            return;
+        if (item->object) {
+            mark(arg, object_number(blame->ckpt, item->object));
+        } else if (!item->what) {
+            blame->ckpt->ops->tensor(blame->ckpt, item->t, &info);
+            if (box_at(blame->ckpt, &info, item, off, len, &box))
+                mark(arg, item->t);
+        }
+    }
 }

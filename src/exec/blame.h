@@ -13,6 +13,10 @@ typedef struct rsi_blame {
 
 rsd_err rsi_blame_make(rsd_ckpt *ckpt, rsi_blame *out, rsd_error *err);
 void    rsi_blame_release(rsi_blame *blame);
+/* Calls `mark` with each tensor, by number, and each object, behind the tensors, that has elements
+ * or bytes there. */
+void rsi_blame_each(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len,
+                    void (*mark)(void *arg, size_t number), void *arg);
 /* "tensor \"a\" [0:2, 0:3], object \"step\"" for bytes [off, off + len) of a file, len > 0: of each
  * tensor the box that the bytes belong to, as far as that can be told. The first few, then how many
  * more there are; "padding" if there is nothing. Looks into the file. */

@@ -530,6 +530,7 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
         c.job.save.rank = rsd_comm_rank(comm);
     if (!leads(&c))
         own.left_out = NULL; /* one rank tells */
+    own.verify = own.salvage ? RSD_NEVER : own.verify;
     rc = open_book(&c, err);
     if (!rc)
         rc = plan(&c, err);

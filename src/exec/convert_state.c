@@ -172,6 +172,24 @@ static void note_refused(taking *k, const char *name, rsd_dtype dtype)
     k->refused++;
 }
 
+static void leave_out(const taking *k, const char *name, const char *why)
+{
+    if (k->opts->left_out)
+        k->opts->left_out(k->opts->arg, name, why);
+}
+
+/* To be taken of a damaged source; `number` counts tensors, then objects. */
+static bool is_whole(const taking *k, const char *name, size_t number)
+{
+    const rsd_ckpt *source = k->source;
+
+    if (!k->opts->salvage || !source->health || source->health[number] == RSD_WHOLE)
+        return true;
+    leave_out(k, name,
+              source->health[number] == RSD_GONE ? "nothing of it is left" : "it is damaged");
+    return false;
+}
+
 static rsd_err take_tensor(taking *k, size_t t, rsd_error *err)
 {
     rsd_tensor_info info;
@@ -182,7 +200,7 @@ static rsd_err take_tensor(taking *k, size_t t, rsd_error *err)
     rsd_err         rc;
 
     k->source->ops->tensor(k->source, t, &info);
-    if (!is_wanted(k, info.name))
+    if (!is_wanted(k, info.name) || !is_whole(k, info.name, t))
         return RSD_OK;
     rc = new_name(k, info.name, &name, err);
     if (rc)
@@ -206,12 +224,6 @@ static rsd_err take_tensor(taking *k, size_t t, rsd_error *err)
         rsd_state_pop(k->out->state, NULL);
     rsd_layout_free(layout);
     return rc ? rsi_while(err, rc, "tensor \"%s\" of the source", info.name) : RSD_OK;
-}
-
-static void leave_out(const taking *k, const char *name, const char *why)
-{
-    if (k->opts->left_out)
-        k->opts->left_out(k->opts->arg, name, why);
 }
 
 /* Whether a value can be written: it has no foreign objects, and the bytes of tensors in it are at
@@ -264,7 +276,7 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
     size_t           pushed = 0;
     rsd_err          rc = k->source->ops->object(k->source, i, &old, NULL, NULL, err);
 
-    if (rc || !is_wanted(k, old))
+    if (rc || !is_wanted(k, old) || !is_whole(k, old, k->source->ntensors + i))
         return rc;
     if (k->format == RSD_FORMAT_SAFETENSORS)
         return leave_object(k, i, old, err);
@@ -315,6 +327,9 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     for (size_t t = 0; t < source->ntensors && !rc; t++)
         rc = take_tensor(&k, t, err);
     out->n = out->state ? out->state->ntensors : 0;
+    for (size_t i = 0; opts->salvage && i < source->nlost && !rc; i++)
+        if (is_wanted(&k, source->lost[i]))
+            leave_out(&k, source->lost[i], "nothing of it is left");
     if (!rc && k.refused)
         rc = rsi_fail(err, RSD_E_UNSUPPORTED, "safetensors can't hold %zu of the tensors: %s%s",
                       k.refused, k.buf, k.names.len >= sizeof(k.buf) ? " ..." : "");

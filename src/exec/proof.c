@@ -81,6 +81,9 @@ rsd_err rsi_proof_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err)
     if (ckpt->guard.place[file] == SIZE_MAX)
         return RSD_OK;
     rsi_sums_file(ckpt->guard.book, ckpt->guard.place[file], &size);
+    if (ckpt->files.file[file]->missing)
+        return rsi_fail(err, RSD_E_NOTFOUND, "file \"%s\" is missing",
+                        rsi_files_name(&ckpt->files, file));
     if (size == ckpt->files.file[file]->size)
         return RSD_OK;
     return rsi_fail(err, RSD_E_CORRUPT,

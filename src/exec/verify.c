@@ -10,6 +10,7 @@
 #include "exec/verify_core.h"
 #include "format/torch_archive.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,10 +20,26 @@ bool rsi_is_damage(rsd_err rc)
            rc == RSD_E_UNSUPPORTED;
 }
 
+void rsi_verify_mark(rsi_verifying *v, size_t number)
+{
+    rsd_ckpt *ckpt = v->ckpt;
+
+    if (!ckpt->health || number >= ckpt->ntensors + ckpt->nobjects)
+        return;
+    pthread_mutex_lock(&v->lock);
+    if (ckpt->health[number] < RSD_DAMAGED)
+        ckpt->health[number] = RSD_DAMAGED;
+    pthread_mutex_unlock(&v->lock);
+}
+
 rsd_err rsi_verify_note(rsi_verifying *v, const rsi_damage *damage, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
+    if (damage->kind == RSI_DAMAGE_TENSOR)
+        rsi_verify_mark(v, damage->first);
+    else if (damage->kind == RSI_DAMAGE_OBJECT)
+        rsi_verify_mark(v, v->ckpt->ntensors + damage->first);
     pthread_mutex_lock(&v->lock);
     if (rsi_grow(&v->found, v->n, &v->cap, sizeof(v->found[0])))
         v->found[v->n++] = *damage;
@@ -99,6 +116,77 @@ static uint64_t bytes_to_read(const rsi_verifying *v)
     return total;
 }
 
+/* ---- files ---- */
+
+static bool is_there(const rsi_verifying *v, uint32_t file, uint64_t end)
+{
+    const rsi_file *f = v->ckpt->files.file[file];
+
+    return !v->ckpt->salvage || (!f->missing && end <= f->size);
+}
+
+/* How far into each file tensors and objects reach. A tensor that lacks something although all its
+ * chunks are there has lost a file that nothing names. */
+static rsd_err find_ends(rsi_verifying *v, uint64_t *end, rsd_error *err)
+{
+    rsd_ckpt *ckpt = v->ckpt;
+    rsi_span  span;
+    rsd_err   rc = RSD_OK;
+
+    for (size_t t = 0; t < ckpt->ntensors && !rc; t++) {
+        rsi_damage      damage = { .kind = RSI_DAMAGE_TENSOR, .first = t, .what.rank = -1 };
+        rsd_tensor_info info;
+        rsd_chunk       chunk;
+        uint32_t        file;
+        bool            there = true;
+
+        ckpt->ops->tensor(ckpt, t, &info);
+        for (size_t i = 0; i < info.chunks; i++) {
+            ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
+            there = there && is_there(v, file, chunk.offset + chunk.length);
+            if (chunk.offset + chunk.length > end[file])
+                end[file] = chunk.offset + chunk.length;
+        }
+        if (there && ckpt->health[t] != RSD_WHOLE) {
+            rsi_fail(&damage.what, RSD_E_NOTFOUND,
+                     "tensor \"%s\": its parts leave holes or overlap, a file may be missing",
+                     info.name);
+            rc = rsi_verify_note(v, &damage, err);
+        }
+    }
+    for (size_t k = 0; !rc && ckpt->ops->span(ckpt, k, &span); k++)
+        if (span.off + span.len > end[span.file])
+            end[span.file] = span.off + span.len;
+    return rc;
+}
+
+/* Of a checkpoint that was opened although files are missing or short: says which, unless the side
+ * file did. */
+static rsd_err note_lost_files(rsi_verifying *v, rsd_error *err)
+{
+    rsd_ckpt *ckpt = v->ckpt;
+    uint64_t *end = rsi_calloc(ckpt->files.n, sizeof(end[0]));
+    rsd_err   rc = end ? find_ends(v, end, err) : rsi_fail(err, RSD_E_NOMEM, "no memory for files");
+
+    for (size_t i = 0; i < ckpt->files.n && !rc; i++) {
+        rsi_damage      damage = { .kind = RSI_DAMAGE_SIDE, .first = i, .what.rank = -1 };
+        const rsi_file *file = ckpt->files.file[i];
+        const char     *name = rsi_files_name(&ckpt->files, (uint32_t)i);
+
+        if (place_of(v, (uint32_t)i) != SIZE_MAX || (!file->missing && end[i] <= file->size))
+            continue;
+        if (file->missing)
+            rsi_fail(&damage.what, RSD_E_NOTFOUND, "file \"%s\" is missing", name);
+        else
+            rsi_fail(&damage.what, RSD_E_FORMAT,
+                     "file \"%s\" has %" PRIu64 " bytes, %" PRIu64 " are needed", name, file->size,
+                     end[i]);
+        rc = rsi_verify_note(v, &damage, err);
+    }
+    rsi_free(end);
+    return rc;
+}
+
 /* ---- chunks and objects ---- */
 
 static rsd_err put_off(rsi_verifying *v, const rsi_claim *claim, rsd_error *err)
@@ -156,7 +244,8 @@ static rsd_err check_tensor(rsi_verifying *v, size_t t, rsd_error *err)
         uint32_t  file;
 
         v->ckpt->ops->chunk(v->ckpt, t, i, &chunk, &file);
-        rc = check_chunk(v, t, i, &chunk, file, err);
+        if (is_there(v, file, chunk.offset + chunk.length)) /* else it is told with the file */
+            rc = check_chunk(v, t, i, &chunk, file, err);
         if (!rc)
             rc = rsi_verify_step(v, is_read_alone(v, &chunk, file) ? chunk.length : 0, err);
     }
@@ -283,8 +372,12 @@ static rsd_err check_object(rsi_verifying *v, size_t i, rsd_error *err)
     rsi_damage  damage = { .kind = RSI_DAMAGE_OBJECT, .first = i, .what.rank = -1 };
     rsi_archive a;
     records     r = { .a = &a };
-    rsd_err     rc = v->ckpt->ops->archive(v->ckpt, i, &a, &damage.what);
+    rsd_err     rc;
 
+    if (v->ckpt->salvage && i < v->ckpt->nobjects &&
+        v->ckpt->health[v->ckpt->ntensors + i] != RSD_WHOLE)
+        return RSD_OK; /* it is told with its file */
+    rc = v->ckpt->ops->archive(v->ckpt, i, &a, &damage.what);
     r.use = rc ? NULL : rsi_calloc(a.zip.n, sizeof(r.use[0]));
     if (!rc && !r.use)
         rc = rsi_fail(&damage.what, RSD_E_NOMEM, "no memory for %zu records", a.zip.n);
@@ -405,6 +498,8 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
 
     if (!rc)
         rc = check_side_file(&v, err);
+    if (!rc && ckpt->salvage)
+        rc = note_lost_files(&v, err);
     if (!rc && opts->quick) {
         if (v.book)
             rc = rsi_proof_opening(ckpt, note_opening, &v, err);

@@ -49,6 +49,9 @@ typedef struct rsi_verifying {
     size_t               nclaims, claim_cap;
 } rsi_verifying;
 
+/* Notes that a tensor, or behind the tensors an object, is no longer whole, if the checkpoint was
+ * opened for that. Any thread. */
+void rsi_verify_mark(rsi_verifying *v, size_t number);
 /* True if an error says that the checkpoint, not the machine, is at fault. */
 bool rsi_is_damage(rsd_err rc);
 /* Any thread. `damage` is copied. */

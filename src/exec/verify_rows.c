@@ -373,6 +373,11 @@ static bool in_bad_row(const rsi_damage *row, size_t n, const rsi_damage *d)
     return lo > 0 && row[lo - 1].place == d->place && d->off < row[lo - 1].off + row[lo - 1].len;
 }
 
+static void mark(void *arg, size_t number)
+{
+    rsi_verify_mark(arg, number);
+}
+
 /* "file "x": 1000 bytes from byte 0 on are not ..: tensor "a" [0:2]" */
 static void name_row(const pass *p, const rsi_blame *blame, rsi_damage *d)
 {
@@ -382,8 +387,10 @@ static void name_row(const pass *p, const rsi_blame *blame, rsi_damage *d)
     char             words[320] = "not of the checkpoint";
 
     for (size_t f = 0; f < p->v->ckpt->files.n; f++)
-        if (guard->place[f] == d->place)
+        if (guard->place[f] == d->place) {
             rsi_blame_text(blame, (uint32_t)f, d->off, d->len, words, sizeof(words));
+            rsi_blame_each(blame, (uint32_t)f, d->off, d->len, mark, p->v);
+        }
     rsi_fail(&d->what, (rsd_err)what.code, "file \"%.64s\": %.120s: %s",
              rsi_sums_file(p->v->book, d->place, &size), what.msg, words);
     d->what.sys_errno = what.sys_errno;

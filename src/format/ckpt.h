@@ -66,9 +66,15 @@ struct rsd_ckpt {
     size_t              ntensors, nobjects;
     rsd_meta           *meta; /* [nmeta] what rsd_ckpt_meta tells */
     size_t              nmeta;
-    rsi_files           files;
-    rsi_guard           guard;
-    rsi_arena           mem;
+    bool                salvage; /* files may be missing or short */
+    /* [ntensors + nobjects] rsd_health of each; NULL: all are whole as far as is known. Changed by
+     * one thread. */
+    uint8_t     *health;
+    const char **lost; /* [nlost] names of tensors of which nothing else is known */
+    size_t       nlost;
+    rsi_files    files;
+    rsi_guard    guard;
+    rsi_arena    mem;
 };
 
 /* Each opens a checkpoint of its format, or fails; `ckpt` has its files. */

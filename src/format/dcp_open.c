@@ -100,13 +100,13 @@ static int by_offset(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static rsd_err check_file(const rsi_file *file, place *at, size_t n, rsd_error *err)
+static rsd_err check_file(const rsi_file *file, bool salvage, place *at, size_t n, rsd_error *err)
 {
     bool rising = true;
 
     for (size_t i = 0; i < n; i++) {
-        if ((uint64_t)at[i].offset > file->size ||
-            (uint64_t)at[i].length > file->size - (uint64_t)at[i].offset)
+        if (!salvage && ((uint64_t)at[i].offset > file->size ||
+                         (uint64_t)at[i].length > file->size - (uint64_t)at[i].offset))
             return rsi_fail(err, RSD_E_FORMAT,
                             "file \"%s\": an item of %" PRId64 " bytes from byte %" PRId64
                             " on is listed, the file has %" PRIu64,
@@ -150,8 +150,8 @@ static rsd_err check_places(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
         at[first[row->file + 1]++] = (place){ .offset = row->offset, .length = row->length };
     }
     for (size_t f = 0; !rc && f < meta->nfiles; f++)
-        rc =
-            check_file(ckpt->files.file[dcp->file[f]], at + first[f], first[f + 1] - first[f], err);
+        rc = check_file(ckpt->files.file[dcp->file[f]], ckpt->salvage, at + first[f],
+                        first[f + 1] - first[f], err);
     rsi_free(first);
     rsi_free(at);
     return rc;

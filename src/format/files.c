@@ -162,6 +162,8 @@ rsd_err rsi_files_add(rsi_files *files, const char *name, bool follow, uint32_t 
     if (!full)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
     rc = rsi_file_open(files->store, full, flags, 0, &file, err);
+    if (rc == RSD_E_NOTFOUND && files->salvage)
+        rc = rsi_file_missing(files->store, full, flags, &file, err);
     if (rc == RSD_E_INVALID) /* the checkpoint names it, not the caller */
         return rsi_while(err, RSD_E_FORMAT, "a file of the checkpoint");
     if (rc)

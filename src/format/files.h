@@ -16,6 +16,7 @@ typedef struct rsi_files {
     bool        held;      /* `store` holds the checkpoint as it was found, and was made here */
     const char *top;       /* the checkpoint's name in the store; "" if it is the store itself */
     bool        single;    /* that is a file, not a folder */
+    bool        salvage;   /* a file that is missing is one without bytes */
     rsi_file  **file;      /* [n] */
     size_t      n, cap;
     rsi_map     by_name;

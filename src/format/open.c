@@ -4,6 +4,57 @@
 #include "base/mem.h"
 #include "format/detect.h"
 
+/* Which of bytes [off, off + len) of a file are there? */
+static rsd_health bytes_health(const rsd_ckpt *ckpt, uint32_t file, uint64_t off, uint64_t len)
+{
+    const rsi_file *f = ckpt->files.file[file];
+
+    if (!f->missing && off <= f->size && len <= f->size - off)
+        return RSD_WHOLE;
+    return f->missing || off >= f->size ? RSD_GONE : RSD_DAMAGED;
+}
+
+static rsd_health tensor_health(const rsd_ckpt *ckpt, size_t t)
+{
+    rsd_tensor_info info;
+    rsd_chunk       chunk;
+    uint32_t        file;
+    size_t          whole = 0, gone = 0;
+
+    ckpt->ops->tensor(ckpt, t, &info);
+    for (size_t i = 0; i < info.chunks; i++) {
+        rsd_health part;
+
+        ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
+        part = bytes_health(ckpt, file, chunk.offset, chunk.length);
+        whole += part == RSD_WHOLE;
+        gone += part == RSD_GONE;
+    }
+    return whole == info.chunks ? RSD_WHOLE : gone == info.chunks ? RSD_GONE : RSD_DAMAGED;
+}
+
+/* What files that are missing or short cost. */
+static rsd_err take_stock(rsd_ckpt *ckpt, rsd_error *err)
+{
+    size_t   n = ckpt->ntensors + ckpt->nobjects, at = ckpt->ntensors;
+    rsi_span span;
+
+    if (!ckpt->health)
+        ckpt->health = rsi_arena_array(&ckpt->mem, n, sizeof(ckpt->health[0]));
+    if (!ckpt->health)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu tensors", n);
+    for (size_t t = 0; t < ckpt->ntensors; t++) {
+        rsd_health now = tensor_health(ckpt, t);
+
+        if (now > ckpt->health[t])
+            ckpt->health[t] = (uint8_t)now;
+    }
+    for (size_t k = 0; at < n && ckpt->ops->span(ckpt, k, &span); k++)
+        if (span.object) /* in their order */
+            ckpt->health[at++] = (uint8_t)bytes_health(ckpt, span.file, span.off, span.len);
+    return RSD_OK;
+}
+
 static rsd_err open_once(rsd_store *store, const char *path, uint32_t flags, rsd_ckpt *ckpt,
                          rsd_error *err)
 {
@@ -16,9 +67,12 @@ static rsd_err open_once(rsd_store *store, const char *path, uint32_t flags, rsd
 
     if (rc)
         return rc;
+    ckpt->files.salvage = ckpt->salvage;
     rc = rsi_detect(&ckpt->files, &ckpt->format, err);
     if (!rc)
         rc = open[ckpt->format](ckpt, err);
+    if (!rc && ckpt->salvage)
+        rc = take_stock(ckpt, err);
     if (!rc)
         rc =
             rsi_guard_find(&ckpt->guard, &ckpt->files, ckpt->format == RSD_FORMAT_SAFETENSORS, err);
@@ -34,7 +88,22 @@ rsd_err rsi_gave_up(const char *path, rsd_error *err)
                     RSI_OPEN_TRIES);
 }
 
+static bool has_lost(const rsd_ckpt *ckpt)
+{
+    bool lost = ckpt->nlost > 0;
+
+    for (size_t i = 0; i < ckpt->files.n; i++)
+        lost = lost || ckpt->files.file[i]->missing;
+    return lost;
+}
+
 rsd_err rsi_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err)
+{
+    return rsi_ckpt_open_with(store, path, false, out, err);
+}
+
+rsd_err rsi_ckpt_open_with(rsd_store *store, const char *path, bool salvage, rsd_ckpt **out,
+                           rsd_error *err)
 {
     for (int i = 0; i < RSI_OPEN_TRIES; i++) {
         rsd_ckpt *ckpt = rsi_calloc(1, sizeof(*ckpt));
@@ -43,12 +112,14 @@ rsd_err rsi_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_er
 
         if (!ckpt)
             return rsi_fail(err, RSD_E_NOMEM, "no memory for a checkpoint");
+        ckpt->salvage = salvage;
         rc = open_once(store, path, i ? RSD_HOLD_FILES : 0, ckpt, err);
-        if (!rc) {
+        again = (rc || has_lost(ckpt)) && ckpt->files.held &&
+                rsi_store_replaced(ckpt->files.store) != RSD_HELD_CURRENT;
+        if (!rc && !again) {
             *out = ckpt;
             return RSD_OK;
         }
-        again = ckpt->files.held && rsi_store_replaced(ckpt->files.store) != RSD_HELD_CURRENT;
         rsi_ckpt_close(ckpt);
         if (!again)
             return rc;

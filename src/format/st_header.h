@@ -51,6 +51,9 @@ rsd_err rsi_st_length(const unsigned char prefix[RSI_ST_PREFIX], uint64_t file_b
  * tensor for each byte of data. */
 rsd_err rsi_st_parse(char *json, size_t len, uint64_t file_bytes, rsi_st_header *out,
                      rsd_error *err);
+/* The same; with `cut` the file may have lost its end, and data_bytes is what it should have. */
+rsd_err rsi_st_parse_cut(char *json, size_t len, uint64_t file_bytes, bool cut, rsi_st_header *out,
+                         rsd_error *err);
 void    rsi_st_release(rsi_st_header *header);
 
 /* NULL if there is none. */

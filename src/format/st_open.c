@@ -18,6 +18,7 @@ typedef struct st_file {
     char         *json;
     rsi_st_header header;
     rsi_st_dcp    dcp;
+    bool          lost; /* it has no header that can be read */
 } st_file;
 
 typedef struct st {
@@ -50,7 +51,7 @@ static rsd_err read_header(rsd_ckpt *ckpt, st_file *file, rsd_error *err)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a header of %zu bytes", len);
     rc = rsi_files_read(&ckpt->files, file->number, sizeof(prefix), file->json, len, err);
     if (!rc)
-        rc = rsi_st_parse(file->json, len, size, &file->header, err);
+        rc = rsi_st_parse_cut(file->json, len, size, ckpt->salvage, &file->header, err);
     return rc ? rc : rsi_st_dcp_read(&file->header, &file->dcp, err);
 }
 
@@ -65,6 +66,10 @@ static rsd_err add_file(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *err)
         return rc;
     s->n++;
     rc = read_header(ckpt, file, err);
+    if (rc && rc != RSD_E_NOMEM && ckpt->salvage && s->indexed) {
+        file->lost = true; /* the index still has the names of what was in it */
+        return RSD_OK;
+    }
     return rc ? rsi_while(err, rc, "file \"%s\"", rsi_files_name(&ckpt->files, file->number))
               : RSD_OK;
 }
@@ -78,9 +83,22 @@ static bool is_safetensors(const char *name)
 
 /* ---- the index and the files must tell the same ---- */
 
-static rsd_err check_index(const st *s, const rsi_st_index *index, rsd_error *err)
+static rsd_err note_lost(rsd_ckpt *ckpt, const rsi_st_weight *w, size_t most, rsd_error *err)
 {
-    size_t held = 0;
+    char *name = rsi_arena_text(&ckpt->mem, w->name.text, w->name.len);
+
+    if (!ckpt->lost)
+        ckpt->lost = rsi_arena_array(&ckpt->mem, most, sizeof(ckpt->lost[0]));
+    if (!name || !ckpt->lost)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu tensors", most);
+    ckpt->lost[ckpt->nlost++] = name;
+    return RSD_OK;
+}
+
+static rsd_err check_index(rsd_ckpt *ckpt, const st *s, const rsi_st_index *index, rsd_error *err)
+{
+    size_t  held = 0;
+    rsd_err rc = RSD_OK;
 
     for (size_t f = 0; f < s->n; f++) {
         const rsi_st_header *header = &s->file[f].header;
@@ -99,15 +117,17 @@ static rsd_err check_index(const st *s, const rsi_st_index *index, rsd_error *er
     }
     if (held == index->nweights)
         return RSD_OK;
-    for (size_t i = 0; i < index->nweights; i++) {
+    for (size_t i = 0; i < index->nweights && !rc; i++) {
         const rsi_st_weight *w = &index->weight[i];
 
-        if (!rsi_st_find(&s->file[w->file].header, w->name.text, w->name.len))
+        if (s->file[w->file].lost)
+            rc = note_lost(ckpt, w, index->nweights, err);
+        else if (!rsi_st_find(&s->file[w->file].header, w->name.text, w->name.len))
             return rsi_fail(err, RSD_E_FORMAT,
                             "the index says that tensor \"%s\" is in file \"%s\", it is not",
                             w->name.text, index->file[w->file]);
     }
-    return RSD_OK;
+    return rc;
 }
 
 static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, rsd_error *err)
@@ -141,7 +161,7 @@ static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, rsd_error *err)
     for (size_t i = 0; i < index.nfiles && !rc; i++)
         rc = add_file(ckpt, s, index.file[i], err);
     if (!rc)
-        rc = check_index(s, &index, err);
+        rc = check_index(ckpt, s, &index, err);
     rsi_st_index_release(&index);
     rsi_free(text);
     return rc;
@@ -218,6 +238,10 @@ static rsd_err join_files(rsd_ckpt *ckpt, st *s, rsd_error *err)
                                  .dcp = &s->file[i].dcp };
     rc = rsi_st_join(s->n, file, &s->all, err);
     rsi_free(file);
+    if (!rc && ckpt->salvage) {
+        ckpt->health = rsi_arena_array(&ckpt->mem, s->all.nwholes, sizeof(ckpt->health[0]));
+        rc = ckpt->health ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a checkpoint");
+    }
     for (size_t t = 0; t < s->all.nwholes && !rc; t++) {
         const rsi_st_whole *whole = &s->all.whole[t];
         parts               p = { .s = s, .whole = whole };
@@ -229,6 +253,10 @@ static rsd_err join_files(rsd_ckpt *ckpt, st *s, rsd_error *err)
                  : rsi_fail(err, RSD_E_FORMAT, "the bytes of the tensor don't fit into 64 bits");
         if (!rc && elems > 0)
             rc = rsi_refuse_bad_tiles(whole->ndim, whole->shape, whole->parts, get_part, &p, err);
+        if (rc == RSD_E_FORMAT && ckpt->salvage) { /* a file with some of it is not there */
+            ckpt->health[t] = RSD_DAMAGED;
+            rc = RSD_OK;
+        }
         if (rc)
             return rsi_while(err, rc, "tensor \"%s\"", whole->name->text);
         if (!rsi_map_add(&s->names, whole->name->text, whole->name->len, &value, NULL))

@@ -20,6 +20,7 @@ typedef struct parser {
     char          *text; /* the same bytes as json.text, to put NULs behind names */
     rsi_st_header *head;
     size_t         tensor_cap, dim_cap, meta_cap;
+    bool           cut; /* the file may be shorter than its header says */
     rsd_error     *err;
     struct {
         const char *name;
@@ -222,7 +223,7 @@ static rsd_err check_tensor(const parser *p, const rsi_st_tensor *tensor)
         return rsi_fail(p->err, RSD_E_FORMAT,
                         "data_offsets [%" PRIu64 ", %" PRIu64 "] end before they begin",
                         tensor->begin, tensor->end);
-    if (tensor->end > p->head->data_bytes)
+    if (tensor->end > (p->cut ? (uint64_t)INT64_MAX : p->head->data_bytes))
         return rsi_fail(p->err, RSD_E_FORMAT,
                         "data_offsets [%" PRIu64 ", %" PRIu64 "] end behind the %" PRIu64
                         " bytes of data that the file has",
@@ -412,6 +413,8 @@ static rsd_err check_tiling(const parser *p)
         end = tensor->end;
         last = tensor;
     }
+    if (p->cut && end > head->data_bytes)
+        p->head->data_bytes = end;
     if (end != head->data_bytes)
         return rsi_fail(p->err, RSD_E_FORMAT,
                         "the tensors end at byte %" PRIu64 " of the file, which has %" PRIu64
@@ -478,8 +481,14 @@ rsd_err rsi_st_length(const unsigned char prefix[RSI_ST_PREFIX], uint64_t file_b
 rsd_err rsi_st_parse(char *json, size_t len, uint64_t file_bytes, rsi_st_header *out,
                      rsd_error *err)
 {
+    return rsi_st_parse_cut(json, len, file_bytes, false, out, err);
+}
+
+rsd_err rsi_st_parse_cut(char *json, size_t len, uint64_t file_bytes, bool cut, rsi_st_header *out,
+                         rsd_error *err)
+{
     rsi_st_header head = { 0 };
-    parser        p = { .text = json, .head = &head, .err = err };
+    parser        p = { .text = json, .head = &head, .cut = cut, .err = err };
     rsd_err       rc;
 
     if (len > RSI_ST_HEADER_MAX || file_bytes > INT64_MAX || len + RSI_ST_PREFIX > file_bytes)

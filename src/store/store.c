@@ -199,6 +199,24 @@ static rsd_err changed(const rsi_file *file, rsd_error *err)
     return rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" was changed while it was read", file->name);
 }
 
+rsd_err rsi_file_missing(rsd_store *store, const char *name, uint32_t flags, rsi_file **out,
+                         rsd_error *err)
+{
+    size_t    len = strlen(name) + 1;
+    rsi_file *file = rsi_calloc(1, sizeof(*file) + len);
+
+    if (!file)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
+    file->store = store;
+    file->flags = flags;
+    file->missing = true;
+    atomic_init(&file->users, -1); /* closed, and opening it again fails */
+    pthread_mutex_init(&file->opening, NULL);
+    memcpy(file->name, name, len);
+    *out = file;
+    return RSD_OK;
+}
+
 /* While it is open. */
 static rsd_err compare_stamp(rsi_file *file, rsd_error *err)
 {

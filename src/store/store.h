@@ -29,6 +29,7 @@ typedef struct rsi_file {
     uint64_t   stamp;   /* of a file to read, when it was opened; 0: can't be told */
     uint64_t   version; /* see rsd_opened */
     /* Of a file to read: see handles.h. */
+    bool             missing; /* there is no such file */
     uint32_t         flags;   /* it was opened with */
     atomic_int       users;   /* that need `handle` right now; -1: it is closed */
     atomic_bool      recent;  /* used since it was last looked at */
@@ -41,6 +42,9 @@ typedef struct rsi_file {
 
 rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64_t bytes,
                       rsi_file **out, rsd_error *err);
+/* Stands for a file that is not there: it has no bytes, and reading any fails as opening would. */
+rsd_err rsi_file_missing(rsd_store *store, const char *name, uint32_t flags, rsi_file **out,
+                         rsd_error *err);
 /* NULL is fine. The handle is gone whatever this returns; err may be NULL. */
 rsd_err rsi_file_close(rsi_file *file, rsd_error *err);
 rsd_err rsi_file_sync(rsi_file *file, rsd_error *err);

@@ -43,6 +43,8 @@ code 1
 out <<'END'
 damage: file "__1_0.distcp": 1577 bytes from byte 0 on are not those that were written: tensor "row" [2:4, 0:6]
 1 damage
+damaged: row
+2 whole, 1 damaged, 0 gone
 END
 
 t '--quick reads no data and does not see it' -c 'cd "$T"; "$R" verify --quick dcp_rows'

@@ -26,6 +26,8 @@ code 1
 out <<'END'
 damage: object "thing": record "data/1" at byte 1280 has the CRC 53b09582, not c815d9ed
 1 damage
+damaged: thing
+6 whole, 1 damaged, 0 gone
 END
 
 cp seams/objects.pt "$T/pairs.pt"
@@ -35,6 +37,8 @@ code 1
 out <<'END'
 damage: object "pairs.of": record "data/2" at byte 1408 has the CRC d1dc0ee4, not 1d760e7a
 1 damage
+damaged: pairs.of
+6 whole, 1 damaged, 0 gone
 END
 
 cp seams/objects.pt "$T/other.pt"
@@ -51,6 +55,8 @@ t 'in DCP every item is an archive: objects' -c '"$R" verify "$T/dcp" | sed "s/a
 out <<'END'
 damage: object "thing": record "data/0" 
 1 damage
+damaged: thing
+3 whole, 1 damaged, 0 gone
 END
 
 cp -r seams/objects_dcp "$T/item"
@@ -60,6 +66,8 @@ t 'in DCP every item is an archive: what stands beside a tensor' -c '"$R" verify
 out <<'END'
 damage: tensor "w": file "__0_0.distcp": item 
 1 damage
+damaged: w
+3 whole, 1 damaged, 0 gone
 END
 
 finish
