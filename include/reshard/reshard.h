@@ -1071,7 +1071,8 @@ RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rs
                                     rsd_error *err);
 
 /* Asks for a value: rsd_load makes it in `owner` and sets *value, both of which must live until
- * then. A save leaves it out. */
+ * then. A dict or list is found whether the checkpoint keeps it whole or as what is in it
+ * (RSD_E_UNSUPPORTED if tensors of it are kept apart, in DCP). A save leaves it out. */
 RSD_API rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *owner,
                                const rsd_value **value, rsd_error *err);
 

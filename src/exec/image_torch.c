@@ -4,16 +4,10 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "exec/image.h"
+#include "exec/nest.h"
 #include "shape/box.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-/* One thing of the state with its path. */
-typedef struct leaf {
-    const rsi_spot  *spot;
-    const rsd_value *value;
-} leaf;
 
 static rsd_err no_memory(rsd_error *err)
 {
@@ -38,108 +32,23 @@ static rsd_err tensor_value(const rsi_state_tensor *tensor, rsd_values *owner,
     return rsd_value_create_tensor(owner, &v, out, err);
 }
 
-static int by_path(const void *a, const void *b)
-{
-    const leaf *x = a, *y = b;
-    size_t      n = x->spot->nparts < y->spot->nparts ? x->spot->nparts : y->spot->nparts;
-
-    for (size_t i = 0; i < n; i++) {
-        const rsd_path_part *p = &x->spot->part[i], *q = &y->spot->part[i];
-        int                  order;
-
-        if (!p->key != !q->key)
-            return p->key ? 1 : -1;
-        if (p->key && !(p->number && q->number))
-            order = strcmp(p->key, q->key);
-        else
-            order = (p->index > q->index) - (p->index < q->index);
-        if (order)
-            return order;
-    }
-    return (x->spot->nparts > y->spot->nparts) - (x->spot->nparts < y->spot->nparts);
-}
-
-typedef struct nesting {
-    leaf       *leaf; /* sorted by path: what lies in one container stands together */
-    size_t      n;
-    rsd_values *owner;
-} nesting;
-
-static bool same_part(const rsd_path_part *p, const rsd_path_part *q)
-{
-    if (!p->key || !q->key)
-        return !p->key && !q->key && p->index == q->index;
-    return strcmp(p->key, q->key) == 0;
-}
-
-static rsd_err make_key(rsd_values *owner, const rsd_path_part *part, const rsd_value **out,
-                        rsd_error *err)
-{
-    if (part->number)
-        return rsd_value_create_int(owner, part->index, out, err);
-    return rsd_value_create_bytes(owner, RSD_VALUE_STR, part->key, strlen(part->key), out, err);
-}
-
-/* The container of leaves [lo, hi), which agree in their first `depth` parts. */
-static rsd_err nest(const nesting *all, size_t lo, size_t hi, size_t depth, const rsd_value **out,
-                    rsd_error *err)
-{
-    bool              list = !all->leaf[lo].spot->part[depth].key;
-    size_t            count = 0;
-    const rsd_value **item = rsi_calloc(2 * (hi - lo), sizeof(item[0]));
-    rsd_err           rc = item ? RSD_OK : no_memory(err);
-
-    for (size_t i = lo, end; i < hi && !rc; i = end) {
-        const rsi_spot      *spot = all->leaf[i].spot;
-        const rsd_path_part *part = &spot->part[depth];
-
-        for (end = i + 1; end < hi && same_part(&all->leaf[end].spot->part[depth], part);)
-            end++;
-        if (!part->key != list)
-            rc = rsi_fail(err, RSD_E_INVALID, "\"%s\" lies in a dict and in a list", spot->name);
-        else if (spot->nparts == depth + 1 && end > i + 1)
-            rc = rsi_fail(err, RSD_E_INVALID, "\"%s\" is a value and has others in it", spot->name);
-        else if (list && part->index != (int64_t)count)
-            rc = rsi_fail(err, RSD_E_INVALID, "the list of \"%s\" has no place %zu", spot->name,
-                          count);
-        if (!rc && !list)
-            rc = make_key(all->owner, part, &item[2 * count], err);
-        if (!rc && spot->nparts == depth + 1)
-            item[list ? count : 2 * count + 1] = all->leaf[i].value;
-        else if (!rc)
-            rc = nest(all, i, end, depth + 1, &item[list ? count : 2 * count + 1], err);
-        count++;
-    }
-    if (!rc)
-        rc = rsd_value_create_list(all->owner, list ? RSD_VALUE_LIST : RSD_VALUE_DICT, count, item,
-                                   out, err);
-    rsi_free(item);
-    return rc;
-}
-
 static rsd_err state_value(const rsd_state *state, rsd_values *owner, const rsd_value **out,
                            rsd_error *err)
 {
-    nesting all = { .n = state->ntensors + state->nvalues, .owner = owner };
-    rsd_err rc = RSD_OK;
+    size_t    n = state->ntensors + state->nvalues;
+    rsi_leaf *leaf = rsi_calloc(n, sizeof(leaf[0]));
+    rsd_err   rc = leaf ? RSD_OK : no_memory(err);
 
-    if (all.n == 0)
-        return rsd_value_create_list(owner, RSD_VALUE_DICT, 0, NULL, out, err);
-    all.leaf = rsi_calloc(all.n, sizeof(all.leaf[0]));
-    if (!all.leaf)
-        return no_memory(err);
     for (size_t i = 0; i < state->ntensors && !rc; i++) {
-        all.leaf[i] = (leaf){ .spot = &state->tensor[i].spot };
-        rc = tensor_value(&state->tensor[i], owner, &all.leaf[i].value, err);
+        leaf[i] = (rsi_leaf){ .spot = &state->tensor[i].spot };
+        rc = tensor_value(&state->tensor[i], owner, &leaf[i].value, err);
     }
     for (size_t i = 0; i < state->nvalues && !rc; i++)
-        all.leaf[state->ntensors + i] =
-            (leaf){ .spot = &state->value[i].spot, .value = state->value[i].value };
-    if (!rc) {
-        qsort(all.leaf, all.n, sizeof(all.leaf[0]), by_path);
-        rc = nest(&all, 0, all.n, 0, out, err);
-    }
-    rsi_free(all.leaf);
+        leaf[state->ntensors + i] =
+            (rsi_leaf){ .spot = &state->value[i].spot, .value = state->value[i].value };
+    if (!rc)
+        rc = rsi_nest(leaf, n, 0, owner, out, err);
+    rsi_free(leaf);
     return rc;
 }
 

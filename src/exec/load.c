@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "exec/deal.h"
+#include "exec/inner.h"
 #include "exec/pass.h"
 #include "exec/proof.h"
 #include "exec/stateful.h"
@@ -24,6 +25,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Numbers that no object has. INNER: a dict or list of which only what is in it has numbers. */
+#define NOT_THERE SIZE_MAX
+#define INNER     (SIZE_MAX - 1)
+
 typedef struct loading {
     rsd_ckpt            *ckpt;
     rsd_state           *state;    /* NULL: `below` says what is wanted */
@@ -32,7 +37,7 @@ typedef struct loading {
     const rsd_load_opts *opts;
     rsi_want            *want; /* [n] */
     size_t               n, cap;
-    size_t              *object; /* [state->nwants] number in the checkpoint; SIZE_MAX: not there */
+    size_t              *object; /* [state->nwants] number in the checkpoint; NOT_THERE, INNER */
     rsi_arena            mem;
 } loading;
 
@@ -162,11 +167,16 @@ static rsd_err find_objects(loading *l, rsd_error *err)
     rc = index_objects(l, &names, err);
     for (size_t i = 0; i < state->nwants && !rc; i++) {
         const char *name;
-        uint64_t    found = SIZE_MAX;
+        uint64_t    found = NOT_THERE;
 
         rc = full_name(l, state->want[i].spot.name, &name, err);
-        if (!rc && !rsi_map_get(&names, name, strlen(name), &found))
-            rc = not_there(l, "value", name, err);
+        if (!rc && !rsi_map_get(&names, name, strlen(name), &found)) {
+            rc = rsi_inner_value(l->ckpt, name, NULL, NULL, err);
+            if (!rc)
+                found = INNER;
+            else if (rc == RSD_E_NOTFOUND)
+                rc = not_there(l, "value", name, err);
+        }
         l->object[i] = (size_t)found;
     }
     rsi_map_release(&names);
@@ -247,7 +257,7 @@ static rsd_err find_below(loading *l, bool leads, rsd_error *err)
 
 /* ---- reading ---- */
 
-static rsd_err read_objects(const loading *l, rsd_error *err)
+static rsd_err read_objects(loading *l, rsd_error *err)
 {
     for (size_t i = 0; l->state && i < l->state->nwants; i++) {
         const rsi_state_want *w = &l->state->want[i];
@@ -255,9 +265,13 @@ static rsd_err read_objects(const loading *l, rsd_error *err)
         const char           *name;
         rsd_err               rc;
 
-        if (l->object[i] == SIZE_MAX)
+        if (l->object[i] == NOT_THERE)
             continue;
-        rc = l->ckpt->ops->object(l->ckpt, l->object[i], &name, w->owner, &value, err);
+        rc = full_name(l, w->spot.name, &name, err);
+        if (!rc && l->object[i] == INNER)
+            rc = rsi_inner_value(l->ckpt, name, w->owner, &value, err);
+        else if (!rc)
+            rc = l->ckpt->ops->object(l->ckpt, l->object[i], &name, w->owner, &value, err);
         if (rc)
             return rsi_while(err, rc, "value \"%s\"", w->spot.name);
         *w->value = value;

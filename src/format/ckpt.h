@@ -47,6 +47,11 @@ typedef struct rsi_ckpt_ops {
      * thread. */
     rsd_err (*object)(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                       const rsd_value **out, rsd_error *err);
+    /* The dict or list of this name, whole, if it was opened for what is in it; RSD_E_NOTFOUND
+     * otherwise. `owner` NULL: only looks. Any thread. NULL: the format keeps only what is in
+     * them. */
+    rsd_err (*inner)(rsd_ckpt *ckpt, const char *name, rsd_values *owner, const rsd_value **out,
+                     rsd_error *err);
     /* The archive that object i is in, and the object as it stands there; i == nobjects: the one
      * that the checkpoint is. Sets out->zip.n to 0 if there is none. For rsi_archive_close, also
      * after a failure. Any thread. */

@@ -9,6 +9,7 @@
 #include "format/path.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,12 +27,13 @@ typedef struct entries {
 } entries;
 
 typedef struct torch {
-    rsi_source  source;
-    rsi_zip     zip;
-    rsd_values *values;
-    entries     tensors, objects;
-    rsi_map     names; /* to tensor number, or ~ object number */
-    rsi_arena   mem;   /* of names and paths, within the budget of the pickle */
+    rsi_source       source;
+    rsi_zip          zip;
+    rsd_values      *values;
+    const rsd_value *root;
+    entries          tensors, objects;
+    rsi_map          names; /* to tensor number, or ~ object number */
+    rsi_arena        mem;   /* of names and paths, within the budget of the pickle */
 } torch;
 
 /* ---- from nesting to names ---- */
@@ -88,15 +90,15 @@ static bool has(rsd_value_type what, struct frame *stack, const rsd_value *v)
 
 /* Dicts are always opened, lists for the tensors and dicts in them, as torch's own flattening does:
  * a trainer asks a DCP checkpoint for "optim.param_groups.0.lr". Tuples only for tensors. */
-static bool opens(walk *w, const rsd_value *v)
+static bool opens(struct frame *probe, const rsd_value *v)
 {
     switch (rsd_value_kind(v)) {
     case RSD_VALUE_DICT:
         return has_names(v);
     case RSD_VALUE_LIST:
-        return has(RSD_VALUE_DICT, w->probe, v) || has(RSD_VALUE_TENSOR, w->probe, v);
+        return has(RSD_VALUE_DICT, probe, v) || has(RSD_VALUE_TENSOR, probe, v);
     case RSD_VALUE_TUPLE:
-        return has(RSD_VALUE_TENSOR, w->probe, v);
+        return has(RSD_VALUE_TENSOR, probe, v);
     default:
         return false;
     }
@@ -187,7 +189,7 @@ static rsd_err flatten(walk *w, const rsd_value *root, rsd_error *err)
     rsd_err          rc = RSD_OK;
 
     while (v && !rc) {
-        if (opens(w, v))
+        if (opens(w->probe, v))
             w->stack[w->depth++] = (struct frame){ .value = v };
         else
             rc = add_entry(w, v, err);
@@ -296,27 +298,76 @@ static size_t torch_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *
     return e->nparts;
 }
 
-static rsd_err torch_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
-                            const rsd_value **out, rsd_error *err)
+static rsd_err copy_out(const torch *self, const rsd_value *value, rsd_values *owner,
+                        const rsd_value **out, rsd_error *err)
 {
-    const torch     *self = ckpt->self;
     const rsd_value *copy;
     struct frame     stack[RSD_VALUE_MAX_DEPTH + 1];
     rsd_err          rc;
 
-    *name = self->objects.at[i].name;
-    if (!owner)
-        return RSD_OK;
-    if (owner->borrows && !has(RSD_VALUE_TENSOR, stack, self->objects.at[i].value)) {
-        *out = self->objects.at[i].value;
+    if (owner->borrows && !has(RSD_VALUE_TENSOR, stack, value)) {
+        *out = value;
         return RSD_OK;
     }
-    rc = rsi_value_copy(self->objects.at[i].value, owner, &copy, err);
+    rc = rsi_value_copy(value, owner, &copy, err);
     if (!rc)
         rc = rsi_torch_read_tensors(&self->source, &self->zip, owner, copy, err);
     if (!rc)
         *out = copy;
     return rc;
+}
+
+static rsd_err torch_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
+                            const rsd_value **out, rsd_error *err)
+{
+    const torch *self = ckpt->self;
+
+    *name = self->objects.at[i].name;
+    return owner ? copy_out(self, self->objects.at[i].value, owner, out, err) : RSD_OK;
+}
+
+/* The length of the part that item i adds to names, if `name` begins with it; else 0. */
+static size_t part_of(const rsd_value *v, size_t i, const char *name)
+{
+    const rsd_value *key = rsd_value_key(v, i);
+    const char      *text = key ? rsd_value_bytes(key, NULL) : NULL;
+    char             number[24];
+    size_t           len;
+
+    if (!text) {
+        snprintf(number, sizeof(number), "%" PRId64, key ? rsd_value_int(key) : (int64_t)i);
+        text = number;
+    }
+    len = strlen(text);
+    return strncmp(name, text, len) == 0 && (name[len] == '.' || !name[len]) ? len : 0;
+}
+
+/* What is opened under this name below v; a key may have dots in it too. */
+static const rsd_value *find_inner(struct frame *probe, const rsd_value *v, const char *name)
+{
+    const rsd_value *found = NULL;
+
+    for (size_t i = 0; i < rsd_value_count(v) && !found; i++) {
+        size_t           len = part_of(v, i, name);
+        const rsd_value *item = len ? rsd_value_item(v, i) : NULL;
+
+        if (!item || !opens(probe, item))
+            continue;
+        found = name[len] ? find_inner(probe, item, name + len + 1) : item;
+    }
+    return found;
+}
+
+static rsd_err torch_inner(rsd_ckpt *ckpt, const char *name, rsd_values *owner,
+                           const rsd_value **out, rsd_error *err)
+{
+    const torch     *self = ckpt->self;
+    struct frame     probe[RSD_VALUE_MAX_DEPTH + 1];
+    const rsd_value *found = opens(probe, self->root) ? find_inner(probe, self->root, name) : NULL;
+
+    if (!found)
+        return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no \"%s\"", name);
+    return owner ? copy_out(self, found, owner, out, err) : RSD_OK;
 }
 
 static rsd_err torch_archive(rsd_ckpt *ckpt, size_t i, rsi_archive *out, rsd_error *err)
@@ -362,6 +413,7 @@ static const rsi_ckpt_ops torch_ops = {
     .locate = torch_locate,
     .find = torch_find,
     .object = torch_object,
+    .inner = torch_inner,
     .archive = torch_archive,
     .path = torch_path,
     .span = torch_span,
@@ -388,6 +440,7 @@ static rsd_err read_names(rsd_ckpt *ckpt, torch *self, rsd_error *err)
         w->t = self;
         rc = rsi_torch_value(&self->source, &self->zip, self->values, &pickle, err);
         if (!rc) {
+            self->root = pickle.root;
             self->mem.limit = names_limit(self);
             rc = flatten(w, pickle.root, err);
         }
