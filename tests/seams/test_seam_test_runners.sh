@@ -23,6 +23,10 @@ program build/tests/mpi_fault 'exit 7'
 program build/tests/test_some 'echo "[  PASSED  ] 40 test(s)."
 echo "[  SKIPPED ] 3 test(s), listed below:"'
 PATH=$T/bin:$PATH
+program build/tests/test_newer 'echo "[  PASSED  ] tests: 10 test(s)."
+echo "[  SKIPPED ] tests: 1 test(s), listed below:"
+echo "[  FAILED  ] tests: 2 test(s), listed below:"
+exit 2'
 
 t 'warnings of mpirun are not compared' -c '"$T/tools/run-mpi-tests" "$T/build" 2 >"$T/mpi"; grep "inspect\|comm\|mpich" "$T/mpi"'
 out <<'END'
@@ -40,14 +44,14 @@ t 'jobs that fail under mpirun are counted, and the other tests still run' -c '
         NR == 2 { print all - \$1, bad - \$3, left - \$5, (bad > 0) }"'
 out <<'END'
 code 1
-40 0 3 1
+50 2 4 1
 END
 
 t 'a runner of MPI jobs that dies is a failure' -c '
     echo "exit 3" >"$T/tools/run-mpi-tests"
     "$T/tools/run-tests" "$T/build" | tail -n 1'
 out <<'END'
-40 passed, 1 failed, 3 skipped
+50 passed, 3 failed, 4 skipped
 END
 
 finish
