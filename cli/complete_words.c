@@ -78,9 +78,14 @@ typedef struct found {
 /* One line, and nothing that a terminal acts on. */
 static bool is_plain(const char *name)
 {
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
-        if (*p < 0x20 || *p == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0))
+    uint32_t code;
+    size_t   n;
+
+    for (const char *at = name; *at; at += n) {
+        n = utf8_code(at, &code);
+        if (n == 0 || is_hidden(code))
             return false;
+    }
     return strlen(name) < LONGEST_NAME;
 }
 

@@ -165,7 +165,7 @@ function objects() {
     const card = make("div", { class: "card scroll" });
     const fill = most => {
         const rows = data.objects.slice(0, most).map(o => make("tr", {}, make("td", {}, make("code", { text: spelled(o[0]) })),
-            make("td", {}, make("code", { class: "value", text: o[1] }))));
+            make("td", {}, make("code", { class: "value", text: spelled(o[1]) }))));
         card.replaceChildren(make("table", { class: "plain" }, make("tbody", {}, ...rows)));
         if (data.objects.length > most)
             card.append(make("p", {}, make("button", { type: "button", onclick: () => fill(Infinity),

@@ -5,7 +5,7 @@
 
 cp golden/training.pt "$T/run.pt"
 # shellcheck disable=SC2016 # a name that a shell would run
-st "$T/odd.st" '{"a b":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"$(touch ran)":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"line\nend":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"it;`touch ran`":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' ''
+st "$T/odd.st" '{"a b":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"$(touch ran)":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"line\nend":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"turned\u202e":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"it;`touch ran`":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' ''
 
 t 'the tool offers the next part of a name, as far as it is the only one' -c 'cd "$T"; "$R" __complete cat run.pt o; "$R" __complete inspect --tree run.pt model; "$R" __complete inspect run.pt --picture=opti'
 out <<'END'
@@ -25,7 +25,7 @@ END
 
 t 'nothing is said where nothing is known' -c 'cd "$T"; "$R" __complete cat missing x; "$R" __complete cat run; "$R" __complete; "$R" __complete cat; "$R" __complete nothing x y; "$R" __complete cat --slice run.pt'
 
-t 'names that would take more than a line are left out' -c '"$R" __complete cat "$T/odd.st" ""'
+t 'names that a terminal would not show as they are, are left out' -c '"$R" __complete cat "$T/odd.st" ""'
 out <<'END'
 $(touch ran)
 a b
