@@ -137,7 +137,8 @@ const char *nearest(const char *wrong, const char *const *word);
 
 /* ---- progress.c: the bar, and signals ---- */
 
-/* From now on SIGINT and SIGTERM only set a flag; a third one ends the program as usual. */
+/* From now on SIGINT and SIGTERM only set a flag, for work to stop cleanly. Work that does not look
+ * at it in time is ended, and a third signal ends the program as usual. */
 void signals_watch(void);
 /* The signal that came, 0: none. */
 int signals_caught(void);

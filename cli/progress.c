@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 /* Seconds between two looks: of a bar, and of lines where there is no terminal. */
@@ -13,11 +14,33 @@
 
 #define MOST_SIGNALS 2 /* that wait for work to stop cleanly; the next ends the program */
 
-static volatile sig_atomic_t caught, count;
+static volatile sig_atomic_t caught, count, noticed;
+
+#define NOTICE 0.9 /* seconds that work has to look at the flag */
+#define FINISH 3.0 /* and then to end */
+
+static void set_timer(double seconds)
+{
+    const long             whole = (long)seconds;
+    const struct itimerval at = {
+        .it_value = { .tv_sec = whole, .tv_usec = (long)((seconds - (double)whole) * 1e6) }
+    };
+
+    setitimer(ITIMER_REAL, &at, NULL);
+}
+
+/* Leaves no more behind than a kill does. */
+static void give_up(int sig)
+{
+    (void)sig;
+    _exit(128 + caught);
+}
 
 /* timeout and mpirun send a signal twice, to the process and to its group, and mean one. */
 static void remember(int sig)
 {
+    if (!caught)
+        set_timer(NOTICE);
     caught = sig;
     if (++count >= MOST_SIGNALS)
         signal(sig, SIG_DFL);
@@ -26,9 +49,12 @@ static void remember(int sig)
 void signals_watch(void)
 {
     struct sigaction sa = { .sa_handler = remember, .sa_flags = SA_RESTART };
+    struct sigaction end = { .sa_handler = give_up };
     struct sigaction old;
 
     sigemptyset(&sa.sa_mask);
+    sigemptyset(&end.sa_mask);
+    sigaction(SIGALRM, &end, NULL);
     /* A shell's background job ignores SIGINT, and so do we then. */
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
         sigaction(SIGINT, &sa, NULL);
@@ -99,6 +125,10 @@ int progress_step(void *progress_arg, int64_t done, int64_t total)
             p->drawn = true;
             draw(p, t);
         }
+    }
+    if (caught && !noticed) {
+        noticed = true;
+        set_timer(FINISH);
     }
     return caught != 0;
 }

@@ -77,11 +77,33 @@ static void every_error_has_its_exit_code(void **state)
         assert_int_equal(exit_code(&(rsd_error){ .code = (int32_t)table[i].code }), table[i].end);
 }
 
+/* Without the timer it would wait for ever; the test's own alarm ends that. */
+static void work_that_does_not_look_is_ended(void **state)
+{
+    pid_t pid = fork();
+    int   status;
+
+    (void)state;
+    if (pid == 0) {
+        signals_watch();
+        raise(SIGTERM);
+        for (;;)
+            pause();
+    }
+    assert_true(pid > 0);
+    alarm(60);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    alarm(0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 128 + SIGTERM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_signal_cancels_and_gives_its_code),
         cmocka_unit_test(the_second_signal_still_waits_and_the_third_ends_at_once),
+        cmocka_unit_test(work_that_does_not_look_is_ended),
         cmocka_unit_test(every_error_has_its_exit_code),
     };
 
