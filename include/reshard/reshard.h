@@ -1143,7 +1143,7 @@ RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndi
  * rank 0 publishes when all have; if one fails, all do, and what had the name before is untouched.
  * DCP and distributed safetensors have files of each rank. A safetensors or torch.save file, and
  * those of `shard_size`, are written by all ranks together: each gathers its share from those who
- * hold it, in bounded memory (32 MiB of staging at least), and the values are the same on all. */
+ * hold it, in bounded memory (32 MiB of staging at least). */
 RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
                          const rsd_save_opts *opts, rsd_error *err);
 

@@ -86,6 +86,11 @@ rsd_err rsi_image_dcp(rsi_image *image, const rsd_state *state, rsd_error *err);
 rsd_err rsi_image_st(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
                      rsd_error *err);
 rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err);
+/* Such an image as bytes, for rsi_free, and the same one from them on another rank, in place of
+ * what is there: its pickle and the bytes of its values; tensors are those of `state`. */
+rsd_err rsi_image_torch_tell(const rsi_image *image, rsi_bytes *out, rsd_error *err);
+rsd_err rsi_image_torch_told(rsi_image *image, const rsd_state *state, const rsi_bytes *told,
+                             rsd_error *err);
 
 /* Each adds behind what is there. */
 rsd_err rsi_image_file(rsi_image *image, const char *name, int32_t owner, rsd_error *err);

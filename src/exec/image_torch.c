@@ -60,6 +60,19 @@ static const rsi_state_tensor *own_tensor(const rsd_state *state, const rsd_valu
     return at >= first && at < first + state->ntensors * sizeof(state->tensor[0]) ? t->bytes : NULL;
 }
 
+/* The storage of a whole tensor; `box` becomes its box. */
+static rsi_out_part tensor_part(const rsd_state *state, size_t tensor, rsd_box *box)
+{
+    const rsi_state_tensor *t = &state->tensor[tensor];
+
+    box->ndim = t->ndim;
+    memcpy(box->len, t->shape, sizeof(box->len));
+    return (rsi_out_part){ .kind = RSI_PART_DATA,
+                           .tensor = tensor,
+                           .len = (uint64_t)(rsd_box_count(box) * t->elem_bytes),
+                           .box = box };
+}
+
 /* The parts of the storages in the order of the pickle: boxes of the state's tensors, and what
  * values bring along. */
 static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi_storages *from,
@@ -82,12 +95,7 @@ static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi
             *part = rc ? *part : *brought;
             continue;
         }
-        box[i].ndim = own->ndim;
-        memcpy(box[i].len, own->shape, sizeof(box[i].len));
-        *part = (rsi_out_part){ .kind = RSI_PART_DATA,
-                                .tensor = (size_t)(own - state->tensor),
-                                .len = (uint64_t)t->storage_bytes,
-                                .box = &box[i] };
+        *part = tensor_part(state, (size_t)(own - state->tensor), &box[i]);
     }
     return rc;
 }
@@ -120,4 +128,91 @@ rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err
     rsi_free(storages.tensor);
     rsd_values_free(owner);
     return rc;
+}
+
+/* ---- the image of another rank ---- */
+
+/* What goes before the pickle, and then for each storage; the bytes of values come last. */
+typedef struct told_head {
+    uint64_t pickle_len, n;
+} told_head;
+typedef struct told_storage {
+    uint64_t tensor, bytes; /* UINT64_MAX: so many bytes of a value */
+} told_storage;
+
+rsd_err rsi_image_torch_tell(const rsi_image *image, rsi_bytes *out, rsd_error *err)
+{
+    const rsi_zip_spec *zip = &image->part[image->item[0].first].zip->spec;
+    told_head           head = { zip->pickle_len, 0 };
+    size_t              len = sizeof(head) + zip->pickle_len;
+    unsigned char      *at;
+
+    for (size_t i = 0; i < image->nparts; i++) {
+        head.n += image->part[i].kind != RSI_PART_GAP;
+        len += image->part[i].kind != RSI_PART_GAP ? sizeof(told_storage) : 0;
+        len += image->part[i].kind == RSI_PART_BYTES ? (size_t)image->part[i].len : 0;
+    }
+    at = out->at = rsi_calloc(len, 1);
+    if (!at)
+        return no_memory(err);
+    out->len = len;
+    memcpy(at, &head, sizeof(head));
+    memcpy(at + sizeof(head), zip->pickle, zip->pickle_len);
+    at += sizeof(head) + zip->pickle_len;
+    for (size_t i = 0; i < image->nparts; i++) {
+        const rsi_out_part *part = &image->part[i];
+        told_storage        s = { UINT64_MAX, part->len };
+
+        if (part->kind == RSI_PART_GAP)
+            continue;
+        s.tensor = part->kind == RSI_PART_DATA ? part->tensor : UINT64_MAX;
+        memcpy(at, &s, sizeof(s));
+        at += sizeof(s);
+        if (part->kind == RSI_PART_BYTES && part->len) {
+            memcpy(at, part->bytes, (size_t)part->len);
+            at += part->len;
+        }
+    }
+    return RSD_OK;
+}
+
+rsd_err rsi_image_torch_told(rsi_image *image, const rsd_state *state, const rsi_bytes *told,
+                             rsd_error *err)
+{
+    const char   *at;
+    told_head     head;
+    rsd_box      *box;
+    rsi_out_part *part;
+    rsd_err       rc;
+
+    rsi_image_release(image);
+    *image = (rsi_image){ .format = RSD_FORMAT_TORCH, .keep = -1 };
+    at = rsi_arena_text(&image->mem, (const char *)told->at, told->len);
+    memcpy(&head, told->at, sizeof(head));
+    box = rsi_arena_array(&image->mem, (size_t)head.n, sizeof(box[0]));
+    part = rsi_arena_array(&image->mem, (size_t)head.n, sizeof(part[0]));
+    if (!at || !box || !part)
+        return no_memory(err);
+    at += sizeof(head) + head.pickle_len;
+    for (size_t i = 0; i < head.n; i++) {
+        told_storage s;
+
+        memcpy(&s, at, sizeof(s));
+        at += sizeof(s);
+        if (s.tensor < state->ntensors) {
+            part[i] = tensor_part(state, (size_t)s.tensor, &box[i]);
+            continue;
+        }
+        part[i] = (rsi_out_part){ .kind = RSI_PART_BYTES, .len = s.bytes, .bytes = at };
+        at += s.bytes;
+    }
+    rc = rsi_image_file(image, NULL, 0, err);
+    at = rc ? NULL
+            : rsi_arena_text(&image->mem, (const char *)told->at + sizeof(head),
+                             (size_t)head.pickle_len);
+    if (!rc && !at)
+        rc = no_memory(err);
+    return rc ? rc
+              : rsi_image_archive(image, NULL, at, (size_t)head.pickle_len, (size_t)head.n, part,
+                                  err);
 }

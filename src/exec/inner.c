@@ -9,8 +9,8 @@
 typedef struct found {
     rsd_ckpt   *ckpt;
     const char *name;
-    size_t      depth; /* parts that the name has; 0: nothing was found */
-    bool        mixed; /* not always the same number: it is no one container */
+    size_t      depth;  /* parts that the name has; 0: nothing was found */
+    bool        mixed;  /* not always the same number: it is no one container */
     size_t     *number; /* [n] of the objects */
     rsi_spot   *spot;   /* [n] */
     size_t      n, number_cap, spot_cap;

@@ -9,6 +9,7 @@
  */
 #include "exec/save.h"
 #include "base/mem.h"
+#include "exec/image_same.h"
 #include "exec/merge.h"
 #include "exec/path_format.h"
 #include "exec/plan_cache.h"
@@ -111,6 +112,8 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
     s->version = s->state->version;
     if (!rsi_plan_take(s->state, &s->spec, ranks(s), &s->image))
         rc = rsi_image_make(&s->image, s->state, &s->spec, err);
+    if (s->shared)
+        rc = rsi_image_same(&s->image, s->state, s->comm, rc, err);
     if (!rc && !s->store) {
         rc = rsi_store_open_beside(s->path, true, &s->store, &s->name, err);
         s->own_store = !rc;

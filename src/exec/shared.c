@@ -5,7 +5,6 @@
 #include "exec/shared.h"
 #include "base/checked.h"
 #include "base/crc32.h"
-#include "base/digest.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "exec/collect.h"
@@ -386,31 +385,6 @@ static rsd_err write_kept(sharing *s, rsd_error *err)
     return rc ? rc : rsi_spool_drain(&s->spool, err);
 }
 
-/* What must be the same on all ranks of bytes that no rank compares: headers, pickles, values. */
-static rsd_err compare_images(const sharing *s, rsd_error *err)
-{
-    uint64_t digest = s->image->nparts;
-    int64_t  two[2];
-    rsd_err  rc;
-
-    for (size_t i = 0; i < s->image->nparts; i++) {
-        const rsi_out_part *part = &s->image->part[i];
-
-        digest = rsi_digest(digest, &part->len, sizeof(part->len));
-        if (part->kind == RSI_PART_BYTES)
-            digest = rsi_digest(digest, part->bytes, (size_t)part->len);
-        if (part->kind == RSI_PART_GAP && part->nth == 0)
-            digest = rsi_digest(digest, part->zip->spec.pickle, part->zip->spec.pickle_len);
-    }
-    two[0] = (int64_t)digest;
-    two[1] = (int64_t)~digest;
-    rc = rsi_allreduce(s->comm, RSI_OP_MIN, two, 2, err);
-    if (rc || two[0] == ~two[1])
-        return rc;
-    return rsi_fail(err, RSD_E_MISMATCH,
-                    "the ranks have different values, and a file that they write together has one");
-}
-
 static rsd_err check_views(const sharing *s, rsd_error *err)
 {
     int32_t me = rsd_comm_rank(s->comm);
@@ -525,8 +499,6 @@ rsd_err rsi_shared_flush(rsi_image *image, const rsd_state *state, rsd_comm *com
     rsd_error why = { .rank = -1 }, spare;
 
     err = err ? err : &spare;
-    if (!rc)
-        rc = compare_images(&s, err);
     if (!rc)
         rc = rsi_agree(comm, rsd_comm_rank(comm) == 0 ? create_files(&s, err) : RSD_OK, err);
     if (!rc) {

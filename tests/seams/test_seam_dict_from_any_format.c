@@ -45,10 +45,10 @@ static const rsd_value *make_dict(rsd_values *owner, const rsd_value *y, const r
     const rsd_value *second[] = { text(owner, "lr"), number(owner, 5) };
     const rsd_value *group[] = { list(owner, RSD_VALUE_DICT, 2, first),
                                  list(owner, RSD_VALUE_DICT, 1, second) };
-    const rsd_value *all[] = { text(owner, "a"),    number(owner, 1),
+    const rsd_value *all[] = { text(owner, "a"),      number(owner, 1),
                                text(owner, "groups"), list(owner, RSD_VALUE_LIST, 2, group),
-                               text(owner, "y"), y,
-                               text(owner, "z"),    z };
+                               text(owner, "y"),      y,
+                               text(owner, "z"),      z };
 
     return list(owner, RSD_VALUE_DICT, 4, all);
 }
@@ -180,7 +180,8 @@ static void tensors_that_dcp_keeps_apart_are_told_so(void **state)
 
     (void)state;
     assert_int_equal(rsd_values_create(&owner, NULL), RSD_OK);
-    save(store, "ck.pt", "cfg", make_dict(owner, list(owner, RSD_VALUE_DICT, 0, NULL), make_tensor(owner)));
+    save(store, "ck.pt", "cfg",
+         make_dict(owner, list(owner, RSD_VALUE_DICT, 0, NULL), make_tensor(owner)));
     convert(store, "ck.pt", "flat");
     assert_int_equal(want(store, "flat", "extra.cfg", NULL, owner, &got, &err), RSD_E_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "\"extra.cfg\" has tensors in it"));

@@ -126,7 +126,7 @@ static void a_file_that_changed_while_it_was_closed_is_told(void **state)
 {
     const struct timespec times[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
     int32_t               to[FILES][COLS];
-    rsd_view view = { .box = { .ndim = 2, .len = { FILES, COLS } }, .data = to };
+    rsd_view              view = { .box = { .ndim = 2, .len = { FILES, COLS } }, .data = to };
     rsd_error             err = { 0 };
     rsd_ckpt             *ckpt;
     char                  file[400];

@@ -63,6 +63,16 @@ static rsd_err so_it_is_with_keys_that_may_differ(rsd_comm *comm, rsd_error *err
     return save_values(comm, (rsd_save_opts){ .uneven_keys = true }, "ck", err);
 }
 
+static rsd_err so_it_is_in_a_file_that_all_write_together(rsd_comm *comm, rsd_error *err)
+{
+    return save_values(comm, (rsd_save_opts){ 0 }, "ck.pt", err);
+}
+
+static rsd_err so_it_is_there_with_keys_that_may_differ(rsd_comm *comm, rsd_error *err)
+{
+    return save_values(comm, (rsd_save_opts){ .uneven_keys = true }, "ck.pt", err);
+}
+
 /* Value i is held by ranks i % size and above. */
 static rsd_err of_what_rank_0_lacks_the_lowest_holder_s_is_saved(rsd_comm *comm, rsd_error *err)
 {
@@ -103,12 +113,14 @@ static rsd_err values_that_change_between_saves_are_those_of_each(rsd_comm *comm
 
     if (!rc)
         rc = ranks_state_make(&s, comm, true, err);
-    for (int32_t turn = 0; turn < 3 && !rc; turn++) {
+    for (int32_t turn = 0; turn < 6 && !rc; turn++) {
         const rsd_value *v;
 
+        ranks_bed_name(&bed, turn < 3 ? "ck" : "ck.pt");
         now[0] = turn;
         rc = ranks_value(0, turn + comm->rank, s.owner, &v, err);
-        if (!rc && (turn == 1 || comm->rank == 0)) /* also where only rank 0's is new */
+        if (!rc &&
+            (turn == 1 || turn == 4 || comm->rank == 0)) /* also where only rank 0's is new */
             rc = rsd_state_set_value(s.state, ranks_value_name[0], v, err);
         rc = rsi_agree(comm, rc, err);
         if (!rc)
@@ -127,6 +139,8 @@ const comm_case ranks_values[] = {
     { COMM_CASE(so_it_is_when_items_are_transformed), .min_ranks = 1 },
     { COMM_CASE(so_it_is_without_checksums), .min_ranks = 1 },
     { COMM_CASE(so_it_is_with_keys_that_may_differ), .min_ranks = 1 },
+    { COMM_CASE(so_it_is_in_a_file_that_all_write_together), .min_ranks = 1 },
+    { COMM_CASE(so_it_is_there_with_keys_that_may_differ), .min_ranks = 1 },
     { COMM_CASE(of_what_rank_0_lacks_the_lowest_holder_s_is_saved), .min_ranks = 1 },
     { COMM_CASE(values_that_change_between_saves_are_those_of_each), .min_ranks = 1 },
     { .name = NULL },
