@@ -259,7 +259,7 @@ static void print_word(const char *word)
     fprintf(stderr, "'");
 }
 
-static void say_how_to_go_on(const converting *c)
+static void say_how_to_go_on(const converting *c, bool replace)
 {
     const args *a = c->a;
 
@@ -284,7 +284,7 @@ static void say_how_to_go_on(const converting *c)
             print_word(a->given[i].value);
         }
     }
-    fprintf(stderr, " --resume\n");
+    fprintf(stderr, "%s --resume\n", replace ? " --overwrite" : "");
 }
 
 /* ---- the command ---- */
@@ -453,9 +453,11 @@ static int run(const args *a)
     }
     if (rc == RSD_E_EXISTS && !c.store && !c.opts.overwrite && access(to, F_OK) == 0) {
         code = refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);
+        if (c.partial) /* it came while this one worked */
+            say_how_to_go_on(&c, true);
     } else if (rc) {
         code = fail(a, &err);
-        say_how_to_go_on(&c);
+        say_how_to_go_on(&c, false);
         if (rc == RSD_E_INVALID && c.damages)
             code = EXIT_NO; /* nothing was left */
         if (rc == RSD_E_MISMATCH)
