@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of the file store share: file.c (open, transfer, sync, map), file_folder.c
- * (names), file_tree.c (begin, commit), file_hold.c (hold, lock) and file_uring.c (queues). */
+ * (names), file_tree.c (begin), file_publish.c (commit), file_hold.c (hold, lock) and file_uring.c
+ * (queues). */
 #ifndef RSI_FILE_H
 #define RSI_FILE_H
 
@@ -118,7 +119,7 @@ rsd_err rsi_fs_make_folder(void *self, const char *name, rsd_error *err);
 rsd_err rsi_fs_make_private(void *self, const char *name, rsd_error *err);
 rsd_err rsi_fs_remove(void *self, const char *name, rsd_error *err);
 
-/* ---- file_tree.c ---- */
+/* ---- file_tree.c, file_publish.c ---- */
 
 rsd_err rsi_fs_begin(void *self, const char *name, uint32_t flags, void **tree, const char **temp,
                      rsd_error *err);

@@ -4,42 +4,24 @@
  * The temporary folder (or file) itself is locked with flock, shared by all who write to it, as
  * long as their handles are open: the system lets go of it when they die, whatever the reason. The
  * next begin of the name takes what it can lock alone for a dead writer's. Nothing is added to the
- * tree for that, so nothing has to be taken out of it when it is published. */
-#include "store/file.h"
+ * tree for that, so nothing has to be taken out of it when it is published. Next: file_publish.c.
+ */
+#include "store/file_tree.h"
 #include "base/mem.h"
 #include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-enum {
-    TRIES = 16, /* each one lost means that another process was at work at that very moment */
-    OPEN_ANY = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
-    OVERLAY = 0x794c7630 /* overlayfs, as statfs tells it */
-};
+enum { OVERLAY = 0x794c7630 }; /* overlayfs, as statfs tells it */
 
-typedef struct tree {
-    int    parent; /* the folder that the name is in, to be synced; attached: -1 */
-    int    from;   /* the folder that the tree is written in: `parent`, unless it was adopted */
-    int    lock;   /* the temporary folder or file, opened and locked; adopted: -1 */
-    bool   attached, one_file, overwrite;
-    bool   failed; /* a commit did: no second try (C3) */
-    bool   keep;   /* abort leaves the temporary name: a power cut may still swap the two */
-    mode_t mode;   /* that it is published with; until then it is private; adopted: 0 */
-    char  *name;   /* as begin was given it */
-    char  *last;   /* its last part */
-    char  *temp;   /* the name it is written under, from the top */
-    char  *temp_last;
-} tree;
-
-static void free_tree(const rsi_fs *fs, tree *t)
+void rsi_fs_tree_free(const rsi_fs *fs, rsi_fs_tree *t)
 {
     if (!t)
         return;
@@ -121,7 +103,7 @@ static int sweep_entry(void *arg, int dir, const char *name, unsigned char type)
     if (!s->synced && rsi_fs_fsync(s->fs, dir) < 0)
         return 1;
     s->synced = true;
-    fd = rsi_fs_openat(s->fs, dir, name, OPEN_ANY, 0);
+    fd = rsi_fs_openat(s->fs, dir, name, RSI_OPEN_ANY, 0);
     if (fd < 0)
         return 0;
     if (rsi_fs_flock(s->fs, fd, LOCK_EX | LOCK_NB) == 0)
@@ -133,47 +115,45 @@ static int sweep_entry(void *arg, int dir, const char *name, unsigned char type)
 /* ---- begin ---- */
 
 /* True if there is something of that name. */
-static bool is_there(const rsi_fs *fs, int dir, const char *name)
+bool rsi_fs_is_there(const rsi_fs *fs, int dir, const char *name)
 {
     struct statx st;
 
     return rsi_fs_statx(fs, dir, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) == 0;
 }
 
-/* Overwriting takes the place of the same kind only: folders of folders, files of files. */
-typedef enum target { TARGET_NONE, TARGET_SAME, TARGET_OTHER } target;
-
-static target target_of(const rsi_fs *fs, const tree *t)
+rsi_target rsi_fs_target(const rsi_fs *fs, const rsi_fs_tree *t)
 {
     struct statx st;
 
     if (rsi_fs_statx(fs, t->parent, t->last, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) < 0)
-        return TARGET_NONE;
-    return (t->one_file ? S_ISREG(st.stx_mode) : S_ISDIR(st.stx_mode)) ? TARGET_SAME : TARGET_OTHER;
+        return RSI_TARGET_NONE;
+    return (t->one_file ? S_ISREG(st.stx_mode) : S_ISDIR(st.stx_mode)) ? RSI_TARGET_SAME
+                                                                       : RSI_TARGET_OTHER;
 }
 
 /* This errno means that the file system has no such call. */
-static bool cannot(int sys_errno)
+bool rsi_fs_cannot(int sys_errno)
 {
     return sys_errno == EINVAL || sys_errno == ENOSYS || sys_errno == EOPNOTSUPP;
 }
 
 /* It may mean that: containers answer EPERM to calls that they don't know. */
-static bool may_be_unable(int sys_errno)
+bool rsi_fs_may_be_unable(int sys_errno)
 {
-    return cannot(sys_errno) || sys_errno == EPERM;
+    return rsi_fs_cannot(sys_errno) || sys_errno == EPERM;
 }
 
 /* Of the tree itself. Where modes can't be changed there are none. -1 and errno. */
-static int change_mode(const rsi_fs *fs, const tree *t, mode_t mode)
+int rsi_fs_tree_mode(const rsi_fs *fs, const rsi_fs_tree *t, mode_t mode)
 {
     int rc = rsi_fs_fchmod(fs, t->lock, mode);
 
-    return rc < 0 && may_be_unable(errno) ? 0 : rc;
+    return rc < 0 && rsi_fs_may_be_unable(errno) ? 0 : rc;
 }
 
 /* A new temporary name, not used by anyone. */
-static int new_temp(const rsi_fs *fs, tree *t)
+static int new_temp(const rsi_fs *fs, rsi_fs_tree *t)
 {
     uint64_t random;
 
@@ -185,7 +165,7 @@ static int new_temp(const rsi_fs *fs, tree *t)
 
 /* A folder of a lower layer of overlayfs can't be renamed: EXDEV. Asked by a rename that can't
  * succeed, onto a folder that is not empty. */
-static bool can_move(const rsi_fs *fs, tree *t)
+static bool can_move(const rsi_fs *fs, rsi_fs_tree *t)
 {
     char          full[NAME_MAX + RSI_TEMP_EXTRA + 1];
     struct statfs st;
@@ -199,7 +179,7 @@ static bool can_move(const rsi_fs *fs, tree *t)
     snprintf(full, sizeof(full), "%s", t->temp_last);
     if (rsi_fs_mkdirat(fs, t->parent, full, 0700) < 0)
         return true;
-    dir = rsi_fs_openat(fs, t->parent, full, OPEN_ANY | O_DIRECTORY, 0);
+    dir = rsi_fs_openat(fs, t->parent, full, RSI_OPEN_ANY | O_DIRECTORY, 0);
     if (dir >= 0 && rsi_fs_mkdirat(fs, dir, "full", 0700) == 0) {
         can = rsi_fs_rename(fs, t->parent, t->last, t->parent, full, 0) == 0 || errno != EXDEV;
         rsi_fs_unlinkat(fs, dir, "full", AT_REMOVEDIR);
@@ -211,7 +191,7 @@ static bool can_move(const rsi_fs *fs, tree *t)
 
 /* Asked before the work and not after it: tries an exchange on two folders of its own. 1: it can,
  * 0: it can't; -1 and errno. */
-static int can_exchange(const rsi_fs *fs, tree *t)
+static int can_exchange(const rsi_fs *fs, rsi_fs_tree *t)
 {
     char other[NAME_MAX + RSI_TEMP_EXTRA + 1];
     int  rc, sys_errno;
@@ -230,14 +210,14 @@ static int can_exchange(const rsi_fs *fs, tree *t)
     rsi_fs_unlinkat(fs, t->parent, other, AT_REMOVEDIR);
     rsi_fs_unlinkat(fs, t->parent, t->temp_last, AT_REMOVEDIR);
     errno = sys_errno;
-    if (rc < 0 && may_be_unable(sys_errno))
+    if (rc < 0 && rsi_fs_may_be_unable(sys_errno))
         return 0;
     return rc < 0 && sys_errno != ENOENT ? -1 : 1; /* ENOENT: swept away by someone meanwhile */
 }
 
 /* Notes the mode that the umask and the folder above want, and takes it away until the tree is
  * published. -1 and errno. */
-static int set_private(const rsi_fs *fs, tree *t)
+static int set_private(const rsi_fs *fs, rsi_fs_tree *t)
 {
     static const char *const probe = "mode"; /* in the new folder, which nobody else may enter */
     struct statx             st;
@@ -250,13 +230,13 @@ static int set_private(const rsi_fs *fs, tree *t)
     t->mode = rc == 0 ? st.stx_mode & 07777 : 0;
     if (!t->one_file && rsi_fs_unlinkat(fs, t->lock, probe, AT_REMOVEDIR) < 0)
         return -1;
-    return rc == 0 && t->one_file ? change_mode(fs, t, 0600) : rc;
+    return rc == 0 && t->one_file ? rsi_fs_tree_mode(fs, t, 0600) : rc;
 }
 
 /* Makes, opens and locks the temporary folder or file. */
-static rsd_err make_temp(const rsi_fs *fs, tree *t, rsd_error *err)
+static rsd_err make_temp(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
 {
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < RSI_TREE_TRIES; i++) {
         int made, locked;
 
         if (new_temp(fs, t) < 0)
@@ -271,7 +251,7 @@ static rsd_err make_temp(const rsi_fs *fs, tree *t, rsd_error *err)
         if (made < 0)
             return rsi_fs_fail(fs, err, errno, "create", t->temp);
         if (!t->one_file)
-            t->lock = rsi_fs_openat(fs, t->parent, t->temp_last, OPEN_ANY | O_DIRECTORY, 0);
+            t->lock = rsi_fs_openat(fs, t->parent, t->temp_last, RSI_OPEN_ANY | O_DIRECTORY, 0);
         locked = t->lock < 0 ? -1 : lock_shared(fs, t->lock);
         if (locked > 0 && set_private(fs, t) == 0)
             return RSD_OK;
@@ -288,7 +268,7 @@ static rsd_err make_temp(const rsi_fs *fs, tree *t, rsd_error *err)
                     t->name);
 }
 
-static rsd_err refuse_replace(const rsi_fs *fs, const tree *t, rsd_error *err)
+rsd_err rsi_fs_refuse_replace(const rsi_fs *fs, const rsi_fs_tree *t, rsd_error *err)
 {
     return rsi_fail(
         err, RSD_E_UNSUPPORTED,
@@ -297,35 +277,35 @@ static rsd_err refuse_replace(const rsi_fs *fs, const tree *t, rsd_error *err)
         t->name, fs->path);
 }
 
-static rsd_err refuse_kind(const rsi_fs *fs, const tree *t, rsd_error *err)
+rsd_err rsi_fs_refuse_kind(const rsi_fs *fs, const rsi_fs_tree *t, rsd_error *err)
 {
     return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" is not a %s and is not replaced by one",
                     t->name, fs->path, t->one_file ? "file" : "folder");
 }
 
-static rsd_err check_target(const rsi_fs *fs, tree *t, rsd_error *err)
+static rsd_err check_target(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
 {
-    target there = target_of(fs, t);
-    int    can;
+    rsi_target there = rsi_fs_target(fs, t);
+    int        can;
 
-    if (there == TARGET_NONE)
+    if (there == RSI_TARGET_NONE)
         return RSD_OK;
     if (!t->overwrite)
         return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" exists already", t->name, fs->path);
-    if (there == TARGET_OTHER)
-        return refuse_kind(fs, t, err);
+    if (there == RSI_TARGET_OTHER)
+        return rsi_fs_refuse_kind(fs, t, err);
     if (t->one_file)
         return RSD_OK; /* any rename replaces a file by a file */
     can = can_move(fs, t) ? can_exchange(fs, t) : 0;
     if (can < 0)
         return rsi_fs_fail(fs, err, errno, "try to replace", t->name);
-    return can ? RSD_OK : refuse_replace(fs, t, err);
+    return can ? RSD_OK : rsi_fs_refuse_replace(fs, t, err);
 }
 
-static rsd_err new_tree(const char *name, uint32_t flags, tree **out, rsd_error *err)
+static rsd_err new_tree(const char *name, uint32_t flags, rsi_fs_tree **out, rsd_error *err)
 {
-    tree  *t = rsi_calloc(1, sizeof(*t));
-    size_t len = strlen(name);
+    rsi_fs_tree *t = rsi_calloc(1, sizeof(*t));
+    size_t       len = strlen(name);
 
     if (!t)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to write \"%s\"", name);
@@ -351,7 +331,7 @@ static rsd_err new_tree(const char *name, uint32_t flags, tree **out, rsd_error 
 
 /* The tree is what has the name `from`, and stays there until it is published: whoever wrote it bit
  * by bit keeps others away from it, and has it still if publishing fails. */
-static rsd_err adopt(const rsi_fs *fs, tree *t, const char *from, rsd_error *err)
+static rsd_err adopt(const rsi_fs *fs, rsi_fs_tree *t, const char *from, rsd_error *err)
 {
     const char *last;
     int         dir;
@@ -362,7 +342,7 @@ static rsd_err adopt(const rsi_fs *fs, tree *t, const char *from, rsd_error *err
     t->from = rsi_fs_openat(fs, dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (t->from < 0)
         rc = rsi_fs_fail(fs, err, errno, "open the folder of", from);
-    else if (!is_there(fs, t->from, last))
+    else if (!rsi_fs_is_there(fs, t->from, last))
         rc = rsi_fs_fail(fs, err, errno, "find", from);
     rsi_free(t->temp);
     t->temp = rsi_strdup(from);
@@ -377,11 +357,11 @@ static rsd_err adopt(const rsi_fs *fs, tree *t, const char *from, rsd_error *err
 static rsd_err begin(const rsi_fs *fs, const char *name, uint32_t flags, const char *from,
                      void **out, const char **temp, rsd_error *err)
 {
-    tree       *t = NULL;
-    sweep       s = { .fs = fs };
-    const char *last;
-    int         dir;
-    rsd_err     rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
+    rsi_fs_tree *t = NULL;
+    sweep        s = { .fs = fs };
+    const char  *last;
+    int          dir;
+    rsd_err      rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
 
     if (rc)
         return rc;
@@ -413,7 +393,7 @@ static rsd_err begin(const rsi_fs *fs, const char *name, uint32_t flags, const c
     *temp = t->temp;
 out:
     if (rc)
-        free_tree(fs, t);
+        rsi_fs_tree_free(fs, t);
     rsi_fs_leave(fs, dir);
     return rc;
 }
@@ -433,7 +413,7 @@ rsd_err rsi_fs_adopt(void *self, const char *name, uint32_t flags, const char *f
 rsd_err rsi_fs_attach(void *self, const char *temp, void **out, rsd_error *err)
 {
     const rsi_fs *fs = self;
-    tree         *t = NULL;
+    rsi_fs_tree  *t = NULL;
     const char   *last;
     int           dir, locked;
     rsd_err       rc = rsi_fs_enter(fs, temp, false, &dir, &last, err);
@@ -444,7 +424,7 @@ rsd_err rsi_fs_attach(void *self, const char *temp, void **out, rsd_error *err)
     if (rc)
         goto out;
     t->attached = true;
-    t->lock = rsi_fs_openat(fs, dir, last, OPEN_ANY, 0);
+    t->lock = rsi_fs_openat(fs, dir, last, RSI_OPEN_ANY, 0);
     locked = t->lock < 0 ? -1 : lock_shared(fs, t->lock);
     if (locked < 0)
         rc = rsi_fs_fail(fs, err, errno, "attach to", temp);
@@ -454,193 +434,7 @@ rsd_err rsi_fs_attach(void *self, const char *temp, void **out, rsd_error *err)
         *out = t;
 out:
     if (rc)
-        free_tree(fs, t);
+        rsi_fs_tree_free(fs, t);
     rsi_fs_leave(fs, dir);
-    return rc;
-}
-
-/* ---- commit ---- */
-
-/* A rename that replaces nothing, of a file, where there is neither RENAME_NOREPLACE nor a link:
- * those who come here one after the other each look first. */
-static int rename_if_none(const rsi_fs *fs, const tree *t)
-{
-    int rc = -1, locked = -1;
-
-    for (int i = 0; i < TRIES && locked < 0; i++) {
-        locked = rsi_fs_flock(fs, t->parent, LOCK_EX | LOCK_NB);
-        if (locked < 0 && errno != EWOULDBLOCK)
-            break; /* it has no locks either */
-        if (locked < 0)
-            sched_yield();
-    }
-    errno = EEXIST;
-    if (!is_there(fs, t->parent, t->last))
-        rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, 0);
-    if (locked == 0) {
-        int kept = errno;
-
-        rsi_fs_flock(fs, t->parent, LOCK_UN);
-        errno = kept;
-    }
-    return rc;
-}
-
-/* Gives the tree its name if nobody has it, where there is no RENAME_NOREPLACE. A plain rename of a
- * folder replaces nothing but an empty folder; a file is linked to its name instead. */
-static int publish_plain(const rsi_fs *fs, tree *t)
-{
-    if (is_there(fs, t->parent, t->last)) {
-        errno = EEXIST;
-        return -1;
-    }
-    if (!t->one_file)
-        return rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, 0);
-    if (rsi_fs_linkat(fs, t->from, t->temp_last, t->parent, t->last) == 0) {
-        rsi_fs_close(fs, t->lock); /* an open file can't be removed everywhere (FUSE, NFS) */
-        t->lock = -1;
-        rsi_fs_unlinkat(fs, t->from, t->temp_last, 0); /* else the next begin removes it */
-        return 0;
-    }
-    return may_be_unable(errno) || errno == EMLINK ? rename_if_none(fs, t) : -1;
-}
-
-/* What a publishing came to. */
-typedef struct outcome {
-    bool swapped;  /* what had the name before now has the temporary one */
-    bool replaced; /* what had the name before is gone */
-} outcome;
-
-/* Takes the place of what has the name. -1 and errno; ENOENT: it went meanwhile. */
-static int replace(const rsi_fs *fs, const tree *t, outcome *o)
-{
-    int rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, RENAME_EXCHANGE);
-
-    o->swapped = rc == 0;
-    if (rc == 0 || !may_be_unable(errno) || !t->one_file)
-        return rc;
-    rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, 0);
-    o->replaced = rc == 0;
-    return rc;
-}
-
-/* Gives the tree its name. -1 and errno. */
-static int publish(const rsi_fs *fs, tree *t, outcome *o)
-{
-    for (int i = 0; i < TRIES; i++) {
-        target there = t->overwrite ? target_of(fs, t) : TARGET_NONE;
-
-        errno = EEXIST;
-        if (there == TARGET_OTHER)
-            return -1;
-        if (there == TARGET_SAME) {
-            if (replace(fs, t, o) == 0)
-                return 0;
-            if (errno != ENOENT)
-                return -1;
-        }
-        if (rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, RENAME_NOREPLACE) == 0)
-            return 0;
-        if (may_be_unable(errno) && publish_plain(fs, t) == 0)
-            return 0;
-        if (!(t->overwrite && errno == EEXIST)) /* it came meanwhile */
-            return -1;
-    }
-    return -1;
-}
-
-static rsd_err publish_failed(const rsi_fs *fs, const tree *t, int sys_errno, rsd_error *err)
-{
-    if (t->overwrite && target_of(fs, t) == TARGET_OTHER)
-        return refuse_kind(fs, t, err);
-    if (sys_errno == EEXIST || sys_errno == ENOTEMPTY || sys_errno == ENOTDIR)
-        return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" exists already", t->name, fs->path);
-    if ((cannot(sys_errno) || sys_errno == EXDEV) && t->overwrite &&
-        is_there(fs, t->parent, t->last))
-        return refuse_replace(fs, t, err);
-    return rsi_fail_errno(err, cannot(sys_errno) ? RSD_E_UNSUPPORTED : RSD_E_IO, sys_errno,
-                          "could not give \"%s\" its name \"%s\" in \"%s\"", t->temp, t->name,
-                          fs->path);
-}
-
-/* The parent could not be synced: back to how it was, so that a failed commit doesn't show. */
-static rsd_err unpublish(const rsi_fs *fs, tree *t, const outcome *o, int sys_errno, rsd_error *err)
-{
-    unsigned how = o->swapped ? RENAME_EXCHANGE : RENAME_NOREPLACE;
-
-    if (!o->replaced && rsi_fs_rename(fs, t->parent, t->last, t->from, t->temp_last, how) == 0) {
-        /* Nobody knows whether the name is durable. Unless the way back is, abort must not take
-         * apart what the name may stand for after a power cut. */
-        t->keep = rsi_fs_fsync(fs, t->parent) < 0;
-        return rsi_fail_errno(err, RSD_E_IO, sys_errno,
-                              "could not sync the folder that \"%s\" is in", t->name);
-    }
-    t->keep = true; /* the only copy that may survive a power cut */
-    return rsi_fail_errno(err, RSD_E_IO, sys_errno,
-                          "\"%s\" has its name, but could not sync the folder it is in", t->name);
-}
-
-static rsd_err publish_durably(const rsi_fs *fs, tree *t, rsd_error *err)
-{
-    outcome o = { 0 };
-    bool    gone = false; /* what was replaced may be removed */
-    rsd_err rc = RSD_OK;
-    int     old = -1;
-
-    if (t->mode && change_mode(fs, t, t->mode) < 0)
-        return rsi_fs_fail(fs, err, errno, "give a mode to", t->temp);
-    if (!t->one_file && rsi_fs_sync_folders(fs, t->from, t->temp_last) < 0)
-        return rsi_fail_errno(err, rsi_errno_code(errno), errno,
-                              "could not sync the folder \"%s\" in \"%s\"", t->temp, fs->path);
-    /* Once exchanged, what is replaced has a temporary name: without a lock a begin of someone else
-     * would remove it before the exchange is durable. */
-    if (t->overwrite)
-        old = rsi_fs_openat(fs, t->parent, t->last, OPEN_ANY, 0);
-    if (old >= 0)
-        rsi_fs_flock(fs, old, LOCK_SH | LOCK_NB);
-    if (publish(fs, t, &o) < 0)
-        rc = publish_failed(fs, t, errno, err);
-    else if (rsi_fs_fsync(fs, t->parent) < 0)
-        rc = unpublish(fs, t, &o, errno, err);
-    else if (t->from != t->parent && rsi_fs_fsync(fs, t->from) < 0)
-        rc = RSD_OK; /* the name is durable; what it had before is left to whoever wrote the tree */
-    else
-        gone = o.swapped;
-    rsi_fs_close(fs, old);
-    if (gone)
-        rsi_fs_remove_tree(fs, t->from, t->temp_last); /* else the next begin removes it */
-    return rc;
-}
-
-rsd_err rsi_fs_commit(void *self, void *handle, rsd_error *err)
-{
-    const rsi_fs *fs = self;
-    tree         *t = handle;
-    rsd_err       rc;
-
-    if (t->attached)
-        return rsi_fail(err, RSD_E_BUG, "\"%s\" is published by the one who began it", t->name);
-    if (t->failed)
-        return rsi_fail(err, RSD_E_IO, "publishing \"%s\" failed before", t->name);
-    rc = publish_durably(fs, t, err);
-    if (rc)
-        t->failed = true;
-    else
-        free_tree(fs, t);
-    return rc;
-}
-
-rsd_err rsi_fs_abort(void *self, void *handle, rsd_error *err)
-{
-    const rsi_fs *fs = self;
-    tree         *t = handle;
-    rsd_err       rc = RSD_OK;
-
-    rsi_fs_close(fs, t->lock); /* before it is removed, as above */
-    t->lock = -1;
-    if (!t->attached && !t->keep && t->from == t->parent &&
-        rsi_fs_remove_tree(fs, t->from, t->temp_last) < 0)
-        rc = rsi_fs_fail(fs, err, errno, "remove", t->temp);
-    free_tree(fs, t);
     return rc;
 }
