@@ -95,8 +95,11 @@ static rsd_err open_object(rsd_ckpt *ckpt, size_t i, struct item *out, rsd_error
 {
     const rsi_dcp     *dcp = ckpt->self;
     const rsi_dcp_row *row = &dcp->meta->item[i].row;
+    /* Nothing tells how large a transformed object is before it is in memory. */
+    const uint64_t small = (uint64_t)row->length * 1024 + ITEM_EXTRA;
+    const uint64_t large = (uint64_t)row->length * 8 + 16 * ITEM_EXTRA;
 
-    return open_item(ckpt, row, (uint64_t)row->length * 1024 + ITEM_EXTRA, out, err);
+    return open_item(ckpt, row, small < large ? small : large, out, err);
 }
 
 /* Where object i is, before what is wrong with it. */
