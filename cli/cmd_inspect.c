@@ -85,7 +85,7 @@ static int collect_objects(listing *l)
     for (size_t i = 0; i < n; i++) {
         if (rsd_ckpt_object(l->ckpt, i, &name, NULL, NULL, &err))
             return fail(l->a, &err);
-        if (wanted(l, name) && rsd_ckpt_object_health(l->ckpt, i) != RSD_GONE)
+        if (wanted(l, name) && rsd_ckpt_object_health(l->ckpt, i) == RSD_WHOLE)
             l->object[l->nobjects++] = (object){ name, i };
     }
     return EXIT_DONE;

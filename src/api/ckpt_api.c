@@ -21,11 +21,12 @@ rsd_err rsd_ckpt_open_with(rsd_store *store, const char *path, const rsd_open_op
                            rsd_ckpt **out, rsd_error *err)
 {
     rsd_open_opts known = { .size = sizeof(known) };
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_open_opts", err);
 
+    if (rc)
+        return rc;
     if (!path || !out)
         return rsi_fail(err, RSD_E_INVALID, "a path and a place for the checkpoint are needed");
-    if (opts)
-        memcpy(&known, opts, opts->size < sizeof(known) ? opts->size : sizeof(known));
     return rsi_ckpt_open_with(store, path, known.salvage, out, err);
 }
 

@@ -195,7 +195,8 @@ static uint64_t digest(const converting *c)
 {
     const rsi_files *files = &c->source->files;
     const rsd_state *state = c->taken.state;
-    uint64_t d = digest_text((uint64_t)c->job.save.spec.format, c->job.save.image.transform);
+    uint64_t         d = digest_text((uint64_t)c->job.save.spec.format + 256 * c->opts->dry_run,
+                                     c->job.save.image.transform);
 
     for (size_t i = 0; i < files->n; i++) {
         uint64_t fact[] = { files->file[i]->size, files->file[i]->stamp };

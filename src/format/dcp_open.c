@@ -105,8 +105,9 @@ static rsd_err check_file(const rsi_file *file, bool salvage, place *at, size_t 
     bool rising = true;
 
     for (size_t i = 0; i < n; i++) {
-        if (!salvage && ((uint64_t)at[i].offset > file->size ||
-                         (uint64_t)at[i].length > file->size - (uint64_t)at[i].offset))
+        const uint64_t size = salvage ? (uint64_t)INT64_MAX : file->size; /* a cut file has less */
+
+        if ((uint64_t)at[i].offset > size || (uint64_t)at[i].length > size - (uint64_t)at[i].offset)
             return rsi_fail(err, RSD_E_FORMAT,
                             "file \"%s\": an item of %" PRId64 " bytes from byte %" PRId64
                             " on is listed, the file has %" PRIu64,
