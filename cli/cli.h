@@ -272,6 +272,27 @@ int64_t source_part(rsd_ckpt *ckpt, size_t t, int64_t usual);
 int source_object(const args *a, rsd_ckpt *ckpt, size_t i, bool json, const char **name,
                   char **out);
 
+/* ---- reasons.c: what was not done, and why ---- */
+
+#define REASON_NAMES 5 /* that are told of each */
+
+typedef struct reason {
+    char   why[160];
+    size_t n;
+    char  *name[REASON_NAMES];
+} reason;
+
+typedef struct reasons {
+    reason *at;
+    size_t  n, cap;
+} reasons; /* zeroed: none */
+
+/* False: no memory. */
+bool reasons_add(reasons *r, const char *name, const char *why);
+/* "BEFOREa, b and 3 more: why", a line each. */
+void reasons_print(FILE *out, const char *before, const reasons *r);
+void reasons_free(reasons *r);
+
 /* ---- health.c: what is left of a damaged checkpoint ---- */
 
 /* Tensors and objects that are damaged or gone. */

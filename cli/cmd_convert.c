@@ -11,16 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_NAMED  5  /* in one line */
 #define LONGEST_END 12 /* characters of what may be the end of a file's name */
 
 static const char *const known_ends[] = { ".safetensors", ".pt", ".pth", ".bin", ".dcp", NULL };
-
-/* What the target can't hold, or does not get. */
-typedef struct left_out {
-    char *name;
-    char  why[160];
-} left_out;
 
 typedef struct converting {
     const args       *a;
@@ -32,8 +25,7 @@ typedef struct converting {
     patterns          patterns;
     char              transform[64];
     char             *partial; /* where the work of a run that ended early is */
-    left_out         *left;    /* [nleft] */
-    size_t            nleft, left_cap;
+    reasons           left;    /* what the target can't hold, or does not get */
     rsd_convert_stats stats;
     size_t            damages; /* that --salvage found */
 } converting;
@@ -146,47 +138,7 @@ static int step(void *arg, int64_t done, int64_t total)
 /* Told in the end, and also when quiet: what is lost is no small talk. */
 static void note_left_out(void *arg, const char *name, const char *why)
 {
-    converting *c = arg;
-
-    for (size_t i = 0; i < c->nleft; i++)
-        if (strcmp(c->left[i].name, name) == 0 && strcmp(c->left[i].why, why) == 0)
-            return;
-    if (c->nleft == c->left_cap) {
-        size_t    cap = 2 * c->left_cap + 16;
-        left_out *more = realloc(c->left, cap * sizeof(more[0]));
-
-        if (!more)
-            return;
-        c->left = more;
-        c->left_cap = cap;
-    }
-    c->left[c->nleft].name = strdup(name);
-    snprintf(c->left[c->nleft].why, sizeof(c->left[0].why), "%s", why);
-    c->nleft += c->left[c->nleft].name != NULL;
-}
-
-/* One line for each reason. */
-static void say_left_out(const converting *c)
-{
-    for (size_t i = 0; i < c->nleft && speaks(c->a); i++) {
-        size_t n = 0, before = 0;
-
-        for (size_t k = 0; k < i; k++)
-            before += strcmp(c->left[k].why, c->left[i].why) == 0;
-        if (before)
-            continue;
-        fprintf(stderr, "reshard: left out: ");
-        for (size_t k = i; k < c->nleft; k++)
-            if (strcmp(c->left[k].why, c->left[i].why) == 0 && n++ < MOST_NAMED) {
-                fprintf(stderr, n > 1 ? ", " : "");
-                print_safe(stderr, c->left[k].name);
-            }
-        if (n > MOST_NAMED)
-            fprintf(stderr, " and %zu more", n - MOST_NAMED);
-        fprintf(stderr, ": ");
-        print_safe(stderr, c->left[i].why);
-        fprintf(stderr, "\n");
-    }
+    reasons_add(&((converting *)arg)->left, name, why);
 }
 
 static void note_kept(void *arg, const char *partial)
@@ -408,9 +360,7 @@ static void say_end(const converting *c, double seconds)
 
 static void release(converting *c)
 {
-    for (size_t i = 0; i < c->nleft; i++)
-        free(c->left[i].name);
-    free(c->left);
+    reasons_free(&c->left);
     for (size_t i = 0; i < c->opts.ncasts; i++)
         free((char *)(uintptr_t)c->opts.cast[i].pattern);
     free((void *)(uintptr_t)c->opts.cast);
@@ -445,7 +395,8 @@ static int run(const args *a)
         progress_begin(&c.bar, a, "converting");
         rc = rsd_convert(c.source, to, rsd_comm_size(a->comm) > 1 ? a->comm : NULL, &c.opts, &err);
         progress_end(&c.bar);
-        say_left_out(&c);
+        if (speaks(a))
+            reasons_print(stderr, "reshard: left out: ", &c.left);
         if (!rc)
             say_end(&c, now() - start);
         if (!rc && c.damages)

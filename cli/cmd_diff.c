@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_NAMED 5 /* things that were not compared */
-
 int diff_no_memory(const diff *d)
 {
     return refuse(d->a, EXIT_COULD_NOT, "no memory to compare the checkpoints");
@@ -133,30 +131,6 @@ static int compare_values(diff *d)
     return EXIT_DONE;
 }
 
-/* What was not compared, a line for each reason. */
-static void say_unsure(const diff *d)
-{
-    for (size_t i = 0; i < d->nunsure; i++) {
-        size_t n = 0, before = 0;
-
-        for (size_t k = 0; k < i; k++)
-            before += strcmp(d->unsure[k].why, d->unsure[i].why) == 0;
-        if (before)
-            continue;
-        printf("not compared: ");
-        for (size_t k = i; k < d->nunsure; k++)
-            if (strcmp(d->unsure[k].why, d->unsure[i].why) == 0 && n++ < MOST_NAMED) {
-                printf(n > 1 ? ", " : "");
-                print_safe(stdout, d->unsure[k].name);
-            }
-        if (n > MOST_NAMED)
-            printf(" and %zu more", n - MOST_NAMED);
-        printf(": ");
-        print_safe(stdout, d->unsure[i].why);
-        printf("\n");
-    }
-}
-
 static void say_end_json(diff *d)
 {
     json_close(&d->out);
@@ -177,6 +151,7 @@ static void say_end(diff *d)
     const char *same = d->nunsure ? "no difference in" : d->names_only ? "same names:" : "same:";
     size_t      tensors = 0;
     uint64_t    bytes = d->bytes;
+    reasons     why = { 0 };
     char        size[32];
 
     if (d->quiet)
@@ -194,7 +169,10 @@ static void say_end(diff *d)
     else
         printf("%s %zu tensor%s, %s, %zu object%s\n", same, tensors, plural(tensors), size,
                d->objects, plural(d->objects));
-    say_unsure(d);
+    for (size_t i = 0; i < d->nunsure; i++)
+        reasons_add(&why, d->unsure[i].name, d->unsure[i].why);
+    reasons_print(stdout, "not compared: ", &why);
+    reasons_free(&why);
 }
 
 /* A pattern that leaves nothing to compare would make everything the same. */

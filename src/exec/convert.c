@@ -53,11 +53,15 @@ static bool leads(const converting *c)
 
 static rsd_err make_image(converting *c, rsd_error *err)
 {
-    rsi_save_job *save = &c->job.save;
-    rsd_err       rc;
+    rsi_save_job    *save = &c->job.save;
+    rsd_convert_opts again = *c->opts;
+    rsd_err          rc;
+
+    again.left_out = NULL; /* it has been told */
 
     for (int flat = 0; flat < 2; flat++) {
-        rc = rsi_convert_state_make(&c->taken, c->source, save->spec.format, flat, c->opts, err);
+        rc = rsi_convert_state_make(&c->taken, c->source, save->spec.format, flat,
+                                    flat ? &again : c->opts, err);
         if (!rc)
             rc = rsi_image_make(&save->image, c->taken.state, &save->spec, err);
         if (rc != RSD_E_INVALID || save->spec.format != RSD_FORMAT_TORCH)
