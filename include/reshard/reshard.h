@@ -899,7 +899,11 @@ typedef struct rsd_read_opts {
 
 /* Finds the format from the files, reads the metadata and checks them against each other: every
  * chunk lies inside its tensor and its file, chunks tile their tensors, no file is missing. Nothing
- * in a pickle is run. `store` NULL: local files. */
+ * in a pickle is run. `store` NULL: local files. What was opened stays one checkpoint: one that is
+ * published under the name later changes nothing, except that of a checkpoint with more files than
+ * this process may keep open (half of RLIMIT_NOFILE) some may be gone when they are needed. That, a
+ * file that was written to in place, and a checkpoint that is replaced five times while it is
+ * opened are RSD_E_MISMATCH. */
 RSD_API rsd_err rsd_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err);
 RSD_API void    rsd_ckpt_close(rsd_ckpt *ckpt);
 
@@ -1224,7 +1228,11 @@ typedef struct rsd_load_opts {
  * one checkpoint: the path is the same text and the store of the same kind (where ranks see it in
  * different places, each opens a store there). States and all other options may differ from rank to
  * rank, and rsd_load may meet rsd_load_below. After a failure the memory of the views is anything.
- */
+ *
+ * Another checkpoint may be published under the name meanwhile: all ranks load the old one or the
+ * new one. Where files of the old one are removed before they were opened, all begin again with the
+ * new one, at most five times, so callbacks may be called again. RSD_E_MISMATCH if that does not
+ * end, or if a file was written to in place. */
 RSD_API rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_load_opts *opts, rsd_error *err);
 

@@ -166,7 +166,7 @@ static int begin(void **state)
     ok(rsd_save(path, NULL, s, &opts, &err), &err);
     rsd_state_free(s);
     getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = LIMIT;
+    limit.rlim_cur = limit.rlim_max = LIMIT; /* nobody can raise it */
     return setrlimit(RLIMIT_NOFILE, &limit);
 }
 
