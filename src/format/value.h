@@ -32,7 +32,7 @@ typedef struct rsi_opaque {
 
 struct rsd_values {
     rsi_arena mem;
-    bool      borrows; /* values of an opened checkpoint need not be copied: it is freed later */
+    bool      borrows;    /* values of an opened checkpoint need not be copied: it is freed later */
     rsd_value small[262]; /* the integers -5 to 256, as in Python */
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are processes load a checkpoint that another process overwrites all the time, and one of
- * 1,500 files with 256 descriptors each: mpi_overwritten FOLDER. The folder is removed by the caller;
- * the number of saves that all look at is in a file there. RESHARD_LOADS says how many loads. */
+/* Ranks that are processes load a checkpoint that another process overwrites all the time, and one
+ * of 1,500 files with 256 descriptors each: mpi_overwritten FOLDER. The folder is removed by the
+ * caller; the number of saves that all look at is in a file there. RESHARD_LOADS says how many
+ * loads. */
 #include "comm/comm.h"
 #include "overwriting.h"
 

@@ -441,6 +441,29 @@ static rsd_err ranks_that_call_different_functions_are_told_so(rsd_comm *comm, r
     return rc;
 }
 
+/* A custom transport may have any name. */
+static rsd_err threads_can_t_fork_whatever_their_comm_is_called(rsd_comm *comm, rsd_error *err)
+{
+    const char   *name = comm->ops.name;
+    rsd_save_opts opts = { .size = sizeof(opts) };
+    ranks_state   s;
+    ranks_bed     bed;
+    rsd_err       rc = ranks_bed_open(&bed, comm, err);
+
+    if (!rc)
+        rc = ranks_state_make(&s, comm, false, err);
+    comm->ops.name = "custom";
+    if (!rc)
+        rc = ranks_save(bed.path, comm, s.state, RSD_STAGE_FORK, &opts, err);
+    comm->ops.name = name;
+    if (comm->ops.flags & RSD_COMM_THREADS)
+        rc = ranks_failed(comm, rc, RSD_E_UNSUPPORTED, 0, "the ranks are threads of one process",
+                          err);
+    ranks_state_free(&s);
+    ranks_bed_close(&bed, NULL);
+    return rc;
+}
+
 /* ---- what it takes ---- */
 
 static _Thread_local struct {
@@ -484,6 +507,7 @@ const comm_case ranks_options[] = {
     { COMM_CASE(another_option_of_a_conversion_is_named_on_all_ranks), .min_ranks = 2 },
     { COMM_CASE(another_option_of_a_stash_is_named_on_all_ranks), .min_ranks = 2 },
     { COMM_CASE(ranks_that_call_different_functions_are_told_so), .min_ranks = 2 },
+    { COMM_CASE(threads_can_t_fork_whatever_their_comm_is_called), .min_ranks = 2 },
     { COMM_CASE(comparing_takes_no_message_more_than_agreeing), .min_ranks = 2 },
     { .name = NULL },
 };
