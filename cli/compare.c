@@ -32,6 +32,20 @@ typedef struct work {
 
 /* ---- elements ---- */
 
+/* Between integers of 64 bits, of which a double has but 53. */
+static double apart(rsd_dtype dtype, const char *a, const char *b)
+{
+    const uint64_t top = dtype == RSD_I64 ? (uint64_t)1 << 63 : 0; /* from -2^63 on: from 0 on */
+    uint64_t       x, y;
+
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    x ^= top;
+    y ^= top;
+    return (double)(x > y ? x - y : y - x);
+}
+
+/* Nothing but itself is near an infinity. */
 static bool within(const tolerance *tol, rsd_dtype dtype, const char *a, const char *b,
                    double *distance)
 {
@@ -41,7 +55,11 @@ static bool within(const tolerance *tol, rsd_dtype dtype, const char *a, const c
     *distance = ar == br && ai == bi ? 0 : hypot(ar - br, ai - bi);
     if (isnan(ar - br) && isinf(ar) && isinf(br)) /* the same infinity, another imaginary part */
         *distance = fabs(ai - bi);
-    return tol->on && *distance <= tol->atol + tol->rtol * hypot(br, bi);
+    if (dtype == RSD_I64 || dtype == RSD_U64)
+        *distance = apart(dtype, a, b);
+    if (!tol->on || !isfinite(*distance) || !isfinite(br) || !isfinite(bi))
+        return tol->on && *distance == 0;
+    return *distance <= tol->atol + tol->rtol * hypot(br, bi);
 }
 
 /* Looks at the elements of a block whose bytes differ. */

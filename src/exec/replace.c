@@ -29,13 +29,22 @@ bool rsi_replace_is_ours(const char *name)
     return rsi_temp_match(name, RSI_SUMS_NAME); /* of a writer that died */
 }
 
+/* A file that says by its name that it is one of a checkpoint's. A folder may as well hold models
+ * of which each is a file of its own. */
+static bool is_told_by_name(const char *name)
+{
+    return rsi_replace_is_ours(name) &&
+           (fnmatch("*.safetensors", name, 0) != 0 || fnmatch("*-of-*.safetensors", name, 0) == 0 ||
+            strcmp(name, "model.safetensors") == 0);
+}
+
 static rsd_err note(void *arg, const rsd_entry *entry, rsd_error *err)
 {
     strange     *s = arg;
     rsi_strings *list = &s->others;
 
     s->entries++;
-    if (entry->kind == RSD_ENTRY_FILE && rsi_replace_is_ours(entry->name))
+    if (entry->kind == RSD_ENTRY_FILE && is_told_by_name(entry->name))
         return RSD_OK;
     if (entry->kind == RSD_ENTRY_FILE)
         list = &s->files;

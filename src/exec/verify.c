@@ -183,6 +183,9 @@ static rsd_err note_lost_files(rsi_verifying *v, rsd_error *err)
                      end[i]);
         rc = rsi_verify_note(v, &damage, err);
     }
+    for (size_t i = 0; i < ckpt->nbroken && !rc; i++)
+        rc = rsi_verify_note(
+            v, &(rsi_damage){ .kind = RSI_DAMAGE_SIDE, .first = i, .what = ckpt->broken[i] }, err);
     rsi_free(end);
     return rc;
 }

@@ -77,9 +77,12 @@ struct rsd_ckpt {
     uint8_t     *health;
     const char **lost; /* [nlost] names of tensors of which nothing else is known */
     size_t       nlost;
-    rsi_files    files;
-    rsi_guard    guard;
-    rsi_arena    mem;
+    rsd_error
+             *broken; /* [nbroken] why the files of `lost` can't be read, of those that are there */
+    size_t    nbroken;
+    rsi_files files;
+    rsi_guard guard;
+    rsi_arena mem;
 };
 
 /* Each opens a checkpoint of its format, or fails; `ckpt` has its files. */

@@ -23,7 +23,7 @@ typedef struct st_file {
 
 typedef struct st {
     st_file      *file; /* [n] */
-    size_t        n;
+    size_t        n, most;
     size_t       *first; /* [n + 1] whole tensors: number of the first one of each file */
     bool          indexed;
     uint32_t      index;  /* number of the index in ckpt->files */
@@ -55,23 +55,39 @@ static rsd_err read_header(rsd_ckpt *ckpt, st_file *file, rsd_error *err)
     return rc ? rc : rsi_st_dcp_read(&file->header, &file->dcp, err);
 }
 
+/* Keeps why a header can't be read, for those who ask what is damaged. */
+static rsd_err note_broken(rsd_ckpt *ckpt, const st *s, const rsd_error *why, rsd_error *err)
+{
+    if (!ckpt->broken)
+        ckpt->broken = rsi_arena_array(&ckpt->mem, s->most, sizeof(ckpt->broken[0]));
+    if (!ckpt->broken)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", s->most);
+    ckpt->broken[ckpt->nbroken++] = *why;
+    return RSD_OK;
+}
+
 static rsd_err add_file(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *err)
 {
-    st_file *file = &s->file[s->n];
-    rsd_err  rc = RSD_OK;
+    st_file  *file = &s->file[s->n];
+    rsd_error why = { .rank = -1 };
+    rsd_err   rc = RSD_OK;
 
     if (name)
         rc = rsi_files_add(&ckpt->files, name, true, &file->number, err);
     if (rc)
         return rc;
     s->n++;
-    rc = read_header(ckpt, file, err);
-    if (rc && rc != RSD_E_NOMEM && ckpt->salvage && s->indexed) {
-        file->lost = true; /* the index still has the names of what was in it */
+    rc = read_header(ckpt, file, &why);
+    if (!rc)
         return RSD_OK;
+    rsi_while(&why, rc, "file \"%s\"", rsi_files_name(&ckpt->files, file->number));
+    if (rc != RSD_E_NOMEM && ckpt->salvage && s->indexed) {
+        file->lost = true; /* the index still has the names of what was in it */
+        return ckpt->files.file[file->number]->missing ? RSD_OK : note_broken(ckpt, s, &why, err);
     }
-    return rc ? rsi_while(err, rc, "file \"%s\"", rsi_files_name(&ckpt->files, file->number))
-              : RSD_OK;
+    if (err)
+        *err = why;
+    return rc;
 }
 
 static bool is_safetensors(const char *name)
@@ -155,7 +171,8 @@ static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, rsd_error *err)
         rc = rc ? rsi_while(err, rc, "file \"%s\"", RSI_ST_INDEX_NAME) : RSD_OK;
     }
     if (!rc) {
-        s->file = rsi_arena_array(&ckpt->mem, index.nfiles, sizeof(s->file[0]));
+        s->most = index.nfiles;
+        s->file = rsi_arena_array(&ckpt->mem, s->most, sizeof(s->file[0]));
         rc = s->file ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", index.nfiles);
     }
     for (size_t i = 0; i < index.nfiles && !rc; i++)

@@ -86,6 +86,35 @@ gone: six_dims
 29 whole, 0 damaged, 15 gone
 END
 
+for how in empty short garbage; do
+    cp -r golden/hf_index "$T/$how"
+    cp golden/hf_index/model-00002-of-00003.safetensors "$T/$how/whole"
+    case $how in
+    empty) : ;;
+    short) head -c 100 "$T/$how/whole" ;;
+    garbage) tr '\0-\377' '\377' <"$T/$how/whole" ;;
+    esac >"$T/$how/model-00002-of-00003.safetensors"
+    rm "$T/$how/whole"
+done
+t 'a file whose header is gone is damage to whoever asks' -c 'cd "$T"; for how in empty short garbage; do "$R" verify $how >$how.out; echo $?; sed -n "1p;\$p" $how.out; "$R" verify --quick $how >/dev/null; echo $?; "$R" convert -q --salvage $how $how.safetensors 2>/dev/null; echo $?; done'
+out <<'END'
+1
+damage: file "model-00002-of-00003.safetensors": it has 0 bytes, a header needs 8
+29 whole, 0 damaged, 15 gone
+1
+1
+1
+damage: file "model-00002-of-00003.safetensors": byte 0: the header claims 1840 bytes, the file has 92 behind the length
+29 whole, 0 damaged, 15 gone
+1
+1
+1
+damage: file "model-00002-of-00003.safetensors": byte 0: the header claims 18446744073709551615 bytes, 100000000 are the most
+29 whole, 0 damaged, 15 gone
+1
+1
+END
+
 cp golden/plain.safetensors "$T/one.safetensors"
 truncate -s -20 "$T/one.safetensors"
 t 'a single file that is cut' -c '"$R" inspect "$T/one.safetensors" | tail -n 1; "$R" convert -q --salvage "$T/one.safetensors" "$T/two.safetensors" 2>/dev/null; echo $?; "$R" verify -q "$T/two.safetensors"'

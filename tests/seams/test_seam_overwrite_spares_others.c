@@ -133,7 +133,7 @@ static void a_folder_with_other_things_is_not_replaced(void **state)
         assert_int_equal(mkdir(at("ck/sub"), 0700), 0);
         refused(way, "ck", "holds \"sub\"");
         put("ck/sub/a.safetensors");
-        refused(way, "ck", "holds \"sub\"");
+        refused(way, "ck", "holds \"sub/a.safetensors\"");
         assert_true(is_mine("ck/sub/a.safetensors"));
         assert_int_equal(unlink(at("ck/sub/a.safetensors")), 0);
         assert_int_equal(rmdir(at("ck/sub")), 0);
