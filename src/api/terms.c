@@ -101,4 +101,7 @@ void rsi_terms_convert(rsi_terms *g, const char *path, const rsd_convert_opts *o
     give_sync(g, o->sync);
     give_checksum(g, o->checksum);
     rsi_terms_word(g, "verify", o->verify == RSD_NEVER ? "never" : "always");
+    rsi_terms_flag(g, "dry_run", o->dry_run);
+    rsi_terms_word(g, "carry", o->carry == RSD_NEVER ? "never" : "always");
+    rsi_terms_flag(g, "salvage", o->salvage);
 }

@@ -12,6 +12,7 @@
 #include "exec/convert.h"
 #include "base/digest.h"
 #include "base/mem.h"
+#include "comm/alike.h"
 #include "exec/convert_carry.h"
 #include "exec/convert_partial.h"
 #include "exec/convert_state.h"
@@ -233,18 +234,13 @@ static uint64_t digest(const converting *c)
     return d;
 }
 
-static rsd_err same_everywhere(const converting *c, uint64_t id, rsd_error *err)
+/* The options were compared before; what a rank opened and how it renames shows here. */
+static rsd_err same_everywhere(const converting *c, uint64_t id, rsd_err rc, rsd_error *err)
 {
-    int64_t ends[] = { (int64_t)id, (int64_t)~id };
-    rsd_err rc;
+    rsi_terms terms = { 0 };
 
-    if (!c->job.save.comm)
-        return RSD_OK;
-    rc = rsi_allreduce(c->job.save.comm, RSI_OP_MIN, ends, 2, err);
-    if (!rc && ends[0] != ~ends[1]) /* the same on all ranks, so all of them fail */
-        rc = rsi_fail(err, RSD_E_MISMATCH,
-                      "the ranks have opened different sources, or rename differently");
-    return rc;
+    rsi_terms_number(&terms, "the digest of the source and the new names", id);
+    return rsi_alike(c->job.save.comm, &terms, rc, err);
 }
 
 static rsd_err plan(converting *c, rsd_error *err)
@@ -267,8 +263,7 @@ static rsd_err plan(converting *c, rsd_error *err)
         if (c->keep)
             rc = rsi_partial_name(&c->partial, c->job.save.store, c->job.save.name, id, err);
     }
-    rc = agree(c, rc, err);
-    return rc ? rc : same_everywhere(c, id, err);
+    return same_everywhere(c, id, rc, err);
 }
 
 /* ---- begin ---- */

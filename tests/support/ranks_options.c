@@ -279,6 +279,21 @@ static void convert_verify(rsd_convert_opts *o)
     o->verify = RSD_NEVER;
 }
 
+static void convert_dry_run(rsd_convert_opts *o)
+{
+    o->dry_run = true;
+}
+
+static void convert_carry(rsd_convert_opts *o)
+{
+    o->carry = RSD_NEVER;
+}
+
+static void convert_salvage(rsd_convert_opts *o)
+{
+    o->salvage = true;
+}
+
 static void convert_transform(rsd_convert_opts *o)
 {
     o->transform = "stream.zstd";
@@ -298,6 +313,9 @@ static const struct {
     { "checksum is never here, but always on rank 0", convert_checksum },
     { "verify is never here, but always on rank 0", convert_verify },
     { "transform is \"stream.zstd\" here, but none on rank 0", convert_transform },
+    { "dry_run is true here, but false on rank 0", convert_dry_run },
+    { "carry is never here, but always on rank 0", convert_carry },
+    { "salvage is true here, but false on rank 0", convert_salvage },
 };
 
 static rsd_err convert_with(ranks_bed *bed, rsd_ckpt *source, size_t i, rsd_error *err)
