@@ -388,7 +388,7 @@ RSD_API int32_t rsd_comm_size(const rsd_comm *comm);
  * every rank gets RSD_E_TIMEOUT, with the ranks that did not come named as far as they are known.
  * Work is not silence: within a call, ranks send signs of life between blocks, so a save may take
  * any time. Silence is one block that takes longer than the limit (a callback, a write, a sync),
- * and a rank that is not in a call at all. Give all ranks the same time. [local] */
+ * and a rank that is in no call with this comm. Give all ranks the same time. [local] */
 RSD_API rsd_err rsd_comm_set_timeout(rsd_comm *comm, int64_t ms, rsd_error *err);
 
 /* Wakes every rank that waits, with RSD_E_COMM and `why`. Any rank may call it, at any time between

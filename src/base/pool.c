@@ -2,6 +2,7 @@
 /* A stack of equal buffers behind one lock. */
 #include "base/pool.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 
 #include <pthread.h>
 
@@ -44,7 +45,7 @@ rsd_err rsi_pool_create(size_t limit, size_t buffer_bytes, rsi_pool **out, rsd_e
     if (!pool)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a pool of %zu buffers", most);
     pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->back, NULL);
+    rsi_pulse_cond(&pool->back);
     pool->buffer_bytes = buffer_bytes;
     pool->most = most;
     *out = pool;
@@ -79,7 +80,7 @@ static rsd_err get(rsi_pool *pool, bool wait, void **out, rsd_error *err)
 
     pthread_mutex_lock(&pool->lock);
     while (wait && pool->nfree == 0 && pool->made == pool->most)
-        pthread_cond_wait(&pool->back, &pool->lock);
+        rsi_pulse_wait(&pool->back, &pool->lock);
     if (pool->nfree > 0) {
         buffer = pool->free[--pool->nfree];
     } else if (pool->made < pool->most) {

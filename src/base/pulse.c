@@ -8,7 +8,8 @@
 
 #define EVERY_MS 20 /* for a thread whose beats are only counted */
 
-static _Thread_local rsi_pulse mine;
+static _Thread_local rsi_pulse  mine;
+static _Thread_local rsi_beats *crew;
 
 rsi_pulse rsi_pulse_set(rsi_pulse pulse)
 {
@@ -52,7 +53,15 @@ void rsi_beats_pass(rsi_beats *beats)
     rsi_beat();
 }
 
-void rsi_beats_cond(pthread_cond_t *cond)
+rsi_beats *rsi_crew_set(rsi_beats *beats)
+{
+    rsi_beats *before = crew;
+
+    crew = beats;
+    return before;
+}
+
+void rsi_pulse_cond(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
 
@@ -62,11 +71,11 @@ void rsi_beats_cond(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
-void rsi_beats_wait(rsi_beats *beats, pthread_cond_t *cond, pthread_mutex_t *lock)
+void rsi_pulse_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
 {
     struct timespec t;
 
-    if (!mine.beat) {
+    if (!mine.beat || !crew) {
         pthread_cond_wait(cond, lock);
         return;
     }
@@ -76,6 +85,6 @@ void rsi_beats_wait(rsi_beats *beats, pthread_cond_t *cond, pthread_mutex_t *loc
     t.tv_nsec %= 1000000000;
     pthread_cond_timedwait(cond, lock, &t);
     pthread_mutex_unlock(lock); /* the others need not wait for messages */
-    rsi_beats_pass(beats);
+    rsi_beats_pass(crew);
     pthread_mutex_lock(lock);
 }

@@ -35,8 +35,11 @@ typedef struct rsi_beats {
 rsi_pulse rsi_beats_pulse(rsi_beats *beats);
 /* One beat of the calling thread if there were any. */
 void rsi_beats_pass(rsi_beats *beats);
-/* pthread_cond_wait that also wakes up to pass beats on; `cond` is from rsi_beats_cond. */
-void rsi_beats_wait(rsi_beats *beats, pthread_cond_t *cond, pthread_mutex_t *lock);
-void rsi_beats_cond(pthread_cond_t *cond);
+/* Sets the beats of those who work for the calling thread and returns what they were. */
+rsi_beats *rsi_crew_set(rsi_beats *beats);
+/* pthread_cond_wait for a thread that may have a crew: it also wakes up to pass their beats on.
+ * `cond` is from rsi_pulse_cond. */
+void rsi_pulse_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
+void rsi_pulse_cond(pthread_cond_t *cond);
 
 #endif

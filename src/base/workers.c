@@ -91,7 +91,7 @@ rsd_err rsi_workers_create(int threads, rsi_workers **out, rsd_error *err)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %d worker threads", threads);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->work, NULL);
-    rsi_beats_cond(&w->idle);
+    rsi_pulse_cond(&w->idle);
     while (w->nthreads < threads - 1 &&
            pthread_create(&w->thread[w->nthreads], NULL, thread_main, w) == 0)
         w->nthreads++;
@@ -133,7 +133,8 @@ static rsd_err run_alone(size_t n, rsi_job job, void *arg, rsd_error *err)
 
 rsd_err rsi_workers_run(rsi_workers *w, size_t n, rsi_job job, void *arg, rsd_error *err)
 {
-    rsd_err rc;
+    rsi_beats *before;
+    rsd_err    rc;
 
     if (!w || w->nthreads == 0 || n < 2)
         return run_alone(n, job, arg, err);
@@ -147,10 +148,12 @@ rsd_err rsi_workers_run(rsi_workers *w, size_t n, rsi_job job, void *arg, rsd_er
     w->round++;
     w->busy++;
     pthread_cond_broadcast(&w->work);
+    before = rsi_crew_set(&w->beats);
     work(w);
     w->busy--;
     while (w->busy > 0)
-        rsi_beats_wait(&w->beats, &w->idle, &w->lock);
+        rsi_pulse_wait(&w->idle, &w->lock);
+    rsi_crew_set(before);
     rc = w->rc;
     if (rc && err)
         *err = w->err;

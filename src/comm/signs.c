@@ -177,10 +177,15 @@ static void beat(void *arg)
 
 rsi_pulse rsi_comm_enter(rsd_comm *comm)
 {
-    if (!comm || comm->size == 1 || comm->alone)
-        return rsi_pulse_set((rsi_pulse){ 0 });
+    const rsi_pulse before = rsi_pulse_set((rsi_pulse){ 0 });
+
+    if (!comm || comm->size == 1 || comm->alone) {
+        rsi_pulse_set(before); /* within a callback of a call that has ranks */
+        return before;
+    }
     rsi_signs_look(comm, rsi_comm_clock());
-    return rsi_pulse_set((rsi_pulse){ beat, comm, rsi_signs_slice(comm) });
+    rsi_pulse_set((rsi_pulse){ beat, comm, rsi_signs_slice(comm) });
+    return before;
 }
 
 rsd_err rsi_comm_leave(rsi_pulse before, rsd_err rc)

@@ -141,13 +141,16 @@ static rsd_err start_thread(async *a, rsd_error *err)
 /* True: it has ended, and write_rc says how. */
 static bool look_thread(async *a, bool wait)
 {
-    bool ended;
+    rsi_beats *before;
+    bool       ended;
 
+    before = rsi_crew_set(&a->beats);
     pthread_mutex_lock(&a->lock);
     while (wait && !a->written)
-        rsi_beats_wait(&a->beats, &a->change, &a->lock);
+        rsi_pulse_wait(&a->change, &a->lock);
     ended = a->written;
     pthread_mutex_unlock(&a->lock);
+    rsi_crew_set(before);
     rsi_beats_pass(&a->beats);
     if (ended) {
         pthread_join(a->thread, NULL);
@@ -299,7 +302,7 @@ rsd_err rsi_async_create(const char *path, rsd_stage_way how, const rsd_save_opt
     if (!a)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a save");
     pthread_mutex_init(&a->lock, NULL);
-    rsi_beats_cond(&a->change);
+    rsi_pulse_cond(&a->change);
     a->how = how;
     a->child = (rsi_snapshot){ .line = -1 };
     a->path = rsi_strdup(path);

@@ -2,6 +2,7 @@
 /* A short list of extents, those used last first to be found and last to be dropped. */
 #include "exec/extents.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 
 #include <pthread.h>
 
@@ -34,7 +35,7 @@ rsd_err rsi_extents_create(rsd_ckpt *ckpt, size_t limit, rsi_extents **out, rsd_
     x->ckpt = ckpt;
     x->limit = limit;
     pthread_mutex_init(&x->lock, NULL);
-    pthread_cond_init(&x->found, NULL);
+    rsi_pulse_cond(&x->found);
     *out = x;
     return RSD_OK;
 }
@@ -93,7 +94,7 @@ static known *take(rsi_extents *x)
         if (old)
             drop(x, old);
         else
-            pthread_cond_wait(&x->found, &x->lock);
+            rsi_pulse_wait(&x->found, &x->lock);
     }
 }
 
@@ -133,7 +134,7 @@ rsd_err rsi_extents_get(void *arg, size_t t, size_t i, const rsi_extent **out, r
 
     pthread_mutex_lock(&x->lock);
     while ((k = find(x, t, i)) && k->busy)
-        pthread_cond_wait(&x->found, &x->lock);
+        rsi_pulse_wait(&x->found, &x->lock);
     if (k)
         k->users++;
     else

@@ -137,7 +137,7 @@ static rsd_err settle(worker *w, out_file *out, size_t block, const rsi_fill *fi
 
     pthread_mutex_lock(&f->lock);
     while (out->settled < block && !f->failed)
-        pthread_cond_wait(&f->settled, &f->lock);
+        rsi_pulse_wait(&f->settled, &f->lock);
     failed = out->settled < block;
     if (!failed) {
         rsi_fill_settle(fill, &out->open_crc);
@@ -385,8 +385,7 @@ rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, 
                        .state = state,
                        .store = store,
                        .opts = opts,
-                       .lock = PTHREAD_MUTEX_INITIALIZER,
-                       .settled = PTHREAD_COND_INITIALIZER };
+                       .lock = PTHREAD_MUTEX_INITIALIZER };
     rsi_workers *workers = NULL;
     size_t       threads = 0;
     rsd_err      rc;
@@ -394,6 +393,7 @@ rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, 
     f.out = rsi_calloc(image->nfiles, sizeof(f.out[0]));
     if (!f.out)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
+    rsi_pulse_cond(&f.settled);
     rc = list_files(&f, rank, err);
     if (!rc && f.n > 0)
         rc = start(&f, &workers, &threads, err);
@@ -403,6 +403,7 @@ rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, 
     for (size_t i = 0; i < f.n; i++)
         rsi_file_close(f.out[i].to.file, NULL); /* of files that a failure left open */
     rsi_pool_free(f.pool);
+    pthread_cond_destroy(&f.settled);
     rsi_free(f.out);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CHECK(what)                                                                                \
     do {                                                                                           \
@@ -19,6 +20,9 @@ static slow_page            *page;
 static int32_t               size;
 static _Thread_local int32_t me = -1; /* -1: a worker thread */
 static pthread_mutex_t       one = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint64_t      last;       /* looks of the slow rank at the end of its last block */
+static _Atomic int32_t       own_blocks; /* of its own thread */
+static pid_t                 home;
 
 static int64_t look(void)
 {
@@ -32,6 +36,8 @@ void slow_begin(slow_page *shared, rsd_comm *comm)
     page = shared;
     size = comm->size;
     me = comm->rank;
+    home = getpid();
+    last = 0;
     rsi_comm_clock = look;
     rsd_comm_set_timeout(comm, LIMIT, NULL);
 }
@@ -50,14 +56,22 @@ static void pass(int32_t rank, int64_t ms)
             sched_yield();
 }
 
-/* A block of so many ms. Signs of the block before have time to arrive. */
+/* A block of so many ms. Signs of the block before have time to arrive: if it was in a thread or
+ * child that works for the rank, the rank itself must have seen it, unless it has a block too. */
 static void work_on(int32_t rank, int64_t ms)
 {
+    bool own = me >= 0 && getpid() == home;
+
+    atomic_fetch_add(&own_blocks, own);
     pthread_mutex_lock(&one);
+    while (!own && atomic_load(&page->looks[rank]) <= last && atomic_load(&own_blocks) == 0)
+        sched_yield();
     for (int i = 0; i < HOPS; i++)
         pass(rank, HOP);
     pass(rank, ms - HOPS * HOP);
+    last = atomic_load(&page->looks[rank]);
     pthread_mutex_unlock(&one);
+    atomic_fetch_sub(&own_blocks, own);
 }
 
 /* ---- tensors of which every rank has one element ---- */
@@ -228,10 +242,12 @@ static int tell(void *arg, int64_t done, int64_t total)
 static rsd_err a_thread_may_write_for_long(rsd_comm *comm, const char *path, rsd_error *err)
 {
     telling             t = { comm->rank, comm->size - 1, STEP };
-    const rsd_save_opts opts = { .size = sizeof(opts), .on_progress = tell, .arg = &t };
-    bed                 b;
-    rsd_op             *op = NULL;
-    rsd_err             rc = make(&b, comm, -1, true, err);
+    const rsd_save_opts opts = {
+        .size = sizeof(opts), .threads = 1, .on_progress = tell, .arg = &t
+    };
+    bed     b;
+    rsd_op *op = NULL;
+    rsd_err rc = make(&b, comm, -1, true, err);
 
     if (!rc)
         rc = rsd_save_begin(path, comm, b.state, RSD_STAGE_COPY, &opts, &op, err);
@@ -247,6 +263,7 @@ static rsd_err a_rank_may_convert_for_long(rsd_comm *comm, const char *path, rsd
     const rsd_convert_opts opts = { .size = sizeof(opts),
                                     .format = RSD_FORMAT_SAFETENSORS,
                                     .shard_size = 1, /* a file for each tensor */
+                                    .threads = 1,
                                     .on_progress = tell,
                                     .arg = &t };
     char                   to[256];
