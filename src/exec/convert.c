@@ -129,9 +129,13 @@ static rsd_err open_store(converting *c, rsd_error *err)
         save->name = rsi_strdup(save->path);
         return save->name ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
     }
-    rc = rsi_store_open_beside(save->path, true, &save->store, &save->name, err);
+    rc = rsi_store_open_beside(save->path, !c->opts->dry_run, &save->store, &save->name, err);
+    if (rc == RSD_E_NOTFOUND && c->opts->dry_run) { /* its folder would be made: an empty one */
+        rc = rsd_store_open("mem:", &save->store, err);
+        save->name = rc ? NULL : rsi_strdup("target");
+    }
     save->own_store = !rc;
-    return rc;
+    return rc || save->name ? rc : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
 }
 
 /* What the options mean for saving. */
@@ -200,6 +204,7 @@ static uint64_t digest(const converting *c)
 {
     const rsi_files *files = &c->source->files;
     const rsd_state *state = c->taken.state;
+    char             seal[RSI_SUMS_TRAILER];
     uint64_t         d = digest_text((uint64_t)c->job.save.spec.format + 256 * c->opts->dry_run,
                                      c->job.save.image.transform);
 
@@ -208,6 +213,10 @@ static uint64_t digest(const converting *c)
 
         d = rsi_digest(digest_text(d, files->file[i]->name), fact, sizeof(fact));
     }
+    for (size_t i = 0; i < c->carry.n; i++)
+        d = rsi_digest(d, &c->carry.at[i].stamp, sizeof(c->carry.at[i].stamp));
+    if (c->source->guard.file && rsi_guard_trailer(c->source->guard.file, seal, NULL) == RSD_OK)
+        d = rsi_digest(d, seal, sizeof(seal));
     for (size_t i = 0; i < state->ntensors; i++) {
         uint64_t fact[] = { i < c->taken.n ? c->taken.from[i].t : SIZE_MAX,
                             (uint64_t)state->tensor[i].dtype };
@@ -531,6 +540,8 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
     if (!leads(&c))
         own.left_out = NULL; /* one rank tells */
     own.verify = own.salvage ? RSD_NEVER : own.verify;
+    own.keep = own.keep && !own.dry_run;
+    own.resume = own.resume && !own.dry_run;
     rc = open_book(&c, err);
     if (!rc)
         rc = plan(&c, err);

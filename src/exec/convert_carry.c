@@ -3,6 +3,7 @@
  * and small. */
 #include "exec/convert_carry.h"
 #include "base/mem.h"
+#include "exec/proof.h"
 #include "exec/replace.h"
 
 #include <string.h>
@@ -34,8 +35,7 @@ static bool is_plain(const char *name)
 }
 
 /* Why a file that is not the checkpoint's stays behind; NULL: it does not. */
-static const char *why_not(const rsi_carry *carry, const char *name, const rsd_entry *entry,
-                           uint64_t size)
+static const char *why_not(const rsi_carry *carry, const char *name, const rsd_entry *entry)
 {
     if (entry->kind == RSD_ENTRY_FOLDER)
         return "folders beside a checkpoint are not copied";
@@ -43,8 +43,11 @@ static const char *why_not(const rsi_carry *carry, const char *name, const rsd_e
         return "links and devices are not copied";
     if (rsi_replace_is_ours(name) || ends(name, ".index.json"))
         return "it is of another checkpoint";
-    if (!is_plain(name))
-        return "its name can't be written to a checksum file";
+    return is_plain(name) ? NULL : "its name can't be written to a checksum file";
+}
+
+static const char *too_large(const rsi_carry *carry, uint64_t size)
+{
     if (size > MOST_BYTES)
         return "files of more than 64 MiB beside a checkpoint are not copied";
     if (carry->n == MOST_FILES || carry->bytes + size > MOST_TOTAL)
@@ -52,44 +55,81 @@ static const char *why_not(const rsi_carry *carry, const char *name, const rsd_e
     return NULL;
 }
 
+/* Looks at a file and opens it; *why is set if it stays behind. */
+static rsd_err look_at(const rsi_carry *carry, const char *name, rsi_file **file, const char **why)
+{
+    const rsi_files *files = &carry->source->files;
+    char            *full = rsi_files_name_beside(files, name);
+    rsd_entry        entry = { 0 };
+
+    if (!full)
+        return RSD_E_NOMEM;
+    if (rsi_store_stat(files->store, full, &entry, NULL))
+        *why = "it could not be looked at";
+    rsi_free(full);
+    if (!*why)
+        *why = why_not(carry, name, &entry);
+    if (!*why && rsi_files_open_beside(files, name, carry->follow, file, NULL))
+        *why =
+            entry.kind == RSD_ENTRY_OTHER ? "links and devices are not copied" : "it can't be read";
+    if (!*why)
+        *why = too_large(carry, (*file)->size);
+    return RSD_OK;
+}
+
+/* Compares a file with the side file, if that lists it. */
+static rsd_err compare(const rsi_carry *carry, const char *name, rsi_file *file, rsd_error *err)
+{
+    rsd_ckpt            *source = carry->source;
+    const rsi_sums_book *book = NULL;
+    const rsi_sum_row   *row;
+    uint64_t             size;
+    size_t               n, place = SIZE_MAX;
+    rsd_err              rc = RSD_OK;
+
+    if (rsi_guard_book(&source->guard, &source->files, &book, NULL) == RSD_OK && book)
+        place = rsi_sums_find(book, name);
+    if (place == SIZE_MAX)
+        return RSD_OK;
+    rsi_sums_file(book, place, &size);
+    row = rsi_sums_rows_of(book, place, &n);
+    if (file->size != size)
+        rc = rsi_fail(err, RSD_E_CORRUPT, "it has another size than the side file says");
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = rsi_proof_row(file, &row[i], err);
+    return rc ? rsi_while(err, rc, "file \"%s\"", name) : RSD_OK;
+}
+
+static rsd_err add(rsi_carry *carry, const char *name, const rsi_file *file)
+{
+    if (!rsi_grow(&carry->at, carry->n, &carry->cap, sizeof(carry->at[0])))
+        return RSD_E_NOMEM;
+    carry->at[carry->n] = (rsi_carried){ .name = rsi_arena_text(&carry->mem, name, strlen(name)),
+                                         .size = file->size,
+                                         .stamp = file->stamp };
+    if (!carry->at[carry->n].name)
+        return RSD_E_NOMEM;
+    carry->bytes += file->size;
+    carry->n++;
+    return RSD_OK;
+}
+
 static rsd_err take_file(rsi_carry *carry, const char *name, const char *into,
                          const rsd_convert_opts *opts, rsd_error *err)
 {
-    char       *full = rsi_files_name_beside(&carry->source->files, name);
-    rsd_entry   entry = { 0 };
     const char *why = into;
-    uint64_t    size = 0;
     rsi_file   *file = NULL;
-    rsd_err     rc = full ? RSD_OK : RSD_E_NOMEM;
+    rsd_err     rc = why ? RSD_OK : look_at(carry, name, &file, &why);
 
-    if (!rc && rsi_store_stat(carry->source->files.store, full, &entry, NULL))
-        why = "it could not be looked at";
-    rsi_free(full);
-    size = entry.size;
-    if (!rc && !why && entry.kind == RSD_ENTRY_OTHER && carry->follow) {
-        if (rsi_files_open_beside(&carry->source->files, name, true, &file, NULL))
-            why = "links and devices are not copied";
-        else
-            size = file->size;
-        rsi_file_close(file, NULL);
-    }
-    why = why ? why : why_not(carry, name, &entry, size);
-    if (!rc && why) {
+    if (!rc && why)
         leave_out(opts, name, why);
-        return RSD_OK;
-    }
-    if (!rc && !rsi_grow(&carry->at, carry->n, &carry->cap, sizeof(carry->at[0])))
-        rc = RSD_E_NOMEM;
-    if (!rc) {
-        carry->at[carry->n] =
-            (rsi_carried){ .name = rsi_arena_text(&carry->mem, name, strlen(name)), .size = size };
-        rc = carry->at[carry->n].name ? RSD_OK : RSD_E_NOMEM;
-    }
-    if (rc)
-        return rsi_fail(err, rc, "no memory for the files beside a checkpoint");
-    carry->bytes += size;
-    carry->n++;
-    return RSD_OK;
+    else if (!rc && opts->verify != RSD_NEVER)
+        rc = compare(carry, name, file, err);
+    if (!rc && !why)
+        rc = add(carry, name, file);
+    rsi_file_close(file, NULL);
+    return rc == RSD_E_NOMEM ? rsi_fail(err, rc, "no memory for the files beside a checkpoint")
+                             : rc;
 }
 
 /* Hugging Face's cache keeps every file under a hash and links to it. */
@@ -149,7 +189,7 @@ static rsd_err pull_file(void *arg, size_t number, const rsd_box *box, uint64_t 
 
     (void)box;
     rc = rsi_files_open_beside(&carry->source->files, c->name, carry->follow, &file, err);
-    if (!rc && file->size != c->size)
+    if (!rc && (file->size != c->size || file->stamp != c->stamp))
         rc = rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" has changed meanwhile", c->name);
     if (!rc)
         rc = rsi_file_read(file, off, out, len, err);

@@ -9,20 +9,21 @@
 
 typedef struct rsi_carried {
     const char *name;
-    uint64_t    size;
+    uint64_t    size, stamp;
 } rsi_carried;
 
 typedef struct rsi_carry {
-    const rsd_ckpt *source;
-    bool            follow; /* the checkpoint's own files are symbolic links, as in HF's cache */
-    rsi_carried    *at;     /* [n] by name */
-    size_t          n, cap;
-    uint64_t        bytes;
-    rsi_arena       mem;
+    rsd_ckpt    *source;
+    bool         follow; /* the checkpoint's own files are symbolic links, as in HF's cache */
+    rsi_carried *at;     /* [n] by name */
+    size_t       n, cap;
+    uint64_t     bytes;
+    rsi_arena    mem;
 } rsi_carry; /* zeroed: nothing */
 
-/* Finds them. `into` NULL: the target is a folder; else the reason why it takes none. What is left
- * behind is told through opts->left_out. */
+/* Finds them, and compares those that the side file lists with it unless opts->verify is NEVER.
+ * `into` NULL: the target is a folder; else the reason why it takes none. What is left behind is
+ * told through opts->left_out. */
 rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
                        const rsd_convert_opts *opts, rsd_error *err);
 /* Adds them to the image as files of one tensor each, which the state gets behind its own. A name

@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Files beside a checkpoint go along as they were written, one that can't be read keeps nothing else back, and a trial run
+# leaves no trace.
+. "$(dirname "$0")/../cli/expect.sh"
+
+cp -r golden/dcp_rows "$T/src"
+echo 'layers 16' >"$T/src/config.json"
+t 'a trial run makes no folder' -c 'cd "$T"; "$R" convert --dry-run src new/deep/out; "$R" convert --dry-run --resume src new/deep/out.safetensors; ls'
+out <<'END'
+src
+END
+err <<'END'
+reshard: would write new/deep/out: dcp, 3 tensors, 0 objects, 18.7 KiB in 6 files, 1 of them copied along
+reshard: left out: config.json: a single file holds no others
+reshard: would write new/deep/out.safetensors: safetensors, 3 tensors, 0 objects, 600 B in 1 file
+END
+
+"$R" convert -q "$T/src" "$T/sealed"
+echo 'layers 32' >"$T/sealed/config.json"
+t 'one that is not what its checksum says is damage' -c 'cd "$T"; "$R" convert sealed out; echo $?; ls -d out*; "$R" convert -q --no-verify sealed out; cat out/config.json'
+out <<'END'
+4
+layers 32
+END
+err <<'END'
+reshard: checkpoint "out": file "config.json": 10 bytes from byte 0 on are not those that were written
+ls: cannot access 'out*': No such file or directory
+END
+
+if [ "$(id -u)" = 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups "$R" help >/dev/null 2>&1; then
+    user='setpriv --reuid 65534 --regid 65534 --clear-groups'
+elif [ "$(id -u)" != 0 ]; then
+    user=
+else
+    user=none
+fi
+export user
+chmod 755 "$T"
+chmod 000 "$T/src/config.json"
+mkdir -m 777 "$T/open"
+if [ "$user" = none ]; then
+    skip 'one that can not be read is left out' 'root reads every file, and there is no way to be another user'
+else
+    t 'one that can not be read is left out' -c 'cd "$T"; $user "$R" convert -q src open/out; echo $?; ls open/out'
+    out <<'END'
+0
+__0_0.distcp
+__1_0.distcp
+__2_0.distcp
+__3_0.distcp
+END
+    err <<'END'
+reshard: left out: config.json: it can't be read
+END
+fi
+
+finish
