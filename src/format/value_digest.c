@@ -152,7 +152,8 @@ static rsd_err add_opaque(const rsi_archive *a, const rsd_value *v, digest *into
     rsd_err           rc = RSD_OK;
 
     if (!o->known)
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "an object of the class %s in it", o->name);
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "an object of the class %s is too entangled",
+                        o->name);
     add(into, o->digest, sizeof(o->digest));
     for (size_t i = 0; i < o->n && !rc; i++)
         rc = add_tensor(a, &o->storage[i], into, err);
