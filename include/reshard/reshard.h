@@ -795,7 +795,7 @@ RSD_API rsd_err rsd_value_create_tensor(rsd_values *owner, const rsd_value_tenso
                                         const rsd_value **out, rsd_error *err);
 /* One of BIGINT, STR, BYTES, DEVICE and OPAQUE. RSD_E_INVALID if no reader would take it back: text
  * that is not UTF-8 (halves of surrogate pairs pass, as in Python), a BIGINT that is anything but
- * decimal digits of at most 256 bytes, a DEVICE not like "cuda:0", more than 512 MiB. */
+ * decimal digits of at most 255 bytes, a DEVICE not like "cuda:0", more than 512 MiB. */
 RSD_API rsd_err rsd_value_create_bytes(rsd_values *owner, rsd_value_type type, const void *bytes,
                                        size_t len, const rsd_value **out, rsd_error *err);
 /* One of LIST, TUPLE, SET and DICT. A dict has n pairs: `item` holds n keys and values in turn. The

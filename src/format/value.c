@@ -195,15 +195,16 @@ static bool is_short(rsd_value_type type, const char *bytes, size_t len)
 const char *rsi_value_fault(rsd_value_type type, const char *bytes, size_t len)
 {
     unsigned char le[RSI_BIGINT_BYTES + 2];
+    size_t        used;
 
     if (!is_short(type, bytes, len))
         return "it is longer than a pickle's reader takes";
     switch (type) {
     case RSD_VALUE_BIGINT:
-        return len <= 3 * RSI_BIGINT_BYTES && rsi_bigint(bytes, len, le)
-                   ? NULL
-                   : "a big integer has decimal digits, perhaps a minus before them, and at most "
-                     "256 bytes";
+        used = len <= 3 * RSI_BIGINT_BYTES ? rsi_bigint(bytes, len, le) : 0;
+        return used > 0 && used < 256 ? NULL
+                                      : "a big integer has decimal digits, perhaps a minus before "
+                                        "them, and at most 255 bytes";
     case RSD_VALUE_STR:
     case RSD_VALUE_OPAQUE:
         return rsi_is_utf8(bytes, len) ? NULL : "it is not UTF-8";
