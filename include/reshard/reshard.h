@@ -719,7 +719,9 @@ typedef struct rsd_store_ops {
      * were there be missing because of that? Given if hold is. */
     rsd_held (*replaced)(void *self);
     /* Both or none: from lock to unlock nobody else who locks publishes in the folder that `name`
-     * is in, and hold does not look at a file there and not yet at its second one. Not nested. */
+     * is in, and hold does not look at a file there and not yet at its second one. Not nested. Of a
+     * store that hold made, and the name that it holds: nobody replaces it for about a second;
+     * RSD_E_NOTFOUND if that is too late. */
     rsd_err (*lock)(void *self, const char *name, void **out, rsd_error *err);
     void (*unlock)(void *self, void *lock);
 } rsd_store_ops;

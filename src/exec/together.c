@@ -21,31 +21,54 @@ static rsd_err hold(rsd_store *store, const char *name, uint32_t flags, rsi_toge
     return *name ? rsi_store_hold(store, name, RSI_SUMS_NAME, flags, &t->held, err) : RSD_OK;
 }
 
+/* Rank 0, files included; a writer that would replace it waits until the other ranks hold it too.
+ */
+static rsd_err hold_locked(rsd_store *store, const char *name, rsi_together *t, void **lock,
+                           rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (int i = 0; i < ROUNDS && !rc && !*lock; i++) {
+        rsd_store_free(t->held);
+        t->held = NULL;
+        rc = hold(store, name, RSD_HOLD_FILES, t, err);
+        if (rc || !t->held)
+            break;
+        rsi_store_lock(t->held, name, lock, NULL);
+        if (*lock && rsi_store_replaced(t->held) != RSD_HELD_CURRENT) {
+            rsi_store_unlock(t->held, *lock);
+            *lock = NULL;
+        }
+    }
+    return rc;
+}
+
 /* All ranks hold the same, files included, before anything is read: for a checkpoint that is
  * replaced so often that opening it takes too long. */
 static rsd_err hold_together(rsd_comm *comm, rsd_store *store, const char *name, rsi_together *t,
                              rsd_error *err)
 {
-    int64_t replaced = 1;
+    const bool leads = rsd_comm_rank(comm) == 0;
+    int64_t    replaced = 1;
+    rsd_err    rc = RSD_OK;
 
-    for (int i = 0; i < ROUNDS && replaced; i++) {
-        bool    leads = rsd_comm_rank(comm) == 0;
-        rsd_err rc;
+    for (int i = 0; i < ROUNDS && replaced && !rc; i++) {
+        void *lock = NULL;
 
         rsd_store_free(t->held);
         t->held = NULL;
-        rc = rsi_agree(comm, leads ? hold(store, name, RSD_HOLD_FILES, t, err) : RSD_OK, err);
+        rc = rsi_agree(comm, leads ? hold_locked(store, name, t, &lock, err) : RSD_OK, err);
         if (!rc && !leads)
             hold(store, name, RSD_HOLD_FILES, t, &t->unheld);
         if (!rc)
             rc = rsi_agree(comm, RSD_OK, err);
         replaced = !rc && leads && t->held && rsi_store_replaced(t->held) != RSD_HELD_CURRENT;
+        if (lock)
+            rsi_store_unlock(t->held, lock);
         if (!rc)
             rc = rsi_broadcast(comm, 0, &replaced, sizeof(replaced), err);
-        if (rc)
-            return rc;
     }
-    return RSD_OK; /* if it still was replaced, that shows */
+    return rc; /* if it still was replaced, that shows */
 }
 
 /* Rank 0. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Readers next to writers of local files. Holding: a reader keeps open what a name stood for, so
  * that a publication under that name changes nothing for it. Of a folder the descriptor is enough
- * until it is removed; the files that were opened by then stay. Of a
- * file and its second file (data and checksums) both are opened, and looked at again until they are
- * of one writer. Locking: a writer that publishes two names keeps others out of their folder
- * between the first and the second. Next: file_tree.c, which publishes. */
+ * until it is removed; the files that were opened by then stay. Of a file and its second file (data
+ * and checksums) both are opened, and looked at again until they are of one writer. Locking: a
+ * writer that publishes two names keeps others out of their folder between the first and the
+ * second; a reader can lock what it holds, and writers wait a moment before they replace that.
+ * Next: file_publish.c. */
 #include "store/file.h"
 #include "base/mem.h"
 #include "store/store.h"
@@ -30,8 +31,7 @@ enum {
 
 /* ---- locks ---- */
 
-/* 1: locked; 0: someone else still has it after `wait_ms`; -1: there are no locks here. */
-static int lock_folder(const rsi_fs *fs, int fd, int how, int wait_ms)
+int rsi_fs_lock_wait(const rsi_fs *fs, int fd, int how, int wait_ms)
 {
     const struct timespec ms = { .tv_nsec = 1000000 };
 
@@ -59,19 +59,36 @@ static int open_folder(const rsi_fs *fs, int dir)
     return rsi_fs_openat(fs, dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 }
 
+/* What is held, so that it is not replaced for a moment. */
+static rsd_err lock_held(const rsi_fs *fs, void **out, rsd_error *err)
+{
+    int fd = fs->held.single ? fs->held.file[0].fd : open_folder(fs, fs->held.folder);
+
+    if (fd >= 0 && rsi_fs_lock_wait(fs, fd, LOCK_SH, 0) != 0) {
+        *out = (void *)(intptr_t)(fd + 1);
+        return RSD_OK;
+    }
+    if (!fs->held.single)
+        rsi_fs_close(fs, fd);
+    return rsi_fail(err, RSD_E_NOTFOUND, "\"%s\" is being replaced", fs->held.name);
+}
+
 rsd_err rsi_fs_lock(void *self, const char *name, void **out, rsd_error *err)
 {
     const rsi_fs *fs = self;
     const char   *last;
     int           dir, fd;
-    rsd_err       rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
+    rsd_err       rc;
 
+    if (fs->held.name && strcmp(name, fs->held.name) == 0)
+        return lock_held(fs, out, err);
+    rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
     if (rc)
         return rc;
     fd = open_folder(fs, dir);
     if (fd < 0) {
         rc = rsi_fs_fail(fs, err, errno, "open the folder of", name);
-    } else if (lock_folder(fs, fd, LOCK_EX, WRITER_WAIT_MS) == 0) {
+    } else if (rsi_fs_lock_wait(fs, fd, LOCK_EX, WRITER_WAIT_MS) == 0) {
         rsi_fs_close(fs, fd);
         rc = rsi_fail(err, RSD_E_IO,
                       "could not publish \"%s\" in \"%s\": another program keeps its folder locked",
@@ -85,7 +102,13 @@ rsd_err rsi_fs_lock(void *self, const char *name, void **out, rsd_error *err)
 
 void rsi_fs_unlock(void *self, void *lock)
 {
-    unlock_folder(self, (int)(intptr_t)lock - 1);
+    const rsi_fs *fs = self;
+    int           fd = (int)(intptr_t)lock - 1;
+
+    if (fs->held.single && fd == fs->held.file[0].fd)
+        rsi_fs_flock(fs, fd, LOCK_UN); /* it stays open */
+    else
+        unlock_folder(fs, fd);
 }
 
 /* ---- a file and its second file ---- */
@@ -130,7 +153,7 @@ static int open_pair(const rsi_fs *fs, int dir, const char *last, const char *si
             lock = open_folder(fs, dir);
             sure = true;
             if (lock >= 0)
-                lock_folder(fs, lock, LOCK_SH, READER_WAIT_MS);
+                rsi_fs_lock_wait(fs, lock, LOCK_SH, READER_WAIT_MS);
         }
     }
     if (lock >= 0) {
