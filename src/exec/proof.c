@@ -4,6 +4,7 @@
 #include "exec/proof.h"
 #include "base/mem.h"
 
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -119,6 +120,25 @@ rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
     return rc;
 }
 
+const char *rsi_proof_lost(const rsd_ckpt *ckpt)
+{
+    const rsi_guard *guard = &ckpt->guard;
+    uint64_t         size;
+
+    if (ckpt->format != RSD_FORMAT_SAFETENSORS || ckpt->files.single || !guard->book)
+        return NULL;
+    for (size_t i = 0; i < rsi_sums_files(guard->book); i++) {
+        const char *name = rsi_sums_file(guard->book, i, &size);
+        bool        met = fnmatch("*.safetensors", name, 0) != 0;
+
+        for (size_t k = 0; k < ckpt->files.n && !met; k++)
+            met = guard->place[k] == i;
+        if (!met)
+            return name;
+    }
+    return NULL;
+}
+
 /* The first row that differs is enough for a reader. */
 static rsd_err stop(void *arg, const rsi_span *span, const rsi_sum_row *row, const rsd_error *what,
                     rsd_error *err)
@@ -135,6 +155,10 @@ static rsd_err stop(void *arg, const rsi_span *span, const rsi_sum_row *row, con
 /* Also what makes sure that rows cover every byte that a reader asks for. */
 static rsd_err check_sizes(const rsd_ckpt *ckpt, rsd_error *err)
 {
+    const char *lost = rsi_proof_lost(ckpt);
+
+    if (lost)
+        return rsi_fail(err, RSD_E_CORRUPT, "file \"%s\" is missing, the side file lists it", lost);
     for (size_t i = 0; i < ckpt->files.n; i++) {
         rsd_err rc = rsi_proof_size(ckpt, (uint32_t)i, err);
 

@@ -27,6 +27,9 @@ rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
                           void *arg, rsd_error *err);
 /* Compares the size of a file, if the side file lists it. */
 rsd_err rsi_proof_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err);
+/* A file of safetensors that the side file lists and the folder lacks, so that opening could not
+ * know of it: tensors are not there, or end early. NULL: there is none. */
+const char *rsi_proof_lost(const rsd_ckpt *ckpt);
 /* True if the side file beside a single file is not this file's: neither its size nor its first
  * bytes fit. */
 bool rsi_proof_is_foreign(rsd_ckpt *ckpt);

@@ -8,6 +8,7 @@
 #include "exec/fetch.h"
 #include "exec/proof.h"
 #include "exec/verify_core.h"
+#include "format/st_dcp.h"
 #include "format/torch_archive.h"
 
 #include <inttypes.h>
@@ -444,6 +445,23 @@ static rsd_err check_side_file(rsi_verifying *v, rsd_error *err)
     return RSD_OK;
 }
 
+/* Parts in files of ranks tell a tensor's shape only together: without one of them it may have been
+ * larger. */
+static void mark_cut(rsi_verifying *v)
+{
+    rsd_ckpt *ckpt = v->ckpt;
+    int64_t   shard, nth, files;
+
+    for (size_t t = 0; t < ckpt->ntensors; t++) {
+        rsd_chunk chunk;
+        uint32_t  file;
+
+        ckpt->ops->chunk(ckpt, t, 0, &chunk, &file);
+        if (rsi_st_shard_parse(chunk.file, &shard, &nth, &files))
+            rsi_verify_mark(v, t);
+    }
+}
+
 /* ---- telling ---- */
 
 static int by_order(const void *left, const void *right)
@@ -503,6 +521,8 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
         rc = check_side_file(&v, err);
     if (!rc && ckpt->salvage)
         rc = note_lost_files(&v, err);
+    if (!rc && v.book && rsi_proof_lost(ckpt))
+        mark_cut(&v);
     if (!rc && opts->quick) {
         if (v.book)
             rc = rsi_proof_opening(ckpt, note_opening, &v, err);
