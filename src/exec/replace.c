@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { TRIES = 16 };
+
 /* What is in a folder and has no name of a checkpoint's file. */
 typedef struct strange {
     rsi_strings files, folders, others;
@@ -144,7 +146,7 @@ static rsd_err check_strange(rsd_store *store, const char *name, const strange *
     return rc;
 }
 
-rsd_err rsi_replace_check(rsd_store *store, const char *name, bool one_file, rsd_error *err)
+static rsd_err look(rsd_store *store, const char *name, bool one_file, rsd_error *err)
 {
     strange   s = { .entries = 0 };
     rsd_error why = { .rank = -1 };
@@ -169,5 +171,15 @@ rsd_err rsi_replace_check(rsd_store *store, const char *name, bool one_file, rsd
     if (!rc)
         rc = check_strange(store, name, &s, err);
     release(&s);
+    return rc;
+}
+
+rsd_err rsi_replace_check(rsd_store *store, const char *name, bool one_file, rsd_error *err)
+{
+    rsd_err rc = RSD_E_NOTFOUND;
+
+    for (int i = 0; i < TRIES && rc == RSD_E_NOTFOUND;
+         i++) /* another writer replaces it meanwhile */
+        rc = look(store, name, one_file, err);
     return rc;
 }
