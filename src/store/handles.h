@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files to be read that are open in this process. Only so many of them keep their descriptors: a
  * file that nobody reads from at the moment is closed when others are opened, and opened again when
- * it is needed. So a checkpoint may have any number of files. store.c opens and closes them. */
+ * it is needed. So a checkpoint may have any number of files. store_open.c opens and closes them.
+ */
 #ifndef RSI_HANDLES_H
 #define RSI_HANDLES_H
 
@@ -21,7 +22,7 @@ void rsi_handle_leave(rsi_file *file);
  * there are none. `tries` counts the calls of one request, so that it ends. Leaves errno alone. */
 bool rsi_handles_spare(int tries);
 
-/* store.c: closes an idle file so that it can be opened again. */
+/* store_open.c: closes an idle file so that it can be opened again. */
 void rsi_file_shut(rsi_file *file);
 
 #endif

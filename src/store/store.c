@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks names, finds the backend's function and puts file and byte into messages. Next: file.c,
- * which is what most stores are. */
-#include "store/store.h"
+/* Checks names and finds the backend's function. Files are store_open.c's. Next: file.c, which is
+ * what most stores are. */
+#include "store/store_core.h"
 #include "base/mem.h"
 #include "base/opts.h"
 #include "base/pulse.h"
 #include "store/file.h"
-#include "store/handles.h"
 #include "store/io_queue.h"
 
 #include <inttypes.h>
@@ -15,24 +14,11 @@
 
 enum { DEFAULT_THREADS = 4 };
 
-struct rsd_store {
-    rsd_store_ops   ops;
-    void           *self;
-    pthread_mutex_t lock;    /* of `threads`, which the first queue makes */
-    rsi_io_threads *threads; /* NULL as long as there was no queue, or the backend has its own */
-};
-
 struct rsi_queue {
     rsd_store    *store;
     rsi_io_queue *threads; /* NULL: it is the backend's */
     void         *handle;
 };
-
-/* A caller may pass NULL, a backend gets a place to write to. */
-static rsd_error *place(rsd_error *err, rsd_error *spare)
-{
-    return err ? err : spare;
-}
 
 /* ---- opening ---- */
 
@@ -144,300 +130,6 @@ const char *rsi_store_kind(const rsd_store *store)
     return store->ops.kind;
 }
 
-/* ---- files ---- */
-
-rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64_t bytes,
-                      rsi_file **out, rsd_error *err)
-{
-    const uint32_t how = flags & (RSD_OPEN_READ | RSD_OPEN_CREATE | RSD_OPEN_WRITE);
-    rsd_opened     opened = { .align = 1 };
-    rsd_error      spare;
-    rsi_file      *file;
-    size_t         len;
-    rsd_err        rc = rsi_store_name_check(name, err);
-
-    if (rc)
-        return rc;
-    if (how != RSD_OPEN_READ && how != RSD_OPEN_CREATE && how != RSD_OPEN_WRITE)
-        return rsi_fail(err, RSD_E_BUG, "\"%s\" is opened neither to read nor to write", name);
-    if (bytes > INT64_MAX)
-        return rsi_fail(err, RSD_E_INVALID, "\"%s\" can't become %" PRIu64 " bytes long", name,
-                        bytes);
-    len = strlen(name) + 1;
-    file = rsi_calloc(1, sizeof(*file) + len);
-    if (!file)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
-    rc = store->ops.open(store->self, name, flags, bytes, &opened, place(err, &spare));
-    rsi_beat();
-    if (rc) {
-        rsi_free(file);
-        return rc;
-    }
-    file->store = store;
-    file->flags = flags;
-    file->handle = opened.file;
-    file->size = opened.size;
-    file->align = opened.align;
-    file->version = how == RSD_OPEN_READ ? opened.version : 0;
-    pthread_mutex_init(&file->opening, NULL);
-    file->scarce = opened.scarce;
-    memcpy(file->name, name, len);
-    if (how == RSD_OPEN_READ && store->ops.stamp)
-        rc = store->ops.stamp(store->self, file->handle, &file->stamp, place(err, &spare));
-    if (rc) {
-        rsi_file_close(file, NULL);
-        return rc;
-    }
-    if (file->version)
-        rsi_handles_add(file);
-    *out = file;
-    return RSD_OK;
-}
-
-static rsd_err changed(const rsi_file *file, rsd_error *err)
-{
-    return rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" was changed while it was read", file->name);
-}
-
-rsd_err rsi_file_missing(rsd_store *store, const char *name, uint32_t flags, rsi_file **out,
-                         rsd_error *err)
-{
-    size_t    len = strlen(name) + 1;
-    rsi_file *file = rsi_calloc(1, sizeof(*file) + len);
-
-    if (!file)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
-    file->store = store;
-    file->flags = flags;
-    file->missing = true;
-    atomic_init(&file->users, -1); /* closed, and opening it again fails */
-    pthread_mutex_init(&file->opening, NULL);
-    memcpy(file->name, name, len);
-    *out = file;
-    return RSD_OK;
-}
-
-/* While it is open. */
-static rsd_err compare_stamp(rsi_file *file, rsd_error *err)
-{
-    const rsd_store_ops *ops = &file->store->ops;
-    uint64_t             now = file->stamp;
-    rsd_error            spare;
-    rsd_err              rc = RSD_OK;
-
-    if (ops->stamp)
-        rc = ops->stamp(file->store->self, file->handle, &now, place(err, &spare));
-    return !rc && now != file->stamp ? changed(file, err) : rc;
-}
-
-void rsi_file_shut(rsi_file *file)
-{
-    rsd_error spare;
-
-    if (atomic_load(&file->read) && compare_stamp(file, NULL) == RSD_E_MISMATCH)
-        atomic_store(&file->changed, true);
-    file->store->ops.close(file->store->self, file->handle, &spare);
-    file->handle = NULL;
-}
-
-/* Under its lock. What has the name now must be the file that was opened first. */
-static rsd_err reopen(rsi_file *file, rsd_error *err)
-{
-    rsd_store *store = file->store;
-    rsd_opened opened = { .align = 1 };
-    rsd_error  spare;
-    rsd_err    rc;
-
-    rc = store->ops.open(store->self, file->name, file->flags, 0, &opened, place(err, &spare));
-    if (rc == RSD_E_NOTFOUND)
-        return rsi_fail(err, RSD_E_MISMATCH,
-                        "file \"%s\" is gone: the checkpoint was replaced or removed while it was "
-                        "read",
-                        file->name);
-    if (rc)
-        return rc;
-    file->handle = opened.file;
-    rc = opened.version != file->version ? changed(file, err) : compare_stamp(file, err);
-    if (rc) {
-        atomic_store(&file->changed, rc == RSD_E_MISMATCH);
-        store->ops.close(store->self, file->handle, &spare);
-        file->handle = NULL;
-        return rc;
-    }
-    rsi_handles_add(file);
-    atomic_store(&file->users, 1);
-    return RSD_OK;
-}
-
-/* Until rsi_handle_leave the file is open. */
-static rsd_err take(rsi_file *file, rsd_error *err)
-{
-    rsd_err rc = RSD_OK;
-
-    if (!rsi_handle_take(file)) {
-        pthread_mutex_lock(&file->opening);
-        if (!rsi_handle_take(file))
-            rc = reopen(file, err);
-        pthread_mutex_unlock(&file->opening);
-    }
-    if (!rc && !atomic_load_explicit(&file->read, memory_order_relaxed))
-        atomic_store(&file->read, true);
-    return rc;
-}
-
-rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err)
-{
-    rsd_err rc;
-
-    if (!rsi_handle_take(file)) /* it was compared when it was closed */
-        return atomic_load(&file->changed) ? changed(file, err) : RSD_OK;
-    rc = compare_stamp(file, err);
-    rsi_handle_leave(file);
-    return rc;
-}
-
-rsd_err rsi_file_close(rsi_file *file, rsd_error *err)
-{
-    rsd_error spare;
-    rsd_err   rc;
-
-    if (!file)
-        return RSD_OK;
-    if (file->version)
-        rsi_handles_drop(file);
-    rc = atomic_load(&file->users) >= 0
-             ? file->store->ops.close(file->store->self, file->handle, place(err, &spare))
-             : RSD_OK; /* it is closed already */
-    rsi_beat();
-    if (rc)
-        rsi_while(err, rc, "file \"%s\"", file->name);
-    pthread_mutex_destroy(&file->opening);
-    rsi_free(file);
-    return rc;
-}
-
-rsd_err rsi_file_sync(rsi_file *file, rsd_error *err)
-{
-    rsd_error spare;
-    rsd_err   rc = file->store->ops.sync(file->store->self, file->handle, place(err, &spare));
-
-    rsi_beat();
-    return rc ? rsi_while(err, rc, "file \"%s\"", file->name) : RSD_OK;
-}
-
-rsd_err rsi_io_check(const rsi_file *file, const rsd_io *io, rsd_error *err)
-{
-    const char *verb = io->op == RSD_IO_READ ? "read" : "write";
-    uint64_t    at = io->off + io->done;
-
-    if (io->rc && io->sys_errno)
-        return rsi_fail_errno(err, io->rc, io->sys_errno, "file \"%s\": could not %s byte %" PRIu64,
-                              file->name, verb, at);
-    if (io->rc)
-        return rsi_fail(err, io->rc, "file \"%s\": could not %s byte %" PRIu64, file->name, verb,
-                        at);
-    if (io->done < io->len)
-        return rsi_fail(err, RSD_E_FORMAT,
-                        "file \"%s\": ends at byte %" PRIu64 ", %zu bytes are needed at byte "
-                        "%" PRIu64,
-                        file->name, at, io->len, io->off);
-    return RSD_OK;
-}
-
-void rsi_file_transfer(rsi_file *file, rsd_io *io)
-{
-    rsd_error why = { .rank = -1 };
-
-    io->done = 0;
-    io->rc = take(file, &why);
-    io->sys_errno = why.sys_errno;
-    if (io->rc)
-        return;
-    io->file = file->handle;
-    file->store->ops.transfer(file->store->self, io);
-    rsi_handle_leave(file);
-    rsi_beat();
-}
-
-rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_error *err)
-{
-    rsd_io  io = { .op = RSD_IO_READ, .off = off, .buf = buf, .len = len };
-    rsd_err rc = take(file, err);
-
-    if (rc)
-        return rc;
-    io.file = file->handle;
-    file->store->ops.transfer(file->store->self, &io);
-    rsi_handle_leave(file);
-    rsi_beat();
-    return rsi_io_check(file, &io, err);
-}
-
-rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len, rsd_error *err)
-{
-    rsd_io io = { .op = RSD_IO_WRITE,
-                  .file = file->handle,
-                  .off = off,
-                  .buf = (void *)(uintptr_t)buf,
-                  .len = len };
-
-    rsi_file_transfer(file, &io);
-    return rsi_io_check(file, &io, err);
-}
-
-rsd_err rsi_file_map(rsi_file *file, uint64_t off, size_t len, const void **out, rsd_error *err)
-{
-    const rsd_store_ops *ops = &file->store->ops;
-    rsd_error            spare;
-    rsd_err              rc;
-
-    if (!ops->map)
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "file \"%s\": a %s store can't map files",
-                        file->name, ops->kind);
-    if (len == 0)
-        return rsi_fail(err, RSD_E_BUG, "file \"%s\": nothing is to be mapped", file->name);
-    rc = take(file, err); /* for as long as it is mapped */
-    if (rc)
-        return rc;
-    rc = ops->map(file->store->self, file->handle, off, len, out, place(err, &spare));
-    if (!rc)
-        return RSD_OK;
-    rsi_handle_leave(file);
-    return rsi_while(err, rc, "file \"%s\"", file->name);
-}
-
-void rsi_file_unmap(rsi_file *file, const void *at, size_t len)
-{
-    file->store->ops.unmap(file->store->self, file->handle, at, len);
-    rsi_handle_leave(file);
-}
-
-rsd_err rsi_store_read_all(rsd_store *store, const char *name, uint64_t off, void *buf, size_t len,
-                           rsd_error *err)
-{
-    rsi_file *file;
-    rsd_err   rc = rsi_file_open(store, name, RSD_OPEN_READ, 0, &file, err);
-
-    if (rc)
-        return rc;
-    rc = rsi_file_read(file, off, buf, len, err);
-    rsi_file_close(file, NULL); /* nothing was written that could be lost */
-    return rc;
-}
-
-rsd_err rsi_store_file_size(rsd_store *store, const char *name, uint64_t *out, rsd_error *err)
-{
-    rsd_entry entry;
-    rsd_err   rc = rsi_store_stat(store, name, &entry, err);
-
-    if (rc)
-        return rc;
-    if (entry.kind != RSD_ENTRY_FILE)
-        return rsi_fail(err, RSD_E_INVALID, "\"%s\" is not a regular file", name);
-    *out = entry.size;
-    return RSD_OK;
-}
-
 /* ---- queues ---- */
 
 static rsd_err threads_of(rsd_store *store, rsi_io_threads **out, rsd_error *err)
@@ -465,7 +157,7 @@ rsd_err rsi_queue_open(rsd_store *store, size_t depth, rsi_queue **out, rsd_erro
     queue->store = store;
     if (store->ops.queue_open)
         rc = store->ops.queue_open(store->self, depth ? depth : 1, &queue->handle,
-                                   place(err, &spare));
+                                   rsi_place(err, &spare));
     if (rc == RSD_E_UNSUPPORTED) {
         rc = threads_of(store, &threads, err);
         if (!rc)
@@ -529,7 +221,7 @@ rsd_err rsi_store_hold(rsd_store *store, const char *name, const char *tail, uin
     *out = NULL;
     if (rc || !store->ops.hold)
         return rc;
-    return store->ops.hold(store->self, name, tail, flags, out, place(err, &spare));
+    return store->ops.hold(store->self, name, tail, flags, out, rsi_place(err, &spare));
 }
 
 rsd_held rsi_store_replaced(const rsd_store *store)
@@ -545,7 +237,7 @@ rsd_err rsi_store_lock(rsd_store *store, const char *name, void **out, rsd_error
     *out = NULL;
     if (rc || !store->ops.lock)
         return rc;
-    return store->ops.lock(store->self, name, out, place(err, &spare));
+    return store->ops.lock(store->self, name, out, rsi_place(err, &spare));
 }
 
 void rsi_store_unlock(rsd_store *store, void *lock)
@@ -562,7 +254,7 @@ rsd_err rsi_store_list(rsd_store *store, const char *name, rsi_visit visit, void
     rsd_error spare;
     rsd_err   rc = name && !name[0] ? RSD_OK : rsi_store_name_check(name, err);
 
-    return rc ? rc : store->ops.list(store->self, name, visit, arg, place(err, &spare));
+    return rc ? rc : store->ops.list(store->self, name, visit, arg, rsi_place(err, &spare));
 }
 
 rsd_err rsi_store_stat(rsd_store *store, const char *name, rsd_entry *out, rsd_error *err)
@@ -570,7 +262,7 @@ rsd_err rsi_store_stat(rsd_store *store, const char *name, rsd_entry *out, rsd_e
     rsd_error spare;
     rsd_err   rc = name && !name[0] ? RSD_OK : rsi_store_name_check(name, err);
 
-    return rc ? rc : store->ops.stat(store->self, name, out, place(err, &spare));
+    return rc ? rc : store->ops.stat(store->self, name, out, rsi_place(err, &spare));
 }
 
 rsd_err rsi_store_make_folder(rsd_store *store, const char *name, rsd_error *err)
@@ -578,7 +270,7 @@ rsd_err rsi_store_make_folder(rsd_store *store, const char *name, rsd_error *err
     rsd_error spare;
     rsd_err   rc = rsi_store_name_check(name, err);
 
-    return rc ? rc : store->ops.make_folder(store->self, name, place(err, &spare));
+    return rc ? rc : store->ops.make_folder(store->self, name, rsi_place(err, &spare));
 }
 
 rsd_err rsi_store_make_private(rsd_store *store, const char *name, rsd_error *err)
@@ -588,7 +280,7 @@ rsd_err rsi_store_make_private(rsd_store *store, const char *name, rsd_error *er
 
     if (!store->ops.make_private)
         return rsi_store_make_folder(store, name, err);
-    return rc ? rc : store->ops.make_private(store->self, name, place(err, &spare));
+    return rc ? rc : store->ops.make_private(store->self, name, rsi_place(err, &spare));
 }
 
 rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err)
@@ -596,7 +288,7 @@ rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err)
     rsd_error spare;
     rsd_err   rc = rsi_store_name_check(name, err);
 
-    return rc ? rc : store->ops.remove(store->self, name, place(err, &spare));
+    return rc ? rc : store->ops.remove(store->self, name, rsi_place(err, &spare));
 }
 
 bool rsi_store_adopts(const rsd_store *store)
@@ -622,14 +314,14 @@ static rsd_err open_tree(rsd_store *store, const char *name, bool begin, uint32_
     tree->store = store;
     if (from) {
         rc = store->ops.adopt(store->self, name, flags, from, &tree->handle, &tree->temp,
-                              place(err, &spare));
+                              rsi_place(err, &spare));
     } else if (begin) {
         rc = store->ops.begin(store->self, name, flags, &tree->handle, &tree->temp,
-                              place(err, &spare));
+                              rsi_place(err, &spare));
     } else {
         memcpy(tree + 1, name, len);
         tree->temp = (const char *)(tree + 1);
-        rc = store->ops.attach(store->self, name, &tree->handle, place(err, &spare));
+        rc = store->ops.attach(store->self, name, &tree->handle, rsi_place(err, &spare));
     }
     if (rc) {
         rsi_free(tree);
@@ -664,7 +356,7 @@ rsd_err rsi_tree_attach(rsd_store *store, const char *temp, rsi_tree **out, rsd_
 rsd_err rsi_tree_commit(rsi_tree *tree, rsd_error *err)
 {
     rsd_error spare;
-    rsd_err   rc = tree->store->ops.commit(tree->store->self, tree->handle, place(err, &spare));
+    rsd_err   rc = tree->store->ops.commit(tree->store->self, tree->handle, rsi_place(err, &spare));
 
     if (!rc)
         rsi_free(tree);
@@ -678,7 +370,7 @@ rsd_err rsi_tree_abort(rsi_tree *tree, rsd_error *err)
 
     if (!tree)
         return RSD_OK;
-    rc = (tree->store->ops.abort)(tree->store->self, tree->handle, place(err, &spare));
+    rc = (tree->store->ops.abort)(tree->store->self, tree->handle, rsi_place(err, &spare));
     rsi_free(tree);
     return rc;
 }
