@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../cli/expect.sh"
 
 mkdir -p "$T/tools" "$T/tests/data" "$T/build/tests" "$T/bin"
-cp ../../tools/run-tests ../../tools/run-mpi-tests "$T/tools"
+cp ../../tools/run-tests ../../tools/run-mpi-tests ../../tools/mpi-jobs "$T/tools"
 program() # FILE COMMANDS
 {
     printf '#!/bin/sh\n%s\n' "$2" >"$T/$1"
