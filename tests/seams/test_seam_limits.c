@@ -79,7 +79,7 @@ static rsd_err save_rank(void *arg, rsd_comm *comm, rsd_error *err)
 }
 
 /* Runs fn in a child with a limit; what it returned. */
-static int limited(int which, rlim_t limit, rsd_err (*fn)(void *arg), void *arg)
+static int limited(__rlimit_resource_t which, rlim_t limit, rsd_err (*fn)(void *arg), void *arg)
 {
     int   status;
     pid_t child = fork();
