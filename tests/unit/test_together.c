@@ -58,10 +58,8 @@ static rsd_err open_it(void *arg, rsd_comm *comm, rsd_error *err)
     rsi_together together = { 0 };
     rsd_err      rc = rsi_together_open(comm, store, j->path, false, &together, err);
 
-    if (rc == RSD_OK) {
-        CHECK(together.ckpt->ntensors == 2);
-        rsi_together_close(&together);
-    }
+    CHECK(rc || together.ckpt->ntensors == 2);
+    rsi_together_close(&together);
     rsd_store_free(store);
     rsd_store_free(empty);
     CHECK(rc == j->expected);
