@@ -160,21 +160,19 @@ static bool is_source(const rsd_ckpt *source, const char *name)
 rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
                        const rsd_convert_opts *opts, rsd_error *err)
 {
-    rsi_arena mem = { 0 };
-    char    **names;
-    size_t    n = 0;
-    rsd_err   rc = RSD_OK;
+    char  **names;
+    size_t  n = 0;
+    rsd_err rc = RSD_OK;
 
     rsi_carry_release(carry);
     *carry = (rsi_carry){ .source = source };
     if (source->files.single || opts->carry == RSD_NEVER)
         return RSD_OK;
     carry->follow = source->format == RSD_FORMAT_SAFETENSORS && has_links(source);
-    rc = rsi_files_list(&source->files, &mem, &names, &n, err);
+    rc = rsi_files_list(&source->files, &names, &n, err);
     for (size_t i = 0; i < n && !rc; i++)
         if (!is_source(source, names[i]) && strcmp(names[i], RSI_SUMS_NAME) != 0)
             rc = take_file(carry, names[i], into, opts, err);
-    rsi_arena_release(&mem);
     return rc;
 }
 

@@ -55,18 +55,16 @@ static rsd_err read_rank_metas(rsd_ckpt *ckpt, char **names, size_t n, rsi_dcp_m
 
 static rsd_err find_meta(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *err)
 {
-    rsi_arena mem = { 0 };
-    char    **names;
-    size_t    n;
-    bool      shared = false;
-    rsd_err   rc = rsi_files_list(&ckpt->files, &mem, &names, &n, err);
+    char  **names;
+    size_t  n;
+    bool    shared = false;
+    rsd_err rc = rsi_files_list(&ckpt->files, &names, &n, err);
 
     for (size_t i = 0; !rc && i < n; i++)
         shared = shared || strcmp(names[i], ".metadata") == 0;
     if (!rc)
         rc = shared ? read_meta(ckpt, ".metadata", out, err)
                     : read_rank_metas(ckpt, names, n, out, err);
-    rsi_arena_release(&mem);
     return rc;
 }
 

@@ -9,11 +9,10 @@
 
 static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
 {
-    rsi_arena mem = { 0 };
-    char    **names;
-    size_t    n;
-    bool      dcp = false, st = false, temp = false, bins = false;
-    rsd_err   rc = rsi_files_list(files, &mem, &names, &n, err);
+    char  **names;
+    size_t  n;
+    bool    dcp = false, st = false, temp = false, bins = false;
+    rsd_err rc = rsi_files_list(files, &names, &n, err);
 
     for (size_t i = 0; !rc && i < n; i++) {
         dcp = dcp || strcmp(names[i], ".metadata") == 0 || rsi_dcp_is_rank_metadata(names[i]);
@@ -22,7 +21,6 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
         temp = temp || strcmp(names[i], ".metadata.tmp") == 0;
         bins = bins || rsi_text_ends(names[i], ".bin.index.json");
     }
-    rsi_arena_release(&mem);
     if (rc)
         return rc;
     if (dcp || st) {

@@ -213,33 +213,23 @@ rsd_err rsi_files_open_beside(const rsi_files *files, const char *name, bool fol
 
 typedef struct listing {
     rsi_files *files;
-    rsi_arena *mem;
-    bool       first; /* what is there is noted */
     char     **name;
     size_t     n, cap;
 } listing;
 
-/* What a file was before anything was read. */
-static bool note_version(rsi_files *files, const rsd_entry *entry)
-{
-    uint64_t version = entry->version;
-    char    *name = rsi_arena_text(&files->mem, entry->name, strlen(entry->name));
-
-    return name && rsi_map_add(&files->seen, name, strlen(name), &version, NULL);
-}
-
+/* The name, and what the file was before anything was read. */
 static rsd_err add_name(void *arg, const rsd_entry *entry, rsd_error *err)
 {
-    listing *l = arg;
+    listing   *l = arg;
+    rsi_files *files = l->files;
+    size_t     len = strlen(entry->name);
+    uint64_t   version = entry->version;
+    char      *name = rsi_arena_text(&files->mem, entry->name, len);
 
-    if (!rsi_grow(&l->name, l->n, &l->cap, sizeof(l->name[0])))
+    if (!name || !rsi_grow(&l->name, l->n, &l->cap, sizeof(l->name[0])) ||
+        (version && !rsi_map_add(&files->seen, name, len, &version, NULL)))
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l->n + 1);
-    if (l->first && entry->version && !note_version(l->files, entry))
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l->n + 1);
-    l->name[l->n] = rsi_arena_text(l->mem, entry->name, strlen(entry->name));
-    if (!l->name[l->n])
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l->n);
-    l->n++;
+    l->name[l->n++] = name;
     return RSD_OK;
 }
 
@@ -248,28 +238,37 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-rsd_err rsi_files_list(rsi_files *files, rsi_arena *mem, char ***names, size_t *n, rsd_error *err)
+static rsd_err list_once(rsi_files *files, rsd_error *err)
 {
-    listing l = { .files = files, .mem = mem, .first = files->seen.count == 0 };
+    listing l = { .files = files };
     char  **kept;
     rsd_err rc = rsi_store_list(files->store, files->top, add_name, &l, err);
 
     if (!rc)
         rc = rsi_files_there(files, err); /* else some may have been removed already */
+    kept = rc ? NULL : rsi_arena_array(&files->mem, l.n + 1, sizeof(kept[0]));
+    if (!rc && !kept)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l.n);
     if (!rc) {
-        kept = rsi_arena_array(mem, l.n, sizeof(kept[0]));
-        if (!kept) {
-            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l.n);
-        } else {
-            if (l.n)
-                memcpy(kept, l.name, l.n * sizeof(kept[0]));
-            qsort(kept, l.n, sizeof(kept[0]), by_name);
-            *names = kept;
-            *n = l.n;
-        }
+        if (l.n)
+            memcpy(kept, l.name, l.n * sizeof(kept[0]));
+        qsort(kept, l.n, sizeof(kept[0]), by_name);
+        files->name = kept;
+        files->nnames = l.n;
     }
     rsi_free(l.name);
     return rc;
+}
+
+rsd_err rsi_files_list(rsi_files *files, char ***names, size_t *n, rsd_error *err)
+{
+    rsd_err rc = files->name ? RSD_OK : list_once(files, err);
+
+    if (rc)
+        return rc;
+    *names = files->name;
+    *n = files->nnames;
+    return RSD_OK;
 }
 
 rsd_err rsi_files_read(const rsi_files *files, uint32_t file, uint64_t off, void *buf, size_t len,

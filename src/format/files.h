@@ -20,7 +20,9 @@ typedef struct rsi_files {
     rsi_file  **file;      /* [n] */
     size_t      n, cap;
     rsi_map     by_name;
-    rsi_map     seen; /* versions by name, as the folder was first listed */
+    rsi_map     seen; /* versions by name, as the folder was listed */
+    char      **name; /* [nnames] in the folder, sorted; NULL: it was not listed */
+    size_t      nnames;
     rsi_arena   mem;
 } rsi_files;
 
@@ -55,8 +57,9 @@ rsd_err rsi_files_open_beside(const rsi_files *files, const char *name, bool fol
                               rsd_error *err);
 /* That name in the store; for rsi_free. NULL: no memory. */
 char *rsi_files_name_beside(const rsi_files *files, const char *name);
-/* Names of what is in the folder, sorted, in `mem`. */
-rsd_err rsi_files_list(rsi_files *files, rsi_arena *mem, char ***names, size_t *n, rsd_error *err);
+/* Names of what is in the folder, sorted. Listed once, so that the answer stays the same while
+ * somebody else replaces or removes the folder. */
+rsd_err rsi_files_list(rsi_files *files, char ***names, size_t *n, rsd_error *err);
 /* Exactly `len` bytes. */
 rsd_err rsi_files_read(const rsi_files *files, uint32_t file, uint64_t off, void *buf, size_t len,
                        rsd_error *err);

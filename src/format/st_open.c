@@ -200,17 +200,15 @@ static rsd_err open_all(rsd_ckpt *ckpt, st *s, char **names, size_t n, rsd_error
 
 static rsd_err open_folder(rsd_ckpt *ckpt, st *s, rsd_error *err)
 {
-    rsi_arena mem = { 0 };
-    char    **names;
-    size_t    n;
-    bool      indexed = false;
-    rsd_err   rc = rsi_files_list(&ckpt->files, &mem, &names, &n, err);
+    char  **names;
+    size_t  n;
+    bool    indexed = false;
+    rsd_err rc = rsi_files_list(&ckpt->files, &names, &n, err);
 
     for (size_t i = 0; !rc && i < n; i++)
         indexed = indexed || strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
     if (!rc)
         rc = indexed ? open_indexed(ckpt, s, err) : open_all(ckpt, s, names, n, err);
-    rsi_arena_release(&mem);
     return rc;
 }
 

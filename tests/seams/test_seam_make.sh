@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Makefile under -j and inside another make, with made-up tools that only say how they were called.
 . "$(dirname "$0")/../cli/expect.sh"
+unset BUILD MESON_ARGS PREFIX CASES MAKEFLAGS MFLAGS MAKELEVEL # of the make that runs the tests
 
 mkdir -p "$T/tools" "$T/bin" "$T/build/meson-logs"
 cp ../../Makefile "$T"
