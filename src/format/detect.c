@@ -62,14 +62,11 @@ static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
         return rsi_fail(
             err, RSD_E_FORMAT,
             "it is what git LFS leaves in place of a file: `git lfs pull` fetches that");
-    if (len >= 4 && memcmp(head, "PK\3\4", 4) == 0)
+    if ((len >= 4 && memcmp(head, "PK\3\4", 4) == 0) ||
+        (len >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5)) /* an archive, or pickles */
         *out = RSD_FORMAT_TORCH;
     else if (len == 9 && head[8] == '{')
         *out = RSD_FORMAT_SAFETENSORS;
-    else if (len >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5)
-        return rsi_fail(err, RSD_E_UNSUPPORTED,
-                        "it is a bare pickle, as torch.save wrote before version 1.6; not "
-                        "supported, load it in PyTorch and save it again");
     else
         return rsi_fail(
             err, RSD_E_FORMAT,

@@ -5,8 +5,9 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "format/torch_archive.h"
 #include "format/path.h"
+#include "format/torch_archive.h"
+#include "format/torch_legacy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -449,6 +450,18 @@ static rsd_err read_names(rsd_ckpt *ckpt, torch *self, rsd_error *err)
     return rc;
 }
 
+/* The records of an archive, or of a file in the legacy form, which starts with a pickle. */
+static rsd_err read_records(rsd_ckpt *ckpt, torch *self, rsd_error *err)
+{
+    unsigned char first = 0;
+    rsd_err       rc = rsi_source_read(&self->source, 0, &first, 1, err);
+
+    if (rc)
+        return rc;
+    return first == 'P' ? rsi_zip_read(&self->source, &ckpt->mem, &self->zip, err)
+                        : rsi_legacy_read(&self->source, &ckpt->mem, &self->zip, err);
+}
+
 rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
 {
     torch  *self = rsi_arena_array(&ckpt->mem, 1, sizeof(*self));
@@ -459,7 +472,7 @@ rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
     ckpt->self = self;
     ckpt->ops = &torch_ops;
     self->source = rsi_files_source(&ckpt->files, 0, 0, ckpt->files.file[0]->size);
-    rc = rsi_zip_read(&self->source, &ckpt->mem, &self->zip, err);
+    rc = read_records(ckpt, self, err);
     if (!rc)
         rc = rsd_values_create(&self->values, err);
     if (!rc)

@@ -22,15 +22,18 @@ static bool is_kind(const rsi_pickle *p, rsi_pv v, rsi_pickle_kind kind)
     return rsi_pickle_kind_of(p, v) == kind;
 }
 
-/* ("storage", class, key, location, numel); an untyped storage counts bytes. */
+/* ("storage", class, key, location, numel); an untyped storage counts bytes. Legacy files add a
+ * view of the storage, which was None for all but the oldest. */
 bool rsi_value_storage(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *t)
 {
-    rsi_pv      part[5], id = rsi_pickle_persid(p, v);
+    rsi_pv      part[6] = { 0 }, id = rsi_pickle_persid(p, v);
     const char *module, *name;
+    size_t      n = rsi_pickle_items(p, id, part, 6);
     int64_t     numel, size = 1;
     int class;
 
-    if (!is_kind(p, v, RSI_PICKLE_PERSID) || rsi_pickle_items(p, id, part, 5) != 5 ||
+    if (!is_kind(p, v, RSI_PICKLE_PERSID) || n < 5 || n > 6 ||
+        (n == 6 && !is_kind(p, part[5], RSI_PICKLE_NONE)) ||
         strcmp(rsi_pickle_text(p, part[0]), "storage") != 0 ||
         !is_kind(p, part[2], RSI_PICKLE_STR) || !rsi_pickle_int(p, part[4], &numel) || numel < 0)
         return false;

@@ -57,6 +57,8 @@ typedef struct rsi_zip {
  * zip_read.c for the rules. An item of one tensor takes two reads of 1 KiB, one read if it has 4
  * KiB or less. The result lives in `mem`. */
 rsd_err rsi_zip_read(const rsi_source *source, rsi_arena *mem, rsi_zip *out, rsd_error *err);
+/* Fills `sorted` from the records; refuses two of one name. */
+rsd_err rsi_zip_sort(const rsi_source *source, rsi_zip *zip, rsd_error *err);
 /* NULL if there is none; `name` is inside the folder. */
 const rsi_zip_record *rsi_zip_find(const rsi_zip *zip, const char *name);
 

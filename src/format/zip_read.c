@@ -266,7 +266,7 @@ static int by_name(const void *a, const void *b, void *arg)
     return strcmp(record[*(const uint32_t *)a].name, record[*(const uint32_t *)b].name);
 }
 
-static rsd_err sort_names(const rsi_zip_reader *r, rsi_zip *out, rsd_error *err)
+rsd_err rsi_zip_sort(const rsi_source *source, rsi_zip *out, rsd_error *err)
 {
     for (size_t i = 0; i < out->n; i++)
         out->sorted[i] = (uint32_t)i;
@@ -278,7 +278,7 @@ static rsd_err sort_names(const rsi_zip_reader *r, rsi_zip *out, rsd_error *err)
         if (strcmp(a->name, b->name) == 0)
             return rsi_fail(err, RSD_E_FORMAT,
                             "two records \"%s\", with data at bytes %" PRIu64 " and %" PRIu64,
-                            a->name, rsi_zip_place(r, a->data), rsi_zip_place(r, b->data));
+                            a->name, source->start + a->data, source->start + b->data);
     }
     return RSD_OK;
 }
@@ -428,7 +428,7 @@ static rsd_err fill(rsi_zip_reader *r, rsi_zip *out, rsd_error *err)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu records", out->n);
     rc = check_records(r, out, err);
     if (!rc)
-        rc = sort_names(r, out, err);
+        rc = rsi_zip_sort(r->source, out, err);
     if (!rc)
         rc = read_version(r, out, err);
     if (!rc)

@@ -210,7 +210,6 @@ def other_cases():
     yield "text.txt", b"This is no checkpoint.\n"
     yield "json.json", b'{"weights": []}\n'
     yield "zeros.bin", bytes(64)
-    yield "legacy.pt", legacy_pt()
     yield "legacy_tar.pt", tar()
     yield "bare_protocol_4.pkl", pkl(lst(num(1)), 4)
     yield "protocol_0.pkl", b"(lp0\nI1\na."
@@ -220,14 +219,6 @@ def other_cases():
     yield "unfinished_save", {".metadata.tmp": dcp()[".metadata"], "__0_0.distcp": item()}
     yield "data_without_metadata", {"__0_0.distcp": item()}
     yield "lfs_pointer.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 8\n"
-
-
-def legacy_pt():
-    """torch.save before 1.6: pickles one after the other, then the storages."""
-    magic = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
-    protocol = pkl(b"M\xe9\x03")
-    system = pkl(dct((txt("little_endian"), TRUE)))
-    return magic + protocol + system + pkl(tensor()) + pkl(lst(txt("0"))) + struct.pack("<q", 2) + FLOATS
 
 
 def tar():

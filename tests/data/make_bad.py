@@ -18,6 +18,7 @@ import sys
 import bad_archives
 import bad_dcp
 import bad_files
+import bad_legacy
 
 HERE = pathlib.Path(__file__).parent / "bad"
 TABLE = HERE / "EXPECTED"
@@ -51,7 +52,7 @@ def check_files(files):
 
 
 def main():
-    cases = [*bad_files.cases(), *bad_archives.cases(), *bad_dcp.cases()]
+    cases = [*bad_files.cases(), *bad_archives.cases(), *bad_dcp.cases(), *bad_legacy.cases()]
     files = files_of(cases)
     if "--check" not in sys.argv[1:]:
         for old in HERE.iterdir():
