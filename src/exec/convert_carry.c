@@ -220,7 +220,7 @@ static rsd_err add_file(rsi_carry *carry, size_t i, rsi_image *image, rsd_state 
                                                            .dtype = RSD_U8,
                                                            .ndim = 1,
                                                            .shape[0] = (int64_t)c->size,
-                                                           .elem_bytes = 1,
+                                                           .views.elem_bytes = 1,
                                                            .pull = pull_file,
                                                            .pull_arg = carry,
                                                            .number = i };

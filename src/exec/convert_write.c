@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/pool.h"
-#include "exec/collect.h"
+#include "exec/tensor.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -122,8 +122,8 @@ static rsd_err make_piece(const rsi_convert_job *job, const rsi_out_part *part, 
 {
     switch (part->kind) {
     case RSI_PART_DATA:
-        return rsi_collect_range(&job->save.state->tensor[part->tensor], part->box, off, len, out,
-                                 err);
+        return rsi_tensor_bytes(&job->save.state->tensor[part->tensor], part->box, off, len, out,
+                                err);
     case RSI_PART_GAP:
         return gap_piece(part, off, len, out, err);
     default:

@@ -4,7 +4,7 @@
 #include "exec/fill.h"
 #include "base/crc32.h"
 #include "base/mem.h"
-#include "exec/collect.h"
+#include "exec/tensor.h"
 
 #include <string.h>
 
@@ -98,9 +98,9 @@ static rsd_err copy_data(const rsi_fill *fill, const rsi_out_part *part, uint64_
     rsd_err                 rc = RSD_OK;
 
     if (!fill->ready)
-        direct = rsi_collect_direct(tensor, part->box);
+        direct = rsi_tensor_direct(tensor, part->box);
     if (!fill->ready && !direct)
-        rc = rsi_collect_range(tensor, part->box, off, len, out, err);
+        rc = rsi_tensor_bytes(tensor, part->box, off, len, out, err);
 
     for (size_t done = 0, n; done < len && !rc; done += n) {
         n = len - done < SLICE ? len - done : SLICE;

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/workers.h"
-#include "exec/collect.h"
+#include "exec/tensor.h"
 #include "exec/fill.h"
 #include "exec/stream.h"
 #include "format/transform.h"
@@ -188,7 +188,7 @@ static rsd_err encode_data(worker *w, rsi_encoder *encoder, const rsi_out_part *
                            unsigned char *pack, rsd_error *err)
 {
     const rsi_state_tensor *tensor = &w->f->state->tensor[part->tensor];
-    const unsigned char    *direct = rsi_collect_direct(tensor, part->box), *bytes;
+    const unsigned char    *direct = rsi_tensor_direct(tensor, part->box), *bytes;
     uint32_t                crc = 0;
     rsd_err                 rc = RSD_OK;
 
@@ -197,7 +197,7 @@ static rsd_err encode_data(worker *w, rsi_encoder *encoder, const rsi_out_part *
 
         bytes = direct ? direct + at : pack;
         if (!direct)
-            rc = rsi_collect_range(tensor, part->box, at, n, pack, err);
+            rc = rsi_tensor_bytes(tensor, part->box, at, n, pack, err);
         if (!rc && part->crc)
             crc = rsi_crc32(crc, bytes, n);
         if (!rc)
@@ -349,7 +349,7 @@ static rsd_err list_files(flushing *f, int32_t rank, rsd_error *err)
             if (part->kind != RSI_PART_DATA)
                 continue;
             f->total += (int64_t)part->len;
-            rc = rsi_collect_check(tensor, part->box, err);
+            rc = rsi_tensor_check(tensor, part->box, err);
             if (rc)
                 return rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name);
         }

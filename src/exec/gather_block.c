@@ -4,7 +4,7 @@
  * way round. */
 #include "exec/gather_block.h"
 #include "base/mem.h"
-#include "exec/collect.h"
+#include "exec/tensor.h"
 #include "plan/copy.h"
 #include "shape/box.h"
 
@@ -64,7 +64,7 @@ static rsi_area area_of(const pass *x, const rsi_source_piece *p)
 {
     rsi_area area = { .box = p->run, .data = x->buf + p->at };
 
-    rsi_strides(p->run.ndim, p->run.len, x->g->sources->state->tensor[p->tensor].elem_bytes,
+    rsi_strides(p->run.ndim, p->run.len, x->g->sources->state->tensor[p->tensor].views.elem_bytes,
                 area.stride);
     return area;
 }
@@ -88,7 +88,7 @@ static rsd_err pack_piece(void *arg, const rsi_source_piece *p)
 
     if (p->from != x->from)
         return RSD_OK;
-    keep_failure(x->g, rsi_collect(tensor, &p->box, x->at, &why), &why, tensor);
+    keep_failure(x->g, rsi_views_pack(&tensor->views, &p->box, 0, x->at, &why), &why, tensor);
     x->at += p->bytes;
     return RSD_OK;
 }
@@ -102,7 +102,7 @@ static rsd_err place_piece(void *arg, const rsi_source_piece *p)
 
     if (p->from != x->from)
         return RSD_OK;
-    rsi_unpack(&p->box, tensor->elem_bytes, &to, x->at);
+    rsi_unpack(&p->box, tensor->views.elem_bytes, &to, x->at);
     x->at += p->bytes;
     return RSD_OK;
 }
@@ -117,10 +117,10 @@ static rsd_err place_own(void *arg, const rsi_source_piece *p)
 
     if (p->from != x->from)
         return RSD_OK;
-    rc = rsi_collect(tensor, &p->box, x->at, &why);
+    rc = rsi_views_pack(&tensor->views, &p->box, 0, x->at, &why);
     keep_failure(x->g, rc, &why, tensor);
     if (!rc)
-        rsi_unpack(&p->box, tensor->elem_bytes, &to, x->at);
+        rsi_unpack(&p->box, tensor->views.elem_bytes, &to, x->at);
     return RSD_OK;
 }
 

@@ -232,7 +232,7 @@ static rsd_err find_pickle(building *b, const rsi_state_tensor *tensor, const rs
     for (int d = tensor->ndim - 1; d >= 0 && rsd_box_count(box) == 0; d--) /* as torch has it */
         facts.stride[d] =
             d == tensor->ndim - 1 ? 1 : facts.stride[d + 1] * rsi_max(1, box->len[d + 1]);
-    facts.storage_bytes = rsd_box_count(box) * tensor->elem_bytes;
+    facts.storage_bytes = rsd_box_count(box) * tensor->views.elem_bytes;
     rc = rsi_tensor_pickle_write(&facts, made->bytes, &made->len, err);
     found = (uint64_t)(uintptr_t)made;
     if (!rc && !rsi_map_add(&b->image->pickles, &made->key, sizeof(made->key), &found, NULL))
@@ -252,7 +252,7 @@ static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
 
     if (rc)
         return rc;
-    data.len = (uint64_t)(rsd_box_count(box) * tensor->elem_bytes);
+    data.len = (uint64_t)(rsd_box_count(box) * tensor->views.elem_bytes);
     open_row(b, row);
     return rsi_image_archive(b->image, row, kept->bytes, kept->len, 1, &data, err);
 }

@@ -144,7 +144,8 @@ static rsd_err add_file(building *b, const st_group *g, const piece *const *whic
 
         part = (rsi_out_part){ .kind = RSI_PART_DATA, .tensor = p->tensor, .box = &boxes[k] };
         boxes[k] = p->box;
-        part.len = (uint64_t)(rsd_box_count(&p->box) * b->state->tensor[p->tensor].elem_bytes);
+        part.len =
+            (uint64_t)(rsd_box_count(&p->box) * b->state->tensor[p->tensor].views.elem_bytes);
         rc = rsi_image_part(image, &part, err);
     }
     rsi_st_image_release(&head);
@@ -187,7 +188,7 @@ static rsd_err add_index(building *b, const uint32_t *of, rsd_error *err)
         names[i] = b->state->tensor[i].spot.name;
     for (size_t i = 0; i < b->npieces && !rc; i++)
         total += (uint64_t)(rsd_box_count(&b->piece[i].box) *
-                            b->state->tensor[b->piece[i].tensor].elem_bytes);
+                            b->state->tensor[b->piece[i].tensor].views.elem_bytes);
     for (size_t g = 0; g < b->ngroups && !rc; g++)
         files[g] = b->group[g].name;
     if (!rc)

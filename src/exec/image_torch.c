@@ -22,7 +22,7 @@ static rsd_err tensor_value(const rsi_state_tensor *tensor, rsd_values *owner,
     rsd_value_tensor v = { .dtype = tensor->dtype, .ndim = tensor->ndim, .bytes = tensor };
     int64_t          step = 1;
 
-    v.storage_bytes = tensor->elem_bytes;
+    v.storage_bytes = tensor->views.elem_bytes;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
         v.shape[d] = tensor->shape[d];
         v.stride[d] = step;
@@ -69,7 +69,7 @@ static rsi_out_part tensor_part(const rsd_state *state, size_t tensor, rsd_box *
     memcpy(box->len, t->shape, sizeof(box->len));
     return (rsi_out_part){ .kind = RSI_PART_DATA,
                            .tensor = tensor,
-                           .len = (uint64_t)(rsd_box_count(box) * t->elem_bytes),
+                           .len = (uint64_t)(rsd_box_count(box) * t->views.elem_bytes),
                            .box = box };
 }
 

@@ -129,8 +129,8 @@ static rsd_err find_tensor(loading *l, const rsi_state_tensor *want, rsd_error *
         return not_there(l, "tensor", name, err);
     l->ckpt->ops->tensor(l->ckpt, t, &info);
     rc = check_tensor(want, &info, l->opts->cast, err);
-    for (size_t v = 0; v < want->nviews && !rc; v++) {
-        rc = add_want(l, t, want->dtype, &want->view[v], err);
+    for (size_t v = 0; v < want->views.n && !rc; v++) {
+        rc = add_want(l, t, want->dtype, &want->views.view[v], err);
         if (rc)
             rsi_while(err, rc, "tensor \"%s\": view %zu", name, v);
     }

@@ -78,12 +78,12 @@ static void say_tensor(words *w, const rsi_state_tensor *t, int32_t rank)
     memcpy(f.shape, t->shape, sizeof(f.shape));
     f.path_bytes = (int64_t)path_bytes(&t->spot);
     f.nparts = (int64_t)t->spot.nparts;
-    f.nboxes = (int64_t)(t->layout ? rsd_layout_boxes(t->layout, rank, NULL, 0) : t->nviews);
+    f.nboxes = (int64_t)(t->layout ? rsd_layout_boxes(t->layout, rank, NULL, 0) : t->views.n);
     say(w, &f, sizeof(f));
     say_path(w, &t->spot);
     if (!t->layout) {
-        for (size_t i = 0; i < t->nviews; i++)
-            say(w, &t->view[i].box, sizeof(t->view[i].box));
+        for (size_t i = 0; i < t->views.n; i++)
+            say(w, &t->views.view[i].box, sizeof(t->views.view[i].box));
         return;
     }
     box = rsi_calloc((size_t)f.nboxes, sizeof(box[0]));
@@ -270,7 +270,8 @@ static rsd_err add_tensor(const merging *m, const thing *t, const heard *const *
                                      t->n, owner, boxes, &layout, err);
     if (!rc)
         rc = rsd_state_tensor(to, NULL, layout, (rsd_dtype)t->fact.dtype, (int)t->fact.ndim,
-                              t->fact.shape, own ? own->nviews : 0, own ? own->view : NULL, err);
+                              t->fact.shape, own ? own->views.n : 0, own ? own->views.view : NULL,
+                              err);
     rsd_layout_free(layout);
     rsi_free(owner);
     rsi_free(boxes);

@@ -51,14 +51,14 @@ static rsd_err visit_run(const visiting *v, size_t t, const rsd_box *run, size_t
     rsd_err                 rc = RSD_OK;
 
     if (rsi_sources_all(v->s, t, v->to)) {
-        p.bytes = (size_t)(rsd_box_count(run) * tensor->elem_bytes);
+        p.bytes = (size_t)(rsd_box_count(run) * tensor->views.elem_bytes);
         return v->visit(v->arg, &p);
     }
     for (size_t i = 0; i < v->s->n[t] && !rc; i++) {
         if (!rsd_box_intersect(run, &v->s->chunk[t][i].box, &p.box))
             continue;
         p.from = v->s->chunk[t][i].rank;
-        p.bytes = (size_t)(rsd_box_count(&p.box) * tensor->elem_bytes);
+        p.bytes = (size_t)(rsd_box_count(&p.box) * tensor->views.elem_bytes);
         rc = v->visit(v->arg, &p);
     }
     return rc;
@@ -67,7 +67,7 @@ static rsd_err visit_run(const visiting *v, size_t t, const rsd_box *run, size_t
 static rsd_err visit_part(const visiting *v, const rsi_out_part *part, uint64_t lo, uint64_t hi,
                           uint64_t block)
 {
-    int64_t elem = v->s->state->tensor[part->tensor].elem_bytes;
+    int64_t elem = v->s->state->tensor[part->tensor].views.elem_bytes;
     int64_t at = (int64_t)(lo - part->at) / elem, end = (int64_t)(hi - part->at) / elem;
     size_t  byte = (size_t)(lo - block);
     rsd_err rc = RSD_OK;

@@ -6,7 +6,7 @@
 #include "base/hash128.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "exec/collect.h"
+#include "exec/tensor.h"
 #include "plan/side.h"
 
 #include <inttypes.h>
@@ -31,7 +31,7 @@ typedef struct hashing {
 static rsd_err hash_box(const hashing *h, const rsi_state_tensor *t, const rsd_box *box,
                         uint64_t *out, rsd_error *err)
 {
-    uint64_t bytes = (uint64_t)(rsd_box_count(box) * t->elem_bytes);
+    uint64_t bytes = (uint64_t)(rsd_box_count(box) * t->views.elem_bytes);
     rsd_err  rc = RSD_OK;
 
     *out = bytes;
@@ -39,7 +39,7 @@ static rsd_err hash_box(const hashing *h, const rsi_state_tensor *t, const rsd_b
         size_t        len = (size_t)rsi_min((int64_t)(bytes - at), PIECE);
         unsigned char hash[RSI_HASH128_BYTES];
 
-        rc = rsi_collect_range(t, box, at, len, h->buf, err);
+        rc = rsi_tensor_bytes(t, box, at, len, h->buf, err);
         if (rc)
             break;
         if (!rsi_hash128_available()) {
@@ -56,7 +56,7 @@ static rsd_err add_box(hashing *h, size_t t, const rsd_box *box, int64_t chunk, 
                        rsd_error *err)
 {
     copy_of c = { .tensor = t, .box = nth, .chunk = chunk };
-    rsd_err rc = rsi_collect_check(&h->state->tensor[t], box, err);
+    rsd_err rc = rsi_tensor_check(&h->state->tensor[t], box, err);
 
     if (!rc)
         rc = hash_box(h, &h->state->tensor[t], box, &c.hash, err);
@@ -77,7 +77,7 @@ static rsd_err add_tensor(hashing *h, size_t t, rsd_error *err)
 
     if (!tensor->layout) {
         memcpy(whole.len, tensor->shape, sizeof(whole.len));
-        return rsi_collect_check(tensor, &whole, NULL) ? RSD_OK : add_box(h, t, &whole, 0, 0, err);
+        return rsi_tensor_check(tensor, &whole, NULL) ? RSD_OK : add_box(h, t, &whole, 0, 0, err);
     }
     rsi_side_make(&side, tensor->layout, h->rank, true);
     box = rsi_calloc(n, sizeof(box[0]));

@@ -7,7 +7,7 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "exec/collect.h"
+#include "exec/tensor.h"
 #include "exec/fill.h"
 #include "exec/gather_block.h"
 #include "exec/spool.h"
@@ -400,7 +400,7 @@ static rsd_err check_views(const sharing *s, rsd_error *err)
 
         for (size_t i = 0; i < s->sources.n[t] && !rc; i++)
             if (all || s->sources.chunk[t][i].rank == me)
-                rc = rsi_collect_check(tensor, &s->sources.chunk[t][i].box, err);
+                rc = rsi_tensor_check(tensor, &s->sources.chunk[t][i].box, err);
         if (rc)
             return rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name);
     }

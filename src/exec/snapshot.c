@@ -42,8 +42,8 @@ typedef struct place {
 static rsd_err check_views(const rsd_state *state, rsd_error *err)
 {
     for (size_t t = 0; t < state->ntensors; t++)
-        for (size_t i = 0; i < state->tensor[t].nviews; i++)
-            if (!state->tensor[t].view[i].data && state->tensor[t].view[i].get)
+        for (size_t i = 0; i < state->tensor[t].views.n; i++)
+            if (!state->tensor[t].views.view[i].data && state->tensor[t].views.view[i].get)
                 return rsi_fail(err, RSD_E_UNSUPPORTED,
                                 "tensor \"%s\" is read through a callback, which a forked process "
                                 "can't call: stage with RSD_STAGE_COPY",
@@ -55,7 +55,7 @@ static rsd_err check_views(const rsd_state *state, rsd_error *err)
 static bool touches(const rsi_state_tensor *tensor, const rsd_view *view, uintptr_t lo,
                     uintptr_t hi)
 {
-    uintptr_t at = (uintptr_t)view->data, end = at + (uintptr_t)tensor->elem_bytes;
+    uintptr_t at = (uintptr_t)view->data, end = at + (uintptr_t)tensor->views.elem_bytes;
 
     if (!view->data || rsd_box_count(&view->box) == 0)
         return false;
@@ -73,8 +73,8 @@ static bool touches(const rsi_state_tensor *tensor, const rsd_view *view, uintpt
 static rsd_err check_range(const rsd_state *state, uintptr_t lo, uintptr_t hi, rsd_error *err)
 {
     for (size_t t = 0; t < state->ntensors; t++)
-        for (size_t i = 0; i < state->tensor[t].nviews; i++)
-            if (touches(&state->tensor[t], &state->tensor[t].view[i], lo, hi))
+        for (size_t i = 0; i < state->tensor[t].views.n; i++)
+            if (touches(&state->tensor[t], &state->tensor[t].views.view[i], lo, hi))
                 return rsi_fail(err, RSD_E_UNSUPPORTED,
                                 "tensor \"%s\" lies in memory that is shared between processes, "
                                 "which fork does not copy: stage with RSD_STAGE_COPY",

@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/workers.h"
-#include "exec/collect.h"
+#include "exec/tensor.h"
 #include "exec/fill.h"
 #include "shape/box.h"
 
@@ -82,12 +82,12 @@ static rsd_err copy_part(const copying *c, const place *p, uint64_t lo, uint64_t
     rsd_err                 rc;
 
     if (part->kind == RSI_PART_DATA)
-        from = rsi_collect_direct(tensor, part->box);
+        from = rsi_tensor_direct(tensor, part->box);
     if (from) {
         memcpy(c->to + lo, from + (lo - p->at), (size_t)(hi - lo));
         return RSD_OK;
     }
-    rc = rsi_collect_range(tensor, part->box, lo - p->at, (size_t)(hi - lo), c->to + lo, err);
+    rc = rsi_tensor_bytes(tensor, part->box, lo - p->at, (size_t)(hi - lo), c->to + lo, err);
     return rc ? rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name) : RSD_OK;
 }
 
@@ -162,7 +162,7 @@ static rsd_err list_parts(const rsi_save_job *job, place *p, size_t *n, uint64_t
             if (p)
                 p[*n] = (place){ .part = part, .at = *total };
             else if (part->kind == RSI_PART_DATA)
-                rc = rsi_collect_check(&job->state->tensor[part->tensor], part->box, err);
+                rc = rsi_tensor_check(&job->state->tensor[part->tensor], part->box, err);
             if (rc)
                 return rsi_while(err, rc, "tensor \"%s\"",
                                  job->state->tensor[part->tensor].spot.name);
@@ -196,10 +196,10 @@ static void count_views(const copying *c, size_t *first)
 static void add_view(rsi_stage *stage, const copying *c, const place *p)
 {
     rsi_state_tensor *tensor = &stage->state.tensor[p->part->tensor];
-    rsd_view         *view = &tensor->view[tensor->nviews++];
+    rsd_view         *view = (rsd_view *)&tensor->views.view[tensor->views.n++];
 
     *view = (rsd_view){ .box = *p->part->box, .data = c->to + p->at };
-    rsi_strides(view->box.ndim, view->box.len, tensor->elem_bytes, view->stride);
+    rsi_strides(view->box.ndim, view->box.len, tensor->views.elem_bytes, view->stride);
 }
 
 static void redirect(rsi_stage *stage, const copying *c, const place *p)
@@ -228,8 +228,8 @@ static rsd_err make_views(rsi_stage *stage, const copying *c, rsd_error *err)
     stage->state.ntensors = ntensors;
     for (size_t t = 0; t < ntensors; t++) {
         stage->state.tensor[t] = c->state->tensor[t];
-        stage->state.tensor[t].view = stage->view + first[t];
-        stage->state.tensor[t].nviews = 0;
+        stage->state.tensor[t].views.view = stage->view + first[t];
+        stage->state.tensor[t].views.n = 0;
     }
     for (size_t i = 0; i < c->n; i++)
         if (c->place[i].part->kind == RSI_PART_DATA)

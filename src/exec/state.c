@@ -172,11 +172,12 @@ static rsd_err check_layout(const rsd_layout *layout, rsd_dtype dtype, int ndim,
 static rsd_err keep_views(rsd_state *state, rsi_state_tensor *t, size_t n, const rsd_view *views,
                           rsd_error *err)
 {
-    t->view = rsi_arena_array(&state->mem, n, sizeof(t->view[0]));
-    if (!t->view)
+    rsd_view *view = rsi_arena_array(&state->mem, n, sizeof(view[0]));
+
+    if (!view)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu views", n);
     for (size_t i = 0; i < n; i++) {
-        rsd_view *v = &t->view[i];
+        rsd_view *v = &view[i];
         bool      packed = true;
         rsd_err   rc = rsi_box_check(&views[i].box, t->ndim, t->shape, err);
 
@@ -188,9 +189,10 @@ static rsd_err keep_views(rsd_state *state, rsi_state_tensor *t, size_t n, const
         for (int d = 0; d < t->ndim; d++)
             packed = packed && v->stride[d] == 0;
         if (packed)
-            rsi_strides(t->ndim, v->box.len, t->elem_bytes, v->stride);
+            rsi_strides(t->ndim, v->box.len, t->views.elem_bytes, v->stride);
     }
-    t->nviews = n;
+    t->views.view = view;
+    t->views.n = n;
     return RSD_OK;
 }
 
@@ -206,7 +208,7 @@ rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *l
         return rsi_fail(err, RSD_E_INVALID, "a state and %zu views are needed", n);
     rc = rsi_shape_check(dtype, ndim, shape, &elems, err);
     if (!rc) {
-        t.elem_bytes = (int64_t)rsd_dtype_size(dtype);
+        t.views.elem_bytes = (int64_t)rsd_dtype_size(dtype);
         if (ndim > 0)
             memcpy(t.shape, shape, (size_t)ndim * sizeof(shape[0]));
     }

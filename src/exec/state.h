@@ -9,6 +9,7 @@
 #include "format/path.h"
 #include "format/value.h"
 #include "shape/layout.h"
+#include "exec/views.h"
 
 #include <stdatomic.h>
 
@@ -25,9 +26,7 @@ typedef struct rsi_state_tensor {
     rsd_dtype   dtype;
     int32_t     ndim;
     int64_t     shape[RSD_MAX_NDIM];
-    int64_t     elem_bytes;
-    rsd_view   *view; /* [nviews] strides are set */
-    size_t      nviews;
+    rsi_views   views;
     /* Not NULL: the bytes come from here, not from views: [off, off + len) of a packed box. Any
      * thread. */
     rsd_err (*pull)(void *arg, size_t number, const rsd_box *box, uint64_t off, size_t len,

@@ -4,7 +4,6 @@
 #include "exec/views.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "exec/collect.h"
 #include "shape/box.h"
 
 #include <inttypes.h>
@@ -31,20 +30,33 @@ static rsd_err check_view(const rsd_view *view, const rsd_layout *layout, bool w
     return RSD_OK;
 }
 
+/* The view before `n` that shares elements of `part` too; n: none. */
+static size_t shared_with(const rsi_views *views, const rsd_box *part, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n && !rsd_box_intersect(&views->view[i].box, part, NULL))
+        i++;
+    return i;
+}
+
 /* Views may be cut otherwise than the layout's boxes, as long as they have the same elements. */
-static rsd_err check_cover(const rsi_views *views, const rsd_box *box, rsd_error *err)
+rsd_err rsi_views_cover(const rsi_views *views, const rsd_box *box, bool read, rsd_error *err)
 {
     int64_t have = 0, want = rsd_box_count(box);
     char    text[RSI_BOX_TEXT];
 
     for (size_t i = 0; i < views->n; i++) {
         rsd_box part;
+        size_t  other;
 
         if (!rsd_box_intersect(&views->view[i].box, box, &part))
             continue;
-        for (size_t j = 0; j < i; j++)
-            if (rsd_box_intersect(&views->view[j].box, &part, NULL))
-                return rsi_fail(err, RSD_E_MISMATCH, "the views %zu and %zu overlap", j, i);
+        if (read && !views->view[i].data && !views->view[i].get)
+            return rsi_fail(err, RSD_E_INVALID, "view %zu has neither memory nor a get", i);
+        other = shared_with(views, &part, i);
+        if (other < i)
+            return rsi_fail(err, RSD_E_MISMATCH, "the views %zu and %zu overlap", other, i);
         have += rsd_box_count(&part);
     }
     if (have == want)
@@ -86,7 +98,7 @@ static rsd_err check_boxes(const rsi_views *views, const rsd_layout *layout, int
     rsd_layout_boxes(layout, rank, box, n);
     for (size_t i = 0; i < n && !rc; i++)
         if (views->n != n || !rsi_box_equal(&views->view[i].box, &box[i]))
-            rc = check_cover(views, &box[i], err);
+            rc = rsi_views_cover(views, &box[i], false, err);
     for (size_t i = 0; i < views->n && !rc; i++) {
         if (views->n != n || !rsi_box_equal(&views->view[i].box, &box[i]))
             rc = check_inside(&views->view[i], n, box, err);
@@ -183,19 +195,68 @@ unsigned char *rsi_views_direct(const rsi_views *views, const rsd_box *box, size
     return (unsigned char *)view->data + rsi_box_offset(box, &view->box, view->stride);
 }
 
+/* The runs of `part`, which lies in two packed boxes: calls the view's get or put for each, at its
+ * offset in the view, with the bytes of `packed` that belong to it. */
+static rsd_err each_run(const rsi_views *views, const rsd_view *view, const rsd_box *part,
+                        const rsd_box *whole, unsigned char *packed, bool put)
+{
+    int64_t far[RSD_MAX_NDIM], near[RSD_MAX_NDIM], at[RSD_MAX_NDIM] = { 0 };
+    int64_t run = views->elem_bytes, off, mem;
+    int     n = part->ndim;
+
+    rsi_strides(part->ndim, view->box.len, views->elem_bytes, far);
+    rsi_strides(part->ndim, whole->len, views->elem_bytes, near);
+    off = rsi_box_offset(part, &view->box, far);
+    mem = rsi_box_offset(part, whole, near);
+    while (n > 0 && ((far[n - 1] == run && near[n - 1] == run) || part->len[n - 1] == 1))
+        run *= part->len[--n];
+    for (;;) {
+        rsd_err rc = put ? view->put(view->arg, (uint64_t)off, packed + mem, (size_t)run)
+                         : view->get(view->arg, (uint64_t)off, packed + mem, (size_t)run);
+        int     d = n - 1;
+
+        rsi_beat();
+        if (rc)
+            return rc;
+        for (; d >= 0 && ++at[d] == part->len[d]; d--) {
+            off -= (part->len[d] - 1) * far[d];
+            mem -= (part->len[d] - 1) * near[d];
+            at[d] = 0;
+        }
+        if (d < 0)
+            return RSD_OK;
+        off += far[d];
+        mem += near[d];
+    }
+}
+
 rsd_err rsi_views_pack(const rsi_views *views, const rsd_box *box, size_t hint, void *packed,
                        rsd_error *err)
 {
-    const rsd_view  *view = rsi_views_find(views, box, hint);
-    rsi_state_tensor all = { .elem_bytes = views->elem_bytes, .nviews = views->n };
-    rsi_area         area;
+    const rsd_view *view = rsi_views_find(views, box, hint);
+    rsi_area        to = { .box = *box, .data = packed }, from;
 
-    if (!view || !view->data) {
-        all.view = (rsd_view *)views->view;
-        return rsi_collect(&all, box, packed, err);
+    if (view && view->data) {
+        from = rsi_view_area(view);
+        rsi_pack(box, views->elem_bytes, packed, &from);
+        return RSD_OK;
     }
-    area = rsi_view_area(view);
-    rsi_pack(box, views->elem_bytes, packed, &area);
+    rsi_strides(box->ndim, box->len, views->elem_bytes, to.stride);
+    for (size_t i = 0; i < views->n; i++) {
+        rsd_err rc = RSD_OK;
+        rsd_box part;
+
+        view = &views->view[i];
+        if (!rsd_box_intersect(&view->box, box, &part))
+            continue;
+        from = rsi_view_area(view);
+        if (view->data)
+            rsi_copy_box(&part, views->elem_bytes, &to, &from);
+        else
+            rc = each_run(views, view, &part, box, packed, false);
+        if (rc)
+            return rsi_fail(err, rc, "the caller's get failed: %s", rsd_err_name(rc));
+    }
     return RSD_OK;
 }
 
@@ -229,53 +290,18 @@ rsd_err rsi_view_put(const rsd_view *view, const rsd_box *box, int64_t elem_byte
     return put_failed(rsi_runs_each(box, &view->box, stride, elem_bytes, give_run, &g), err);
 }
 
-/* `part` of the packed box `whole`, run by run. */
-static rsd_err put_runs(const rsi_views *views, const rsd_view *view, const rsd_box *part,
-                        const rsd_box *whole, const unsigned char *packed)
-{
-    int64_t from[RSD_MAX_NDIM], to[RSD_MAX_NDIM], at[RSD_MAX_NDIM] = { 0 };
-    int64_t run = views->elem_bytes, src, dst;
-    int     n = part->ndim;
-
-    rsi_strides(part->ndim, whole->len, views->elem_bytes, from);
-    rsi_strides(part->ndim, view->box.len, views->elem_bytes, to);
-    src = rsi_box_offset(part, whole, from);
-    dst = rsi_box_offset(part, &view->box, to);
-    while (n > 0 && ((from[n - 1] == run && to[n - 1] == run) || part->len[n - 1] == 1))
-        run *= part->len[--n];
-    for (;;) {
-        rsd_err rc = view->put(view->arg, (uint64_t)dst, packed + src, (size_t)run);
-        int     d = n - 1;
-
-        rsi_beat();
-        if (rc)
-            return rc;
-        for (; d >= 0 && ++at[d] == part->len[d]; d--) {
-            src -= (part->len[d] - 1) * from[d];
-            dst -= (part->len[d] - 1) * to[d];
-            at[d] = 0;
-        }
-        if (d < 0)
-            return RSD_OK;
-        src += from[d];
-        dst += to[d];
-    }
-}
-
 static rsd_err unpack_part(const rsi_views *views, const rsd_view *view, const rsd_box *part,
                            const rsd_box *whole, const void *packed, rsd_error *err)
 {
     rsi_area from = { .box = *whole, .data = (unsigned char *)(uintptr_t)packed };
     rsi_area to = rsi_view_area(view);
-    rsd_err  rc;
 
     if (view->data) {
         rsi_strides(whole->ndim, whole->len, views->elem_bytes, from.stride);
         rsi_copy_box(part, views->elem_bytes, &to, &from);
         return RSD_OK;
     }
-    rc = put_runs(views, view, part, whole, packed);
-    return put_failed(rc, err);
+    return put_failed(each_run(views, view, part, whole, from.data, true), err);
 }
 
 rsd_err rsi_views_unpack(const rsi_views *views, const rsd_box *box, size_t hint,

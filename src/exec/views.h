@@ -18,6 +18,9 @@ typedef struct rsi_views {
  * `layout`. `write`: they are to be filled. */
 rsd_err rsi_views_make(rsi_views *views, const rsd_layout *layout, int32_t rank, size_t n,
                        const rsd_view *view, bool write, rsi_arena *mem, rsd_error *err);
+/* Refuses a box that the views lack a part of, or have twice. `read`: or whose bytes they can't
+ * give. */
+rsd_err rsi_views_cover(const rsi_views *views, const rsd_box *box, bool read, rsd_error *err);
 /* True if every view can be read from. */
 bool rsi_views_readable(const rsi_views *views);
 

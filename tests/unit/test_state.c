@@ -203,10 +203,10 @@ static void strides_of_packed_views_are_spelled_out(void **state)
 
     (void)state;
     assert_int_equal(rsd_state_tensor(made, "x", NULL, RSD_I32, 2, shape, 2, views, NULL), RSD_OK);
-    assert_int_equal(made->tensor[0].view[0].stride[0], 12);
-    assert_int_equal(made->tensor[0].view[0].stride[1], 4);
-    assert_int_equal(made->tensor[0].view[1].stride[0], 4);
-    assert_int_equal(made->tensor[0].view[1].stride[1], 8);
+    assert_int_equal(made->tensor[0].views.view[0].stride[0], 12);
+    assert_int_equal(made->tensor[0].views.view[0].stride[1], 4);
+    assert_int_equal(made->tensor[0].views.view[1].stride[0], 4);
+    assert_int_equal(made->tensor[0].views.view[1].stride[1], 8);
     rsd_state_free(made);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_collect.c - boxes put together out of a caller's views. */
+/* test_tensor.c - boxes put together out of a caller's views. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "ckpt_fixture.h"
-#include "exec/collect.h"
+#include "exec/tensor.h"
 
 #include <string.h>
 
@@ -48,8 +48,9 @@ static void assert_box(const rsd_state *made, const rsd_box *box)
     size_t  k = 0;
 
     memset(out, 0xee, sizeof(out));
-    assert_int_equal(rsi_collect_check(&made->tensor[0], box, NULL), RSD_OK);
-    assert_int_equal(rsi_collect(&made->tensor[0], box, (unsigned char *)out, NULL), RSD_OK);
+    assert_int_equal(rsi_tensor_check(&made->tensor[0], box, NULL), RSD_OK);
+    assert_int_equal(rsi_views_pack(&made->tensor[0].views, box, 0, (unsigned char *)out, NULL),
+                     RSD_OK);
     for (int64_t i = box->off[0]; i < box->off[0] + box->len[0]; i++)
         for (int64_t j = box->off[1]; j < box->off[1] + box->len[1]; j++)
             assert_int_equal(out[k++], 6 * i + j);
@@ -133,7 +134,7 @@ static void what_a_get_returns_is_passed_on(void **state)
     rsd_error      err;
 
     (void)state;
-    assert_int_equal(rsi_collect(&made->tensor[0], &box, (unsigned char *)out, &err),
+    assert_int_equal(rsi_views_pack(&made->tensor[0].views, &box, 0, (unsigned char *)out, &err),
                      RSD_E_TIMEOUT);
     assert_string_equal(err.msg, "the caller's get failed: RSD_E_TIMEOUT");
     rsd_state_free(made);
@@ -147,9 +148,9 @@ static void packed_memory_is_used_where_it_lies(void **state)
             columns = fix_box2(0, 2, 2, 3);
 
     (void)state;
-    assert_ptr_equal(rsi_collect_direct(&made->tensor[0], &rows), ramp + 12);
-    assert_ptr_equal(rsi_collect_direct(&made->tensor[0], &part), ramp + 8);
-    assert_null(rsi_collect_direct(&made->tensor[0], &columns));
+    assert_ptr_equal(rsi_tensor_direct(&made->tensor[0], &rows), ramp + 12);
+    assert_ptr_equal(rsi_tensor_direct(&made->tensor[0], &part), ramp + 8);
+    assert_null(rsi_tensor_direct(&made->tensor[0], &columns));
     rsd_state_free(made);
 }
 
@@ -161,8 +162,8 @@ static void a_box_of_two_views_lies_nowhere_packed(void **state)
     rsd_box        all = fix_box2(0, 0, 4, 6), second = fix_box2(3, 0, 1, 6);
 
     (void)state;
-    assert_null(rsi_collect_direct(&made->tensor[0], &all));
-    assert_ptr_equal(rsi_collect_direct(&made->tensor[0], &second), ramp + 18);
+    assert_null(rsi_tensor_direct(&made->tensor[0], &all));
+    assert_ptr_equal(rsi_tensor_direct(&made->tensor[0], &second), ramp + 18);
     rsd_state_free(made);
 }
 
@@ -172,7 +173,7 @@ static void assert_not_covered(size_t n, const rsd_view *views, const char *text
     rsd_box    box = fix_box2(0, 0, 4, 6);
     rsd_error  err = { 0 };
 
-    if (!rsi_collect_check(&made->tensor[0], &box, &err))
+    if (!rsi_tensor_check(&made->tensor[0], &box, &err))
         fail_msg("accepted, expected: %s", text);
     assert_int_equal(err.code, RSD_E_MISMATCH);
     assert_non_null(strstr(err.msg, text));
@@ -221,7 +222,7 @@ static void a_view_with_only_a_put_can_not_be_read(void **state)
     rsd_error      err;
 
     (void)state;
-    assert_int_equal(rsi_collect_check(&made->tensor[0], &box, &err), RSD_E_INVALID);
+    assert_int_equal(rsi_tensor_check(&made->tensor[0], &box, &err), RSD_E_INVALID);
     assert_string_equal(err.msg, "view 0 has neither memory nor a get");
     rsd_state_free(made);
 }

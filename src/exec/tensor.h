@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes of a box of a state's tensor: out of the caller's views, or pulled from elsewhere. */
+#ifndef RSI_TENSOR_H
+#define RSI_TENSOR_H
+
+#include "exec/state.h"
+
+/* Refuses a box that the views don't have, or have twice. */
+rsd_err rsi_tensor_check(const rsi_state_tensor *tensor, const rsd_box *box, rsd_error *err);
+/* Where the packed bytes of the box lie in the caller's memory already; NULL if they don't. */
+const unsigned char *rsi_tensor_direct(const rsi_state_tensor *tensor, const rsd_box *box);
+/* Bytes [off, off + len) of the packed box; both are multiples of the element's size. */
+rsd_err rsi_tensor_bytes(const rsi_state_tensor *tensor, const rsd_box *box, uint64_t off,
+                         size_t len, unsigned char *out, rsd_error *err);
+
+#endif
