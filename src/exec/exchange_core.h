@@ -7,7 +7,7 @@
 
 #include "comm/vote.h"
 #include "exec/exchange.h"
-#include "exec/region.h"
+#include "plan/region.h"
 #include "exec/route.h"
 #include "exec/views.h"
 

@@ -6,7 +6,7 @@
 #include "exec/fetch.h"
 #include "exec/fix.h"
 #include "exec/proof.h"
-#include "exec/region.h"
+#include "plan/region.h"
 
 /* One chunk's share of a read. */
 typedef struct rsi_fetching {

@@ -5,7 +5,7 @@
 #include "exec/share.h"
 #include "base/checked.h"
 #include "base/mem.h"
-#include "exec/region.h"
+#include "plan/region.h"
 #include "exec/views.h"
 #include "shape/box.h"
 

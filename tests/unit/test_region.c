@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "ckpt_fixture.h"
-#include "exec/region.h"
+#include "plan/region.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts what is wanted of a chunk into blocks. */
-#include "exec/region.h"
+#include "plan/region.h"
 #include "base/checked.h"
 #include "shape/box.h"
 
