@@ -3,7 +3,7 @@
 #include "base/opts.h"
 #include "comm/alike.h"
 #include "exec/exchange.h"
-#include "exec/op.h"
+#include "comm/op.h"
 #include "shape/box.h"
 #include "shape/layout.h"
 

@@ -3,7 +3,7 @@
 #ifndef RSI_ASYNC_H
 #define RSI_ASYNC_H
 
-#include "exec/op.h"
+#include "comm/op.h"
 #include "exec/save.h"
 
 typedef struct rsi_async rsi_async;

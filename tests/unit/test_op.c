@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exec/op.h"
+#include "comm/op.h"
 #include "plan_fixture.h"
 
 #include <string.h>

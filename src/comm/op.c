@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hands calls on to the operation that an rsd_op stands for. */
-#include "exec/op.h"
+#include "comm/op.h"
 #include "base/mem.h"
 
 struct rsd_op {
