@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/terms.h"
 #include "base/mem.h"
-#include "exec/path_format.h"
+#include "format/path_format.h"
 #include "format/sums.h"
 #include "store/store.h"
 

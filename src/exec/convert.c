@@ -17,7 +17,7 @@
 #include "exec/convert_partial.h"
 #include "exec/convert_state.h"
 #include "exec/convert_write.h"
-#include "exec/path_format.h"
+#include "format/path_format.h"
 #include "exec/proof.h"
 
 #include <stdio.h>

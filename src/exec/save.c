@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "exec/image_same.h"
 #include "exec/merge.h"
-#include "exec/path_format.h"
+#include "format/path_format.h"
 #include "exec/plan_cache.h"
 #include "exec/replace.h"
 #include "exec/replicas.h"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exec/path_format.h"
+#include "format/path_format.h"
 
 /* `asked` becomes `format`; one file or a folder. */
 static void assert_says(const char *path, rsd_format asked, rsd_format format, bool one_file)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Formats by the ends of paths. */
-#include "exec/path_format.h"
+#include "format/path_format.h"
 #include "base/text.h"
 
 #include <string.h>
