@@ -9,7 +9,7 @@
 #include "exec/exchange.h"
 #include "plan/region.h"
 #include "exec/route.h"
-#include "exec/views.h"
+#include "view/views.h"
 
 enum { SLOTS = 4 }; /* messages under way in each direction */
 

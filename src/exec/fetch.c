@@ -9,7 +9,7 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "exec/fetch_core.h"
-#include "exec/views.h"
+#include "view/views.h"
 #include "shape/box.h"
 
 #include <inttypes.h>

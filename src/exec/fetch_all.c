@@ -5,7 +5,7 @@
 #include "exec/fetch_all.h"
 #include "base/mem.h"
 #include "exec/fetch.h"
-#include "exec/recast.h"
+#include "view/recast.h"
 
 #include <stdlib.h>
 

@@ -16,7 +16,7 @@
 #include "exec/proof.h"
 #include "exec/stateful.h"
 #include "exec/together.h"
-#include "exec/views.h"
+#include "view/views.h"
 #include "format/open.h"
 #include "plan/cast.h"
 #include "shape/box.h"

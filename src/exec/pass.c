@@ -5,8 +5,8 @@
  * messages have no heads; receives are posted before sends. */
 #include "exec/pass.h"
 #include "base/mem.h"
-#include "exec/recast.h"
-#include "exec/views.h"
+#include "view/recast.h"
+#include "view/views.h"
 #include "plan/copy.h"
 #include "shape/box.h"
 

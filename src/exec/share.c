@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "plan/region.h"
-#include "exec/views.h"
+#include "view/views.h"
 #include "shape/box.h"
 
 #include <string.h>

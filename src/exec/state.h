@@ -9,7 +9,7 @@
 #include "format/path.h"
 #include "format/value.h"
 #include "shape/layout.h"
-#include "exec/views.h"
+#include "view/views.h"
 
 #include <stdatomic.h>
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "ckpt_fixture.h"
-#include "exec/views.h"
+#include "view/views.h"
 #include "plan_fixture.h"
 #include "shape/box.h"
 

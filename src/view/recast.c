@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Casts what comes through a put, and brings it to where the caller wants it. */
-#include "exec/recast.h"
+#include "view/recast.h"
 #include "plan/cast.h"
 
 #include <string.h>

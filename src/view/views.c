@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the memory that callers give for their boxes, and moves boxes between it and packed bytes.
  * exchange.c has a list of these for each side of a plan. */
-#include "exec/views.h"
+#include "view/views.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "shape/box.h"
