@@ -5,7 +5,7 @@
 #define RSI_CONVERT_STATE_H
 
 #include "exec/convert_pull.h"
-#include "exec/state.h"
+#include "state/state.h"
 
 typedef struct rsi_convert_state {
     rsd_state  *state;

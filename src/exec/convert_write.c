@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/pool.h"
-#include "exec/tensor.h"
+#include "state/tensor.h"
 
 #include <pthread.h>
 #include <stdio.h>

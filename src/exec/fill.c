@@ -4,7 +4,7 @@
 #include "exec/fill.h"
 #include "base/crc32.h"
 #include "base/mem.h"
-#include "exec/tensor.h"
+#include "state/tensor.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/workers.h"
-#include "exec/tensor.h"
+#include "state/tensor.h"
 #include "exec/fill.h"
 #include "exec/stream.h"
 #include "format/transform.h"

@@ -4,7 +4,7 @@
  * way round. */
 #include "exec/gather_block.h"
 #include "base/mem.h"
-#include "exec/tensor.h"
+#include "state/tensor.h"
 #include "plan/copy.h"
 #include "shape/box.h"
 

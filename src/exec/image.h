@@ -5,7 +5,7 @@
 #ifndef RSI_IMAGE_H
 #define RSI_IMAGE_H
 
-#include "exec/state.h"
+#include "state/state.h"
 #include "format/dcp_meta.h"
 #include "format/st_write.h"
 #include "format/value_pickle.h"

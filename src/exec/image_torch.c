@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "exec/image.h"
-#include "exec/nest.h"
+#include "state/nest.h"
 #include "shape/box.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #define RSI_LOAD_H
 
 #include "comm/comm.h"
-#include "exec/state.h"
+#include "state/state.h"
 #include "format/ckpt.h"
 
 /* rsd_load; `comm` NULL: local. */

@@ -4,7 +4,7 @@
 #define RSI_MERGE_H
 
 #include "comm/comm.h"
-#include "exec/state.h"
+#include "state/state.h"
 
 /* Everything that any rank has, the same on all of them: tensors by their boxes on all ranks, with
  * the views that this rank has; values with the lowest rank that has them as their writer, and

@@ -6,7 +6,7 @@
 #include "base/hash128.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "exec/tensor.h"
+#include "state/tensor.h"
 #include "plan/side.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #define RSI_REPLICAS_H
 
 #include "comm/comm.h"
-#include "exec/state.h"
+#include "state/state.h"
 
 /* Compares hashes of all boxes that several ranks hold, and of tensors without a layout that a rank
  * has whole. The error, on all ranks, names the first tensor that differs and the ranks. The states

@@ -4,7 +4,7 @@
 #define RSI_SAME_H
 
 #include "comm/comm.h"
-#include "exec/state.h"
+#include "state/state.h"
 
 /* Compares names, dtypes, shapes and layouts of all ranks' tensors, and the names of their values.
  * The error, on all ranks, names the first tensor that a rank has otherwise than rank 0.

@@ -17,7 +17,7 @@
 #include "exec/replicas.h"
 #include "exec/same.h"
 #include "exec/shared.h"
-#include "exec/stateful.h"
+#include "state/stateful.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "exec/tensor.h"
+#include "state/tensor.h"
 #include "exec/fill.h"
 #include "exec/gather_block.h"
 #include "exec/spool.h"

@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/workers.h"
-#include "exec/tensor.h"
+#include "state/tensor.h"
 #include "exec/fill.h"
 #include "shape/box.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "ckpt_fixture.h"
-#include "exec/state.h"
+#include "state/state.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "ckpt_fixture.h"
-#include "exec/tensor.h"
+#include "state/tensor.h"
 
 #include <string.h>
 

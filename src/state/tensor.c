@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes of a state's tensor, wherever they come from. */
-#include "exec/tensor.h"
+#include "state/tensor.h"
 #include "shape/box.h"
 
 rsd_err rsi_tensor_check(const rsi_state_tensor *tensor, const rsd_box *box, rsd_error *err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asks objects for what they consist of, each time a state is saved or loaded: what they hold may
  * have changed since. What they add goes into a copy of the state, which is gone afterwards. */
-#include "exec/stateful.h"
+#include "state/stateful.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/opts.h"

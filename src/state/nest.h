@@ -3,7 +3,7 @@
 #ifndef RSI_NEST_H
 #define RSI_NEST_H
 
-#include "exec/state.h"
+#include "state/state.h"
 
 typedef struct rsi_leaf {
     const rsi_spot  *spot;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collects a state. Names and paths are copied, memory of tensors is not. */
-#include "exec/state.h"
+#include "state/state.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/torch_archive.h"

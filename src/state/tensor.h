@@ -3,7 +3,7 @@
 #ifndef RSI_TENSOR_H
 #define RSI_TENSOR_H
 
-#include "exec/state.h"
+#include "state/state.h"
 
 /* Refuses a box that the views don't have, or have twice. */
 rsd_err rsi_tensor_check(const rsi_state_tensor *tensor, const rsd_box *box, rsd_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/inner.h"
+#include "state/inner.h"
 #include "base/mem.h"
-#include "exec/nest.h"
+#include "state/nest.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef RSI_STATEFUL_H
 #define RSI_STATEFUL_H
 
-#include "exec/state.h"
+#include "state/state.h"
 
 /* *out: a state with all that `state` has and what its objects add, or NULL if it has no objects.
  * It borrows names of `state`. `loading`: what is added is to be filled. Calls the objects. */

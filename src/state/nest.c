@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/nest.h"
+#include "state/nest.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
