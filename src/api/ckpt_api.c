@@ -2,7 +2,7 @@
 /* The checkpoint section of reshard.h: checks arguments and hands them on. */
 #include "base/mem.h"
 #include "base/opts.h"
-#include "exec/fetch.h"
+#include "read/fetch.h"
 #include "exec/seal.h"
 #include "exec/verify.h"
 #include "format/open.h"

@@ -18,7 +18,7 @@
 #include "exec/convert_state.h"
 #include "exec/convert_write.h"
 #include "format/path_format.h"
-#include "exec/proof.h"
+#include "read/proof.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * and small. */
 #include "exec/convert_carry.h"
 #include "base/mem.h"
-#include "exec/proof.h"
+#include "read/proof.h"
 #include "exec/replace.h"
 
 #include <string.h>

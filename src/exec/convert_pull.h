@@ -4,8 +4,8 @@
 #ifndef RSI_CONVERT_PULL_H
 #define RSI_CONVERT_PULL_H
 
-#include "exec/extents.h"
-#include "exec/fetch.h"
+#include "read/extents.h"
+#include "read/fetch.h"
 
 /* A tensor of the target. */
 typedef struct rsi_pulled {

@@ -13,7 +13,7 @@
 #include "exec/deal.h"
 #include "state/inner.h"
 #include "exec/pass.h"
-#include "exec/proof.h"
+#include "read/proof.h"
 #include "state/stateful.h"
 #include "exec/together.h"
 #include "view/views.h"

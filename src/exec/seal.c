@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/workers.h"
-#include "exec/proof.h"
+#include "read/proof.h"
 #include "exec/replace.h"
 #include "format/open.h"
 

@@ -6,7 +6,7 @@
 #define RSI_SHARE_H
 
 #include "comm/comm.h"
-#include "exec/fetch_all.h"
+#include "read/fetch_all.h"
 
 /* One view of one rank, as all ranks know it. */
 typedef struct rsi_ref {

@@ -5,8 +5,8 @@
  * its bytes are read once for both. Next: verify_rows.c. */
 #include "exec/verify.h"
 #include "base/mem.h"
-#include "exec/fetch.h"
-#include "exec/proof.h"
+#include "read/fetch.h"
+#include "read/proof.h"
 #include "exec/verify_core.h"
 #include "format/st_dcp.h"
 #include "format/torch_archive.h"

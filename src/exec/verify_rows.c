@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "exec/blame.h"
-#include "exec/proof.h"
+#include "read/proof.h"
 #include "exec/verify_core.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint that has been opened: one catalogue for all formats. Each format keeps its own
  * compact tables and answers through the functions below, so that a million tensors need no second
- * copy. Reading bytes is exec/fetch.c's. */
+ * copy. Reading bytes is read/fetch.c's. */
 #ifndef RSI_CKPT_H
 #define RSI_CKPT_H
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "exec/extents.h"
+#include "read/extents.h"
 #include "plan_fixture.h"
 
 #include <pthread.h>

@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "ckpt_fixture.h"
-#include "exec/fetch.h"
+#include "read/fetch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exec/fix.h"
+#include "read/fix.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/workers.h"
 #include "ckpt_fixture.h"
-#include "exec/seen.h"
+#include "read/seen.h"
 
 #include <stdatomic.h>
 

@@ -4,11 +4,11 @@
  * and from there to its place. The CRC32 of a record that is read whole is checked on the way;
  * where there is none, blocks that go straight are cut where the rows of the side file are, and
  * those checked (fetch_rows.c). */
-#include "exec/fetch.h"
+#include "read/fetch.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
-#include "exec/fetch_core.h"
+#include "read/fetch_core.h"
 #include "view/views.h"
 #include "shape/box.h"
 

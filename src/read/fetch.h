@@ -5,7 +5,7 @@
 
 #include "base/pool.h"
 #include "base/workers.h"
-#include "exec/seen.h"
+#include "read/seen.h"
 #include "format/ckpt.h"
 
 /* Who takes blocks as they are read instead of a view. Any thread, in any order; `packed` is gone

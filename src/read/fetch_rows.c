@@ -2,7 +2,7 @@
 /* Reads what lies together in a file: as it comes, or row by row of the side file, where it lies
  * together in the caller's memory or goes to a taker too. Next: fetch.c. */
 #include "base/crc32.h"
-#include "exec/fetch_core.h"
+#include "read/fetch_core.h"
 #include "shape/box.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef RSI_FETCH_ALL_H
 #define RSI_FETCH_ALL_H
 
-#include "exec/fetch.h"
+#include "read/fetch.h"
 
 /* One box of a tensor and where it goes. */
 typedef struct rsi_want {

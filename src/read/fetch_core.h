@@ -3,9 +3,9 @@
 #ifndef RSI_FETCH_CORE_H
 #define RSI_FETCH_CORE_H
 
-#include "exec/fetch.h"
-#include "exec/fix.h"
-#include "exec/proof.h"
+#include "read/fetch.h"
+#include "read/fix.h"
+#include "read/proof.h"
 #include "plan/region.h"
 
 /* One chunk's share of a read. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A short list of extents, those used last first to be found and last to be dropped. */
-#include "exec/extents.h"
+#include "read/extents.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Byte order, conjugate and minus on packed elements. */
-#include "exec/fix.h"
+#include "read/fix.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 /* Shares the reads of a load out: views that are no more than their thread's share of the work are
  * read side by side, small ones in groups; the few that are larger one after the other, each by all
  * threads. fetch.c reads one view. */
-#include "exec/fetch_all.h"
+#include "read/fetch_all.h"
 #include "base/mem.h"
-#include "exec/fetch.h"
+#include "read/fetch.h"
 #include "view/recast.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set of places behind one lock. */
-#include "exec/seen.h"
+#include "read/seen.h"
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/mem.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of a side file against bytes. fetch.c does it for the rows that it reads whole anyway,
  * verify_rows.c for all. */
-#include "exec/proof.h"
+#include "read/proof.h"
 #include "base/mem.h"
 
 #include <fnmatch.h>
