@@ -4,8 +4,8 @@
  * store is here. Next: async.c. */
 #include "exec/capture.h"
 #include "base/mem.h"
-#include "exec/fill.h"
-#include "exec/shared.h"
+#include "write/fill.h"
+#include "write/shared.h"
 
 #include <string.h>
 

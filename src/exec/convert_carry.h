@@ -4,7 +4,7 @@
 #ifndef RSI_CONVERT_CARRY_H
 #define RSI_CONVERT_CARRY_H
 
-#include "exec/image.h"
+#include "write/image.h"
 #include "format/ckpt.h"
 
 typedef struct rsi_carried {

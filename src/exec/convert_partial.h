@@ -9,8 +9,8 @@
 #ifndef RSI_CONVERT_PARTIAL_H
 #define RSI_CONVERT_PARTIAL_H
 
-#include "exec/cuts.h"
-#include "exec/image.h"
+#include "write/cuts.h"
+#include "write/image.h"
 #include "store/store.h"
 
 typedef struct rsi_partial {

@@ -4,7 +4,7 @@
 #define RSI_CONVERT_WRITE_H
 
 #include "base/workers.h"
-#include "exec/cuts.h"
+#include "write/cuts.h"
 #include "exec/journal.h"
 #include "exec/save.h"
 

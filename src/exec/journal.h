@@ -5,7 +5,7 @@
 #ifndef RSI_JOURNAL_H
 #define RSI_JOURNAL_H
 
-#include "exec/cuts.h"
+#include "write/cuts.h"
 #include "store/store.h"
 
 typedef struct rsi_journal rsi_journal;

@@ -4,7 +4,7 @@
 #ifndef RSI_PLAN_CACHE_H
 #define RSI_PLAN_CACHE_H
 
-#include "exec/image.h"
+#include "write/image.h"
 
 /* True: *image is that of an earlier save and now the caller's. False: there is none that fits. */
 bool rsi_plan_take(const rsd_state *state, const rsi_image_spec *spec, int32_t ranks,

@@ -9,14 +9,14 @@
  */
 #include "exec/save.h"
 #include "base/mem.h"
-#include "exec/image_same.h"
+#include "write/image_same.h"
 #include "exec/merge.h"
 #include "format/path_format.h"
 #include "exec/plan_cache.h"
 #include "exec/replace.h"
 #include "exec/replicas.h"
 #include "exec/same.h"
-#include "exec/shared.h"
+#include "write/shared.h"
 #include "state/stateful.h"
 
 #include <stdio.h>

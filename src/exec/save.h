@@ -6,7 +6,7 @@
 #define RSI_SAVE_H
 
 #include "comm/comm.h"
-#include "exec/flush.h"
+#include "write/flush.h"
 
 typedef struct rsi_save_job {
     const char      *path; /* borrowed */

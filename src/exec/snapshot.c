@@ -7,7 +7,7 @@
 #include "exec/snapshot.h"
 #include "base/crc32.h"
 #include "base/mem.h"
-#include "exec/fill.h"
+#include "write/fill.h"
 #include "exec/stage.h"
 #include "format/transform.h"
 

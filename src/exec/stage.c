@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/workers.h"
 #include "state/tensor.h"
-#include "exec/fill.h"
+#include "write/fill.h"
 #include "shape/box.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "ckpt_fixture.h"
-#include "exec/cuts.h"
+#include "write/cuts.h"
 #include "plan_fixture.h"
 
 #include <inttypes.h>

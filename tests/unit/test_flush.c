@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "ckpt_fixture.h"
 #include "ckpt_walk.h"
-#include "exec/flush.h"
+#include "write/flush.h"
 
 #include <stdio.h>
 #include <stdlib.h>

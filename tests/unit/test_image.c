@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "ckpt_fixture.h"
-#include "exec/image.h"
+#include "write/image.h"
 
 #include <inttypes.h>
 #include <string.h>

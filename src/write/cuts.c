@@ -3,7 +3,7 @@
  * of writing is not quite free: a storage that fits into one cut stands in it together with the gap
  * behind it; a longer one is cut into pieces of its own, and the gap behind it is late, as is the
  * directory of an archive with several storages. */
-#include "exec/cuts.h"
+#include "write/cuts.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"

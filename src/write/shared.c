@@ -2,15 +2,15 @@
 /* Writes files together, block by block: in each round every rank gathers one block of its share
  * (gather_block.c), makes the rest of its bytes (fill.c) and writes it. A CRC that needs another
  * rank's bytes is known at the end only, so the few blocks with such a one are kept until then. */
-#include "exec/shared.h"
+#include "write/shared.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "state/tensor.h"
-#include "exec/fill.h"
-#include "exec/gather_block.h"
-#include "exec/spool.h"
+#include "write/fill.h"
+#include "write/gather_block.h"
+#include "write/spool.h"
 
 #include <stdio.h>
 #include <string.h>

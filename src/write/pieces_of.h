@@ -4,7 +4,7 @@
 #ifndef RSI_PIECES_OF_H
 #define RSI_PIECES_OF_H
 
-#include "exec/image.h"
+#include "write/image.h"
 
 /* What each tensor's bytes come from. */
 typedef struct rsi_sources {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes a block row by row: copied, summed for the archive and hashed for the side file while the
  * bytes are in the cache. A row ends where the next item or storage begins. Next: flush.c. */
-#include "exec/fill.h"
+#include "write/fill.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "state/tensor.h"

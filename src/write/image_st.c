@@ -4,7 +4,7 @@
  * with several boxes of a tensor gets several files. */
 #include "base/map.h"
 #include "base/mem.h"
-#include "exec/image.h"
+#include "write/image.h"
 #include "format/st_dcp.h"
 #include "format/st_index.h"
 #include "format/st_write.h"

@@ -6,7 +6,7 @@
 #define RSI_CUTS_H
 
 #include "base/hash128.h"
-#include "exec/image.h"
+#include "write/image.h"
 
 #define RSI_CUT_BYTES ((uint64_t)4 << 20)
 

@@ -5,7 +5,7 @@
 #ifndef RSI_FILL_H
 #define RSI_FILL_H
 
-#include "exec/image.h"
+#include "write/image.h"
 #include "format/sums.h"
 
 /* A block is what is written at once; rows of checksums never cross its end, so that each is made

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builds images: the lists, and which chunks a tensor is stored as. What goes into files is up to
  * the formats. */
-#include "exec/image.h"
+#include "write/image.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"

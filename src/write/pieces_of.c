@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts the part of each tensor that lies in a block along the chunks that ranks would store. */
-#include "exec/pieces_of.h"
-#include "exec/fill.h"
+#include "write/pieces_of.h"
+#include "write/fill.h"
 #include "shape/box.h"
 
 rsd_err rsi_sources_make(rsi_sources *s, const rsi_image *image, const rsd_state *state,

@@ -4,7 +4,7 @@
 #define RSI_IMAGE_SAME_H
 
 #include "comm/comm.h"
-#include "exec/image.h"
+#include "write/image.h"
 
 /* The images of all ranks become that of rank 0, if they aren't already: then its pickle and what
  * its values bring along go to all. `mine` is how making the image went here; a rank that failed

@@ -4,7 +4,7 @@
 #define RSI_GATHER_BLOCK_H
 
 #include "comm/comm.h"
-#include "exec/pieces_of.h"
+#include "write/pieces_of.h"
 
 /* A block of a file; len 0: none. */
 typedef struct rsi_span {

@@ -3,7 +3,7 @@
  * the rank writes and its chunks, each a torch.save archive of its own; `.metadata` comes last. */
 #include "base/checked.h"
 #include "base/mem.h"
-#include "exec/image.h"
+#include "write/image.h"
 #include "format/tensor_pickle.h"
 #include "shape/box.h"
 

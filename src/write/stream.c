@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collects bytes into blocks. */
-#include "exec/stream.h"
-#include "exec/fill.h"
+#include "write/stream.h"
+#include "write/fill.h"
 
 #include <stdatomic.h>
 #include <string.h>

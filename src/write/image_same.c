@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/image_same.h"
+#include "write/image_same.h"
 #include "base/digest.h"
 #include "base/mem.h"
 

@@ -2,7 +2,7 @@
 /* Receives are posted first; then a rank packs what others need, a few messages at a time, and puts
  * what came where it belongs. A rank that is a round ahead waits for those behind, never the other
  * way round. */
-#include "exec/gather_block.h"
+#include "write/gather_block.h"
 #include "base/mem.h"
 #include "state/tensor.h"
 #include "plan/copy.h"

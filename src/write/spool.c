@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A queue of the store and the buffers that are in it. */
-#include "exec/spool.h"
+#include "write/spool.h"
 #include "base/mem.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #ifndef RSI_STREAM_H
 #define RSI_STREAM_H
 
-#include "exec/spool.h"
+#include "write/spool.h"
 #include "format/sums.h"
 
 typedef struct rsi_stream {

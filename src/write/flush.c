@@ -4,15 +4,15 @@
  * has several writes under way; who has taken a block has a buffer for it, so a thread that waits
  * for the block before its own waits for one that gets on. A file whose items are transformed has
  * no known places: one thread writes it from front to back (stream.c). */
-#include "exec/flush.h"
+#include "write/flush.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/workers.h"
 #include "state/tensor.h"
-#include "exec/fill.h"
-#include "exec/stream.h"
+#include "write/fill.h"
+#include "write/stream.h"
 #include "format/transform.h"
 
 #include <pthread.h>

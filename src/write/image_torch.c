@@ -3,7 +3,7 @@
  * each tensor. */
 #include "base/checked.h"
 #include "base/mem.h"
-#include "exec/image.h"
+#include "write/image.h"
 #include "state/nest.h"
 #include "shape/box.h"
 

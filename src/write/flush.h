@@ -4,7 +4,7 @@
 #ifndef RSI_FLUSH_H
 #define RSI_FLUSH_H
 
-#include "exec/image.h"
+#include "write/image.h"
 #include "format/sums.h"
 #include "store/store.h"
 

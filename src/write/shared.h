@@ -6,7 +6,7 @@
 #define RSI_SHARED_H
 
 #include "comm/comm.h"
-#include "exec/flush.h"
+#include "write/flush.h"
 
 enum { RSI_SHARED_BUFFERS = 8 }; /* blocks of staging that it needs at least */
 
