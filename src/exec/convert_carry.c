@@ -4,7 +4,7 @@
 #include "exec/convert_carry.h"
 #include "base/mem.h"
 #include "read/proof.h"
-#include "exec/replace.h"
+#include "commit/replace.h"
 
 #include <string.h>
 

@@ -13,7 +13,7 @@
 #include "exec/merge.h"
 #include "format/path_format.h"
 #include "exec/plan_cache.h"
-#include "exec/replace.h"
+#include "commit/replace.h"
 #include "exec/replicas.h"
 #include "exec/same.h"
 #include "write/shared.h"

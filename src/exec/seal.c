@@ -7,7 +7,7 @@
 #include "base/pool.h"
 #include "base/workers.h"
 #include "read/proof.h"
-#include "exec/replace.h"
+#include "commit/replace.h"
 #include "format/open.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looks at what has the name of a checkpoint that is to be overwritten: when a save begins, so that
  * it fails before any work, and again right before it is published. */
-#include "exec/replace.h"
+#include "commit/replace.h"
 #include "base/mem.h"
 #include "base/strings.h"
 #include "format/guard.h"
