@@ -3,7 +3,7 @@
 #include "api/terms.h"
 #include "base/opts.h"
 #include "comm/signs.h"
-#include "exec/async.h"
+#include "save/async.h"
 
 rsd_err rsd_save_begin(const char *path, rsd_comm *comm, const rsd_state *state, rsd_stage_way how,
                        const rsd_save_opts *opts, rsd_op **out, rsd_error *err)

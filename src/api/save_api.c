@@ -4,7 +4,7 @@
 #include "base/opts.h"
 #include "comm/signs.h"
 #include "exec/load.h"
-#include "exec/save.h"
+#include "save/save.h"
 
 rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
                  const rsd_save_opts *opts, rsd_error *err)

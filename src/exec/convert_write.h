@@ -6,7 +6,7 @@
 #include "base/workers.h"
 #include "write/cuts.h"
 #include "exec/journal.h"
-#include "exec/save.h"
+#include "save/save.h"
 
 typedef struct rsi_convert_job {
     rsi_save_job save; /* the target: the image of all ranks, the store, where to write */

@@ -10,7 +10,7 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "ckpt_fixture.h"
-#include "exec/plan_cache.h"
+#include "save/plan_cache.h"
 #include "sys_faults.h"
 
 #include <dirent.h>

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "ckpt_fixture.h"
 #include "comm/comm.h"
-#include "exec/plan_cache.h"
+#include "save/plan_cache.h"
 #include "sys_faults.h"
 #include "skip_because.h"
 

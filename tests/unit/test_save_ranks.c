@@ -11,7 +11,7 @@
 #include "ckpt_fixture.h"
 #include "ckpt_walk.h"
 #include "comm/comm.h"
-#include "exec/plan_cache.h"
+#include "save/plan_cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One digest over everything that must be equal. Only when the ranks' digests differ is more sent:
  * rank 0's facts, tensor by tensor, so that each rank can say what it has otherwise. */
-#include "exec/same.h"
+#include "save/same.h"
 #include "base/digest.h"
 #include "base/map.h"
 #include "base/mem.h"

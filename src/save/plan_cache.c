@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One image for each state, with all that it depends on. Tensors are found through the state, so
  * only their bytes may change between saves; anything else changes the state's version. */
-#include "exec/plan_cache.h"
+#include "save/plan_cache.h"
 #include "base/mem.h"
 
 #include <string.h>

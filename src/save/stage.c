@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lays the parts of this rank's files out one behind the other, copies them there, and makes views
  * of the copies, which flush.c then writes as it writes any other. Next: async.c. */
-#include "exec/stage.h"
+#include "save/stage.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/workers.h"

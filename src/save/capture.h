@@ -4,7 +4,7 @@
 #ifndef RSI_CAPTURE_H
 #define RSI_CAPTURE_H
 
-#include "exec/stage.h"
+#include "save/stage.h"
 
 typedef struct rsi_captured_file rsi_captured_file;
 

@@ -5,7 +5,7 @@
 #ifndef RSI_BALLOT_H
 #define RSI_BALLOT_H
 
-#include "exec/save.h"
+#include "save/save.h"
 
 /* What a rank tells rank 0. */
 typedef struct rsi_report {

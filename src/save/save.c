@@ -7,15 +7,15 @@
  *   share     rank 0 gets what only the writers know: places of compressed items, checksums
  *   publish   rank 0 writes what makes it readable (C4), then gives it its name (C1, C5)
  */
-#include "exec/save.h"
+#include "save/save.h"
 #include "base/mem.h"
 #include "write/image_same.h"
-#include "exec/merge.h"
+#include "save/merge.h"
 #include "format/path_format.h"
-#include "exec/plan_cache.h"
+#include "save/plan_cache.h"
 #include "commit/replace.h"
-#include "exec/replicas.h"
-#include "exec/same.h"
+#include "save/replicas.h"
+#include "save/same.h"
 #include "write/shared.h"
 #include "state/stateful.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks tell each other what they hold; every rank puts the same state together from that. */
-#include "exec/merge.h"
+#include "save/merge.h"
 #include "base/mem.h"
 #include "format/value.h"
 

@@ -5,7 +5,7 @@
 #define RSI_SNAPSHOT_H
 
 #include "base/pulse.h"
-#include "exec/save.h"
+#include "save/save.h"
 
 #include <sys/types.h>
 

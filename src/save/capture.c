@@ -2,7 +2,7 @@
 /* A store in front of the real one: files are made at once, and opened again when what was kept in
  * memory is written to them, each from its first write to its last. Only what shared.c asks of a
  * store is here. Next: async.c. */
-#include "exec/capture.h"
+#include "save/capture.h"
 #include "base/mem.h"
 #include "write/fill.h"
 #include "write/shared.h"

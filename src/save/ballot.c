@@ -2,7 +2,7 @@
 /* Reports go to rank 0; if all are good it asks for the rows that only the writers know, closes and
  * publishes the checkpoint (save.c), and tells everybody. A rank that reports has nothing under way
  * any more, so when rank 0 has all reports it may remove the tree. Next: async.c. */
-#include "exec/ballot.h"
+#include "save/ballot.h"
 #include "base/mem.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #ifndef RSI_STAGE_H
 #define RSI_STAGE_H
 
-#include "exec/save.h"
+#include "save/save.h"
 
 /* Memory of stages: huge pages where the system has them. */
 typedef struct rsi_stage_memory {

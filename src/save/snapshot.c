@@ -4,11 +4,11 @@
  * the C library's fork allows. The two are joined by a socket: the child sends what the parent must
  * know and ends when the parent has; a child that dies is noticed by the socket's end. The parent's
  * lock of the temporary tree is the child's too, so nobody removes the tree under it. */
-#include "exec/snapshot.h"
+#include "save/snapshot.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "write/fill.h"
-#include "exec/stage.h"
+#include "save/stage.h"
 #include "format/transform.h"
 
 #include <errno.h>

@@ -4,12 +4,12 @@
  * talks to nobody; when it has ended, test and wait vote and publish on the caller's thread
  * (ballot.c). So the transport is only ever used by the thread that calls, and no other call is
  * disturbed. */
-#include "exec/async.h"
+#include "save/async.h"
 #include "base/mem.h"
-#include "exec/ballot.h"
-#include "exec/capture.h"
-#include "exec/snapshot.h"
-#include "exec/stage.h"
+#include "save/ballot.h"
+#include "save/capture.h"
+#include "save/snapshot.h"
+#include "save/stage.h"
 
 #include <pthread.h>
 #include <signal.h>

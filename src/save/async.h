@@ -4,7 +4,7 @@
 #define RSI_ASYNC_H
 
 #include "comm/op.h"
-#include "exec/save.h"
+#include "save/save.h"
 
 typedef struct rsi_async rsi_async;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hashes what several ranks hold. Every rank hears all hashes and comes to the same verdict. */
-#include "exec/replicas.h"
+#include "save/replicas.h"
 #include "base/checked.h"
 #include "base/digest.h"
 #include "base/hash128.h"
