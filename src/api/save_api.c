@@ -3,7 +3,7 @@
 #include "api/terms.h"
 #include "base/opts.h"
 #include "comm/signs.h"
-#include "exec/load.h"
+#include "load/load.h"
 #include "save/save.h"
 
 rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,

@@ -4,7 +4,7 @@
 #ifndef RSI_DEAL_H
 #define RSI_DEAL_H
 
-#include "exec/share.h"
+#include "load/share.h"
 
 /* Fills the views of every tensor that is read once; the share was made with `reach`.
  * [collective] */

@@ -7,15 +7,15 @@
  *   read   the other views are filled, each rank its own (fetch_all.c)
  *
  * A checkpoint that is replaced before all of it was opened makes all ranks begin again. */
-#include "exec/load.h"
+#include "load/load.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "exec/deal.h"
+#include "load/deal.h"
 #include "state/inner.h"
-#include "exec/pass.h"
+#include "load/pass.h"
 #include "read/proof.h"
 #include "state/stateful.h"
-#include "exec/together.h"
+#include "load/together.h"
 #include "view/views.h"
 #include "format/open.h"
 #include "plan/cast.h"

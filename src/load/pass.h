@@ -3,7 +3,7 @@
 #ifndef RSI_PASS_H
 #define RSI_PASS_H
 
-#include "exec/share.h"
+#include "load/share.h"
 
 typedef struct rsi_pass {
     rsd_comm            *comm;
