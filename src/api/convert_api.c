@@ -3,7 +3,7 @@
 #include "api/terms.h"
 #include "base/opts.h"
 #include "comm/signs.h"
-#include "exec/convert.h"
+#include "convert/convert.h"
 
 static rsd_err check_opts(const rsd_convert_opts *o, rsd_error *err)
 {

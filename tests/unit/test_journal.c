@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "ckpt_fixture.h"
-#include "exec/journal.h"
+#include "convert/journal.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads ranges of the target's tensors out of the source. A range of a packed box is a few boxes;
  * fetch.c reads each from the chunks that have it. */
-#include "exec/convert_pull.h"
+#include "convert/convert_pull.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "plan/cast.h"

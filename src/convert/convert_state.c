@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes a checkpoint's catalogue through filters, renames, casts and layout rules. Next: image.c,
  * which lays the state out in files. */
-#include "exec/convert_state.h"
+#include "convert/convert_state.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/text.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which files go along, and their bytes. Each is opened when a part of it is needed: they are few
  * and small. */
-#include "exec/convert_carry.h"
+#include "convert/convert_carry.h"
 #include "base/mem.h"
 #include "read/proof.h"
 #include "commit/replace.h"

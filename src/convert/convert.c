@@ -9,14 +9,14 @@
  *   metadata  rank 0 writes what makes it readable (C4)
  *   publish   rank 0 gives it its name (C1, C5)
  */
-#include "exec/convert.h"
+#include "convert/convert.h"
 #include "base/digest.h"
 #include "base/mem.h"
 #include "comm/alike.h"
-#include "exec/convert_carry.h"
-#include "exec/convert_partial.h"
-#include "exec/convert_state.h"
-#include "exec/convert_write.h"
+#include "convert/convert_carry.h"
+#include "convert/convert_partial.h"
+#include "convert/convert_state.h"
+#include "convert/convert_write.h"
 #include "format/path_format.h"
 #include "read/proof.h"
 

@@ -2,7 +2,7 @@
 /* Writes the blocks (cuts.c) of a conversion: threads take them one after the other, each reads,
  * sums and writes on its own, so reading and writing overlap and no byte is copied twice. Ranks
  * divide the blocks evenly by bytes. Late blocks come in a second pass, when the CRCs are known. */
-#include "exec/convert_write.h"
+#include "convert/convert_write.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"

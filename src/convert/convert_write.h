@@ -5,7 +5,7 @@
 
 #include "base/workers.h"
 #include "write/cuts.h"
-#include "exec/journal.h"
+#include "convert/journal.h"
 #include "save/save.h"
 
 typedef struct rsi_convert_job {

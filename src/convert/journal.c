@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes and reads journals: a head and records of 32 bytes, each with a CRC of its own, because
  * the last may be half written. */
-#include "exec/journal.h"
+#include "convert/journal.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 

@@ -2,12 +2,12 @@
 /* Folders of conversions that are under way or ended early. The lock is a tree of one file that is
  * never published: the store lets go of it when its writer dies, and the next one to begin a lock
  * there removes it. So whoever is alone in the folder after that may have it. */
-#include "exec/convert_partial.h"
+#include "convert/convert_partial.h"
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/strings.h"
-#include "exec/journal.h"
+#include "convert/journal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef RSI_CONVERT_STATE_H
 #define RSI_CONVERT_STATE_H
 
-#include "exec/convert_pull.h"
+#include "convert/convert_pull.h"
 #include "state/state.h"
 
 typedef struct rsi_convert_state {
