@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The live section of reshard.h: checks arguments and hands them on to exec/exchange.c. */
+/* The live section of reshard.h: checks arguments and hands them on to live/exchange.c. */
 #include "base/opts.h"
 #include "comm/alike.h"
-#include "exec/exchange.h"
+#include "live/exchange.h"
 #include "comm/op.h"
 #include "shape/box.h"
 #include "shape/layout.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stash section of reshard.h: argument checks, and the stack of stashes that each thread has.
- * The work is done in exec/stash.c, exec/stash_way.c and exec/stash_loose.c. */
+ * The work is done in live/stash.c, live/stash_way.c and live/stash_loose.c. */
 #include "base/opts.h"
-#include "exec/stash.h"
-#include "exec/stash_loose.h"
+#include "live/stash.h"
+#include "live/stash_loose.h"
 
 #define DEPTH_MAX 64
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "exec/exchange.h"
+#include "live/exchange.h"
 #include "live_suite.h"
 
 #include <stdio.h>

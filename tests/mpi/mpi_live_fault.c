@@ -8,7 +8,7 @@
  * there are: all elements arrive, and the rank says how many messages it had. */
 #include "base/error.h"
 #include "doomed_rank.h"
-#include "exec/exchange.h"
+#include "live/exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>

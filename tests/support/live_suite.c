@@ -3,7 +3,7 @@
  * live_suite_faults.c. */
 #include "live_suite.h"
 
-#include "exec/exchange.h"
+#include "live/exchange.h"
 #include "live_case.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "exec/exchange.h"
+#include "live/exchange.h"
 #include "random_live.h"
 
 enum { TINY = 5120, DEFAULT_MIN = 64 << 10 };

@@ -22,7 +22,7 @@ int32_t random_live_world(const random_live *l);
 typedef struct random_way {
     const char *name;
     live_how    how;
-    int64_t     cut_min;    /* of exec/exchange.h; 0: the default */
+    int64_t     cut_min;    /* of live/exchange.h; 0: the default */
     size_t      memory_min; /* the same */
 } random_way;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a stash must do on every comm, as cases that run on all its ranks at once. */
 #include "stash_suite.h"
-#include "exec/stash.h"
+#include "live/stash.h"
 
 #include <stdlib.h>
 #include <string.h>

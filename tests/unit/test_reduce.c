@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exec/reduce.h"
+#include "live/reduce.h"
 
 #include <math.h>
 #include <string.h>

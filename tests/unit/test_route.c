@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exec/route.h"
+#include "live/route.h"
 #include "plan_fixture.h"
 
 #include <string.h>

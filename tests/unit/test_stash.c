@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "comm/comm_threads.h"
-#include "exec/stash.h"
+#include "live/stash.h"
 #include "stash_suite.h"
 
 #include <pthread.h>

@@ -6,7 +6,7 @@
  * and who needs room: all else happens in passing. A rank that has left rsi_stash_take owes nobody
  * a step for that tensor, so that it may wait for the others elsewhere. The ways are independent of
  * each other, except that all ranks begin them in the same order. */
-#include "exec/stash.h"
+#include "live/stash.h"
 #include "comm/clock.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #ifndef RSI_STASH_LOOSE_H
 #define RSI_STASH_LOOSE_H
 
-#include "exec/stash.h"
+#include "live/stash.h"
 
 /* As those of a stash, for handles without one. */
 rsd_err rsi_loose_save(const rsi_piece *what, const void *data, rsd_stashed *out, rsd_error *err);

@@ -2,7 +2,7 @@
 /* A stash is made, saved into and freed here. All memory is taken when it is made: the arena for
  * the chunks, which other ranks copy from where they can, the tables, and what the comm needs for
  * as many messages as can be under way. Next: stash_room.c, stash_way.c. */
-#include "exec/stash.h"
+#include "live/stash.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"

@@ -3,7 +3,7 @@
  * stack would do; other orders leave gaps, which are filled first and closed when nothing else
  * helps. The arena has room for the budget and for the alignment of every chunk. Next:
  * stash_way.c. */
-#include "exec/stash.h"
+#include "live/stash.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns the rows of a plan into hops: finds who else gets a piece, cuts it among them, adds what
  * they pass on to each other, and sorts. exchange.c runs the hops. */
-#include "exec/route.h"
+#include "live/route.h"
 #include "base/mem.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prefetch and take: is there such a tensor, does it fit, and the wait for it. A rank that can't go
  * on still begins a way, to tell the others why. What happens on the way is stash_way.c's. */
-#include "exec/stash.h"
+#include "live/stash.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contributions that are combined, and values that are shared out: block by block, each of them in
  * the order of the contributions. The arithmetic is in reduce.c. */
-#include "exec/exchange_core.h"
-#include "exec/reduce.h"
+#include "live/exchange_core.h"
+#include "live/reduce.h"
 #include "shape/box.h"
 
 static int64_t block_most(const rsi_exchange *x)

@@ -6,9 +6,9 @@
 #define RSI_EXCHANGE_CORE_H
 
 #include "comm/vote.h"
-#include "exec/exchange.h"
+#include "live/exchange.h"
 #include "plan/region.h"
-#include "exec/route.h"
+#include "live/route.h"
 #include "view/views.h"
 
 enum { SLOTS = 4 }; /* messages under way in each direction */

@@ -3,7 +3,7 @@
  * more sent, so that the error can name the tensor and what is different about it. */
 #include "base/digest.h"
 #include "base/mem.h"
-#include "exec/exchange_core.h"
+#include "live/exchange_core.h"
 
 #include <inttypes.h>
 #include <stdio.h>

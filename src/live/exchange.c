@@ -4,11 +4,11 @@
  * ends it, so that nobody's memory is given back while another still reads it. Once begun, a
  * failure of one rank's own (a callback's) is only noted: messages go on without meaning and all
  * learn of it in the vote. Next: exchange_copy.c. */
-#include "exec/exchange.h"
+#include "live/exchange.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "exec/exchange_core.h"
-#include "exec/reduce.h"
+#include "live/exchange_core.h"
+#include "live/reduce.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is saved where no stash was pushed: a copy in memory of its own, for the thread that saved
  * it, since ranks can be threads. The table is freed with the last copy in it. */
-#include "exec/stash_loose.h"
+#include "live/stash_loose.h"
 #include "base/mem.h"
 
 #include <inttypes.h>

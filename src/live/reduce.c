@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic of Partial: one set of loops for each type that accumulators have. The blocks come
  * from exchange_math.c; small floats are made wide and narrow by plan/cast.c. */
-#include "exec/reduce.h"
+#include "live/reduce.h"
 #include "plan/cast.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 /* Copies between ranks and within this one: messages of whole blocks, a few under way at a time,
  * and direct copies from peers whose tables have come. Next: exchange_math.c. */
 #include "base/checked.h"
-#include "exec/exchange_core.h"
+#include "live/exchange_core.h"
 #include "shape/box.h"
 
 #include <string.h>

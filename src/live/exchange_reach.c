@@ -5,7 +5,7 @@
 #include "base/digest.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "exec/exchange_core.h"
+#include "live/exchange_core.h"
 #include "shape/box.h"
 
 #include <errno.h>
