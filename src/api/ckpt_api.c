@@ -3,8 +3,8 @@
 #include "base/mem.h"
 #include "base/opts.h"
 #include "read/fetch.h"
-#include "exec/seal.h"
-#include "exec/verify.h"
+#include "verify/seal.h"
+#include "verify/verify.h"
 #include "format/open.h"
 #include "format/value_digest.h"
 

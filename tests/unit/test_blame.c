@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "ckpt_fixture.h"
-#include "exec/blame.h"
+#include "verify/blame.h"
 
 #include <string.h>
 

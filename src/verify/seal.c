@@ -2,7 +2,7 @@
 /* Hashes every file of a checkpoint and publishes the side file. Rows are laid out before anything
  * is read: cut where chunks, objects and metadata start, and at 4 MiB from there. Then threads fill
  * in the hashes. */
-#include "exec/seal.h"
+#include "verify/seal.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/workers.h"

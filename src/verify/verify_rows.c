@@ -5,9 +5,9 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "exec/blame.h"
+#include "verify/blame.h"
 #include "read/proof.h"
-#include "exec/verify_core.h"
+#include "verify/verify_core.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,11 +3,11 @@
  * first, then every chunk and object in the order of the catalogue, then rows of the side file
  * whose bytes are not what they were. A record inside a file that has rows waits for them, so that
  * its bytes are read once for both. Next: verify_rows.c. */
-#include "exec/verify.h"
+#include "verify/verify.h"
 #include "base/mem.h"
 #include "read/fetch.h"
 #include "read/proof.h"
-#include "exec/verify_core.h"
+#include "verify/verify_core.h"
 #include "format/st_dcp.h"
 #include "format/torch_archive.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An index of chunks, objects and metadata by place, made when the first damage is to be told. */
-#include "exec/blame.h"
+#include "verify/blame.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "shape/box.h"
