@@ -233,12 +233,15 @@ static uint64_t digest(const converting *c)
         uint64_t            fact[] = { part->kind, part->len, part->tensor, part->nth };
 
         d = rsi_digest(d, fact, sizeof(fact));
-        if (part->kind == RSI_PART_DATA)
-            d = rsi_digest(d, part->box->off, 2 * sizeof(part->box->off));
-        else if (part->kind == RSI_PART_BYTES)
+        if (part->kind == RSI_PART_DATA) {
+            rsd_box box = rsi_part_box(state, part);
+
+            d = rsi_digest(d, box.off, 2 * sizeof(box.off));
+        } else if (part->kind == RSI_PART_BYTES) {
             d = rsi_digest(d, part->bytes, (size_t)part->len);
-        else if (part->nth == 0)
+        } else if (part->nth == 0) {
             d = rsi_digest(d, part->zip->spec.pickle, part->zip->spec.pickle_len);
+        }
     }
     return d;
 }

@@ -207,14 +207,15 @@ static rsd_err add_file(rsi_carry *carry, size_t i, rsi_image *image, rsd_state 
                         rsd_error *err)
 {
     const rsi_carried *c = &carry->at[i];
-    rsd_box           *box = rsi_arena_array(&image->mem, 1, sizeof(*box));
-    rsi_out_part       part = { .kind = RSI_PART_DATA, .len = c->size, .box = box };
+    const rsd_box      all = { .ndim = 1, .len[0] = (int64_t)c->size };
+    rsi_out_part       part = { .kind = RSI_PART_DATA,
+                                .len = c->size,
+                                .box = rsi_image_box(image, &all) };
     rsd_err            rc;
 
-    if (!box ||
+    if (!part.box ||
         !rsi_grow(&state->tensor, state->ntensors, &state->tensor_cap, sizeof(state->tensor[0])))
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the files beside a checkpoint");
-    *box = (rsd_box){ .ndim = 1, .len[0] = (int64_t)c->size };
     part.tensor = state->ntensors;
     state->tensor[state->ntensors++] = (rsi_state_tensor){ .spot.name = c->name,
                                                            .dtype = RSD_U8,

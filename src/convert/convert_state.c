@@ -127,8 +127,8 @@ static int32_t old_rank(const char *name, uint32_t file)
 }
 
 /* The layout that DCP to DCP keeps: chunks as they are, each with the rank that wrote it. */
-static rsd_err old_layout(const taking *k, size_t t, const rsd_tensor_info *info, rsd_dtype dtype,
-                          rsd_layout **out, rsd_error *err)
+static rsd_err old_layout(const rsi_convert_state *cs, size_t t, const rsd_tensor_info *info,
+                          rsd_dtype dtype, rsd_layout **out, rsd_error *err)
 {
     int32_t *owner = rsi_calloc(info->chunks, sizeof(owner[0]));
     rsd_box *box = rsi_calloc(info->chunks, sizeof(box[0]));
@@ -140,7 +140,7 @@ static rsd_err old_layout(const taking *k, size_t t, const rsd_tensor_info *info
         rsd_chunk chunk;
         uint32_t  file;
 
-        k->source->ops->chunk(k->source, t, i, &chunk, &file);
+        cs->source->ops->chunk(cs->source, t, i, &chunk, &file);
         owner[i] = old_rank(chunk.file, file);
         box[i] = chunk.box;
     }
@@ -152,15 +152,20 @@ static rsd_err old_layout(const taking *k, size_t t, const rsd_tensor_info *info
     return rc;
 }
 
-static rsd_err make_layout(const taking *k, size_t t, const rsd_tensor_info *info, const char *name,
-                           rsd_dtype dtype, rsd_layout **out, rsd_error *err)
+/* For rsd_state: the layout of its tensor i. */
+static rsd_err make_layout(void *arg, size_t i, rsd_layout **out, rsd_error *err)
 {
-    if (k->opts->layout)
-        return rsd_rules_layout(k->opts->layout, name, dtype, info->ndim, info->shape, out, err);
-    if (k->format == RSD_FORMAT_DCP && k->source->format == RSD_FORMAT_DCP && info->bytes > 0)
-        return old_layout(k, t, info, dtype, out, err);
-    *out = NULL;
-    return RSD_OK;
+    const rsi_convert_state *cs = arg;
+    const rsi_state_tensor  *tensor = &cs->state->tensor[i];
+    rsd_tensor_info          info;
+
+    cs->source->ops->tensor(cs->source, cs->from[i].t, &info);
+    if (cs->rules)
+        return rsd_rules_layout(cs->rules, tensor->spot.name, tensor->dtype, info.ndim, info.shape,
+                                out, err);
+    return cs->keeps && info.bytes > 0
+               ? old_layout(cs, cs->from[i].t, &info, tensor->dtype, out, err)
+               : RSD_OK;
 }
 
 /* Some types a format has no name for: all tensors of them are named at once. */
@@ -193,7 +198,6 @@ static bool is_whole(const taking *k, const char *name, size_t number)
 static rsd_err take_tensor(taking *k, size_t t, rsd_error *err)
 {
     rsd_tensor_info info;
-    rsd_layout     *layout = NULL;
     const char     *name, *last;
     rsd_dtype       dtype;
     size_t          pushed = 0;
@@ -209,20 +213,17 @@ static rsd_err take_tensor(taking *k, size_t t, rsd_error *err)
     note_refused(k, name, dtype);
     if (dtype != info.dtype)
         rc = rsi_cast_check(dtype, info.dtype, err);
-    if (!rc)
-        rc = make_layout(k, t, &info, name, dtype, &layout, err);
     if (!rc && !rsi_grow(&k->out->from, k->out->state->ntensors, &k->cap, sizeof(k->out->from[0])))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a list of tensors");
     if (!rc)
         rc = push_path(k, info.name, name, &pushed, &last, err);
     if (!rc)
-        rc = rsd_state_tensor(k->out->state, last, layout, dtype, info.ndim, info.shape, 0, NULL,
-                              err);
+        rc =
+            rsd_state_tensor(k->out->state, last, NULL, dtype, info.ndim, info.shape, 0, NULL, err);
     if (!rc)
         k->out->from[k->out->state->ntensors - 1] = (rsi_pulled){ .t = t, .dtype = dtype };
     while (pushed-- > 0)
         rsd_state_pop(k->out->state, NULL);
-    rsd_layout_free(layout);
     return rc ? rsi_while(err, rc, "tensor \"%s\" of the source", info.name) : RSD_OK;
 }
 
@@ -314,7 +315,8 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     taking  k = { .source = source, .format = format, .flat = flat, .opts = opts, .out = out };
     rsd_err rc;
 
-    *out = (rsi_convert_state){ 0 };
+    *out = (rsi_convert_state){ .source = source, .rules = opts->layout };
+    out->keeps = format == RSD_FORMAT_DCP && source->format == RSD_FORMAT_DCP;
     k.names = rsi_text_begin(k.buf, sizeof(k.buf));
     rc = rsd_state_create(&out->state, err);
     if (!rc)
@@ -338,9 +340,14 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     if (!rc)
         rc = check_filters(&k, err);
     rsi_free(k.met);
-    if (rc)
+    if (rc) {
         rsi_convert_state_release(out);
-    return rc;
+        return rc;
+    }
+    out->state->layout = make_layout;
+    out->state->layout_arg = out;
+    rsi_map_release(&out->state->names); /* no name is added any more */
+    return RSD_OK;
 }
 
 void rsi_convert_state_release(rsi_convert_state *cs)

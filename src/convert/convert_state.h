@@ -8,11 +8,14 @@
 #include "state/state.h"
 
 typedef struct rsi_convert_state {
-    rsd_state  *state;
-    rsd_values *owner; /* of its values */
-    rsi_pulled *from;  /* [n] where its tensors come from; behind them are files (carry) */
-    size_t      n;
-} rsi_convert_state; /* zeroed: empty */
+    rsd_state       *state;
+    rsd_values      *owner; /* of its values */
+    rsi_pulled      *from;  /* [n] where its tensors come from; behind them are files (carry) */
+    size_t           n;
+    rsd_ckpt        *source;
+    const rsd_rules *rules; /* that make the layouts; NULL: none, or as the source has it */
+    bool             keeps; /* the chunks of the source */
+} rsi_convert_state;        /* zeroed: empty. It does not move: `state` points to it */
 
 /* `flat`: no nesting, everything stands under its whole name. */
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,

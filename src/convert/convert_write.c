@@ -120,10 +120,12 @@ static rsd_err gap_piece(const rsi_out_part *part, uint64_t off, size_t len, uns
 static rsd_err make_piece(const rsi_convert_job *job, const rsi_out_part *part, uint64_t off,
                           size_t len, unsigned char *out, rsd_error *err)
 {
+    rsd_box box;
+
     switch (part->kind) {
     case RSI_PART_DATA:
-        return rsi_tensor_bytes(&job->save.state->tensor[part->tensor], part->box, off, len, out,
-                                err);
+        box = rsi_part_box(job->save.state, part);
+        return rsi_tensor_bytes(&job->save.state->tensor[part->tensor], &box, off, len, out, err);
     case RSI_PART_GAP:
         return gap_piece(part, off, len, out, err);
     default:

@@ -79,15 +79,18 @@ static rsd_err copy_part(const copying *c, const place *p, uint64_t lo, uint64_t
     const rsi_out_part     *part = p->part;
     const rsi_state_tensor *tensor = &c->state->tensor[part->tensor];
     const unsigned char    *from = part->bytes;
+    rsd_box                 box;
     rsd_err                 rc;
 
-    if (part->kind == RSI_PART_DATA)
-        from = rsi_tensor_direct(tensor, part->box);
+    if (part->kind == RSI_PART_DATA) {
+        box = rsi_part_box(c->state, part);
+        from = rsi_tensor_direct(tensor, &box);
+    }
     if (from) {
         memcpy(c->to + lo, from + (lo - p->at), (size_t)(hi - lo));
         return RSD_OK;
     }
-    rc = rsi_tensor_bytes(tensor, part->box, lo - p->at, (size_t)(hi - lo), c->to + lo, err);
+    rc = rsi_tensor_bytes(tensor, &box, lo - p->at, (size_t)(hi - lo), c->to + lo, err);
     return rc ? rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name) : RSD_OK;
 }
 
@@ -140,6 +143,13 @@ static bool is_callers(const rsi_out_part *part)
     return part->kind == RSI_PART_DATA || (part->kind == RSI_PART_BYTES && part->zip);
 }
 
+static rsd_err check_part(const rsd_state *state, const rsi_out_part *part, rsd_error *err)
+{
+    const rsd_box box = rsi_part_box(state, part);
+
+    return rsi_tensor_check(&state->tensor[part->tensor], &box, err);
+}
+
 /* The parts of this rank's files that are the caller's memory; place NULL: only counts them. */
 static rsd_err list_parts(const rsi_save_job *job, place *p, size_t *n, uint64_t *total,
                           rsd_error *err)
@@ -162,7 +172,7 @@ static rsd_err list_parts(const rsi_save_job *job, place *p, size_t *n, uint64_t
             if (p)
                 p[*n] = (place){ .part = part, .at = *total };
             else if (part->kind == RSI_PART_DATA)
-                rc = rsi_tensor_check(&job->state->tensor[part->tensor], part->box, err);
+                rc = check_part(job->state, part, err);
             if (rc)
                 return rsi_while(err, rc, "tensor \"%s\"",
                                  job->state->tensor[part->tensor].spot.name);
@@ -198,7 +208,7 @@ static void add_view(rsi_stage *stage, const copying *c, const place *p)
     rsi_state_tensor *tensor = &stage->state.tensor[p->part->tensor];
     rsd_view         *view = (rsd_view *)&tensor->views.view[tensor->views.n++];
 
-    *view = (rsd_view){ .box = *p->part->box, .data = c->to + p->at };
+    *view = (rsd_view){ .box = rsi_part_box(c->state, p->part), .data = c->to + p->at };
     rsi_strides(view->box.ndim, view->box.len, tensor->views.elem_bytes, view->stride);
 }
 

@@ -168,6 +168,24 @@ static rsd_err check_layout(const rsd_layout *layout, rsd_dtype dtype, int ndim,
     return RSD_OK;
 }
 
+rsd_err rsi_state_layout(const rsd_state *state, size_t t, rsd_layout **out, rsd_error *err)
+{
+    const rsi_state_tensor *tensor = &state->tensor[t];
+    rsd_layout             *layout = tensor->layout ? rsi_layout_ref(tensor->layout) : NULL;
+    rsd_err                 rc = RSD_OK;
+
+    if (state->layout)
+        rc = state->layout(state->layout_arg, t, &layout, err);
+    if (!rc && layout)
+        rc = check_layout(layout, tensor->dtype, tensor->ndim, tensor->shape, err);
+    if (rc) {
+        rsd_layout_free(layout);
+        return rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name);
+    }
+    *out = layout;
+    return RSD_OK;
+}
+
 /* The caller's views with their strides spelled out. */
 static rsd_err keep_views(rsd_state *state, rsi_state_tensor *t, size_t n, const rsd_view *views,
                           rsd_error *err)

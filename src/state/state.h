@@ -76,11 +76,17 @@ struct rsd_state {
     rsd_path_part    *stack; /* what was pushed */
     size_t            depth, stack_cap;
     rsi_map           names;
-    uint64_t          version; /* counts changes */
-    rsi_state_cache  *cache;   /* changes also in a state that is const */
-    rsi_arena         mem;
+    /* Not NULL: makes the layout of tensor t when it is asked for, so that not all of them exist at
+     * once. */
+    rsd_err (*layout)(void *arg, size_t t, rsd_layout **out, rsd_error *err);
+    void            *layout_arg;
+    uint64_t         version; /* counts changes */
+    rsi_state_cache *cache;   /* changes also in a state that is const */
+    rsi_arena        mem;
 };
 
+/* The layout of tensor t, for rsd_layout_free; NULL: it has none. */
+rsd_err rsi_state_layout(const rsd_state *state, size_t t, rsd_layout **out, rsd_error *err);
 /* A copy of a name or a key, which must be UTF-8 and of a length that readers take. */
 rsd_err rsi_state_name(rsd_state *state, const char *name, const char **out, rsd_error *err);
 

@@ -94,13 +94,14 @@ static rsd_err copy_data(const rsi_fill *fill, const rsi_out_part *part, uint64_
                          unsigned char *out, bool now, uint32_t *crc, rsd_error *err)
 {
     const rsi_state_tensor *tensor = &fill->state->tensor[part->tensor];
+    const rsd_box           box = rsi_part_box(fill->state, part);
     const unsigned char    *direct = NULL;
     rsd_err                 rc = RSD_OK;
 
     if (!fill->ready)
-        direct = rsi_tensor_direct(tensor, part->box);
+        direct = rsi_tensor_direct(tensor, &box);
     if (!fill->ready && !direct)
-        rc = rsi_tensor_bytes(tensor, part->box, off, len, out, err);
+        rc = rsi_tensor_bytes(tensor, &box, off, len, out, err);
 
     for (size_t done = 0, n; done < len && !rc; done += n) {
         n = len - done < SLICE ? len - done : SLICE;

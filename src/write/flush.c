@@ -188,7 +188,8 @@ static rsd_err encode_data(worker *w, rsi_encoder *encoder, const rsi_out_part *
                            unsigned char *pack, rsd_error *err)
 {
     const rsi_state_tensor *tensor = &w->f->state->tensor[part->tensor];
-    const unsigned char    *direct = rsi_tensor_direct(tensor, part->box), *bytes;
+    const rsd_box           box = rsi_part_box(w->f->state, part);
+    const unsigned char    *direct = rsi_tensor_direct(tensor, &box), *bytes;
     uint32_t                crc = 0;
     rsd_err                 rc = RSD_OK;
 
@@ -197,7 +198,7 @@ static rsd_err encode_data(worker *w, rsi_encoder *encoder, const rsi_out_part *
 
         bytes = direct ? direct + at : pack;
         if (!direct)
-            rc = rsi_tensor_bytes(tensor, part->box, at, n, pack, err);
+            rc = rsi_tensor_bytes(tensor, &box, at, n, pack, err);
         if (!rc && part->crc)
             crc = rsi_crc32(crc, bytes, n);
         if (!rc)
@@ -344,12 +345,14 @@ static rsd_err list_files(flushing *f, int32_t rank, rsd_error *err)
         for (size_t k = first; k < first + n; k++) {
             const rsi_out_part     *part = &f->image->part[k];
             const rsi_state_tensor *tensor = &f->state->tensor[part->tensor];
+            rsd_box                 box;
             rsd_err                 rc;
 
             if (part->kind != RSI_PART_DATA)
                 continue;
             f->total += (int64_t)part->len;
-            rc = rsi_tensor_check(tensor, part->box, err);
+            box = rsi_part_box(f->state, part);
+            rc = rsi_tensor_check(tensor, &box, err);
             if (rc)
                 return rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name);
         }

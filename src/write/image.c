@@ -64,6 +64,28 @@ rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *er
     return RSD_OK;
 }
 
+rsd_box rsi_part_box(const rsd_state *state, const rsi_out_part *part)
+{
+    rsd_box box = { .ndim = state->tensor[part->tensor].ndim };
+    size_t  bytes = (size_t)box.ndim * sizeof(box.off[0]);
+
+    memcpy(box.off, part->box, bytes);
+    memcpy(box.len, part->box + box.ndim, bytes);
+    return box;
+}
+
+const int64_t *rsi_image_box(rsi_image *image, const rsd_box *box)
+{
+    size_t   bytes = (size_t)box->ndim * sizeof(box->off[0]);
+    int64_t *kept = rsi_arena_array(&image->mem, 2, bytes);
+
+    if (!kept)
+        return NULL;
+    memcpy(kept, box->off, bytes);
+    memcpy(kept + box->ndim, box->len, bytes);
+    return kept;
+}
+
 /* With several storages torch works out their places itself, so such an archive begins where an
  * aligned one would. */
 static rsd_err align_file(rsi_image *image, rsd_error *err)
@@ -268,12 +290,7 @@ rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image
 
 /* ---- chunks ---- */
 
-typedef struct chunk_list {
-    rsi_stored *at;
-    size_t      n, cap;
-} chunk_list;
-
-static bool add_chunk(chunk_list *list, const rsd_box *box, int32_t rank)
+static bool add_chunk(rsi_stored_list *list, const rsd_box *box, int32_t rank)
 {
     if (!rsi_grow(&list->at, list->n, &list->cap, sizeof(list->at[0])))
         return false;
@@ -300,7 +317,7 @@ static rsd_box empty_box(const rsd_layout *layout, const int64_t *mesh_coord)
     return box;
 }
 
-static bool is_known(const chunk_list *list, const rsd_box *box)
+static bool is_known(const rsi_stored_list *list, const rsd_box *box)
 {
     for (size_t i = 0; i < list->n; i++)
         if (rsi_box_order(&list->at[i].box, box) == 0 && rsd_box_count(&list->at[i].box) == 0)
@@ -311,7 +328,7 @@ static bool is_known(const chunk_list *list, const rsd_box *box)
 /* A box and those who hold it. Small ones are written by one holder, number `turn` in a circle;
  * large ones in equal parts, cut along the first dimension that has more than one row, by as many
  * holders as there are parts of about SPLIT_BYTES: from that one on, each one part. */
-static bool add_shared(chunk_list *list, const rsi_side *side, int64_t where, uint64_t turn,
+static bool add_shared(rsi_stored_list *list, const rsi_side *side, int64_t where, uint64_t turn,
                        const rsd_box *box)
 {
     int64_t copies = rsi_side_copies(side, where), rows;
@@ -337,7 +354,7 @@ static bool add_shared(chunk_list *list, const rsi_side *side, int64_t where, ui
 }
 
 /* The boxes of one rank of a mesh that is the first of its replicas. */
-static bool add_mesh_rank(chunk_list *list, const rsd_layout *layout, const rsi_side *side,
+static bool add_mesh_rank(rsi_stored_list *list, const rsd_layout *layout, const rsi_side *side,
                           size_t ordinal, bool empties)
 {
     size_t   n = rsd_layout_boxes(layout, side->rank, NULL, 0);
@@ -361,7 +378,7 @@ static bool add_mesh_rank(chunk_list *list, const rsd_layout *layout, const rsi_
     return ok;
 }
 
-static bool list_mesh(chunk_list *list, const rsd_layout *layout, size_t ordinal, bool empties)
+static bool list_mesh(rsi_stored_list *list, const rsd_layout *layout, size_t ordinal, bool empties)
 {
     const rsd_mesh *mesh = layout->mesh;
     int64_t         coord[RSD_MAX_NDIM] = { 0 };
@@ -378,7 +395,7 @@ static bool list_mesh(chunk_list *list, const rsd_layout *layout, size_t ordinal
     return true;
 }
 
-static bool list_table(chunk_list *list, const rsd_layout *layout, size_t ordinal)
+static bool list_table(rsi_stored_list *list, const rsd_layout *layout, size_t ordinal)
 {
     const rsi_table *table = &layout->table;
     rsi_side         side;
@@ -393,32 +410,27 @@ static bool list_table(chunk_list *list, const rsd_layout *layout, size_t ordina
     return true;
 }
 
-rsd_err rsi_stored_chunks(const rsi_state_tensor *tensor, size_t ordinal, bool empties,
-                          rsi_arena *mem, rsi_stored **out, size_t *n, rsd_error *err)
+rsd_err rsi_stored_chunks(const rsd_state *state, size_t t, bool empties, rsi_stored_list *list,
+                          rsd_error *err)
 {
-    const rsd_layout *layout = tensor->layout;
-    chunk_list        list = { 0 };
-    rsd_box           whole = { .ndim = tensor->ndim };
-    rsi_stored       *kept = NULL;
-    bool              ok;
+    const rsi_state_tensor *tensor = &state->tensor[t];
+    rsd_layout             *layout;
+    rsd_box                 whole = { .ndim = tensor->ndim };
+    bool                    ok;
+    rsd_err                 rc = rsi_state_layout(state, t, &layout, err);
 
+    if (rc)
+        return rc;
+    list->n = 0;
     memcpy(whole.len, tensor->shape, sizeof(whole.len));
     if (!layout)
-        ok = add_chunk(&list, &whole, 0);
+        ok = add_chunk(list, &whole, 0);
     else if (layout->mesh)
-        ok = list_mesh(&list, layout, ordinal, empties);
+        ok = list_mesh(list, layout, t, empties);
     else
-        ok = list_table(&list, layout, ordinal);
-    if (ok && list.n == 0) /* of a tensor of nothing too something must be found again */
-        ok = add_chunk(&list, &whole, 0);
-    if (ok)
-        kept = rsi_arena_array(mem, list.n, sizeof(kept[0]));
-    if (kept && list.n)
-        memcpy(kept, list.at, list.n * sizeof(kept[0]));
-    rsi_free(list.at);
-    if (!kept)
-        return no_memory(err);
-    *out = kept;
-    *n = list.n;
-    return RSD_OK;
+        ok = list_table(list, layout, t);
+    if (ok && list->n == 0) /* an empty tensor still needs one chunk */
+        ok = add_chunk(list, &whole, 0);
+    rsd_layout_free(layout);
+    return ok ? RSD_OK : no_memory(err);
 }

@@ -24,7 +24,7 @@ typedef struct rsi_out_part {
     uint64_t       len;
     const void    *bytes;  /* BYTES */
     size_t         tensor; /* DATA: of the state */
-    const rsd_box *box;    /* DATA; in image->mem */
+    const int64_t *box;    /* DATA: [2][ndim] offsets, then lengths; in image->mem */
     bool           opens;  /* the first part of its item */
     rsi_zip_plan  *zip;    /* GAP and DATA in an archive; archives that are alike share one */
     uint32_t      *crc;    /* of the archive's storages; DATA sets crc[nth] */
@@ -96,8 +96,12 @@ rsd_err rsi_image_torch_told(rsi_image *image, const rsd_state *state, const rsi
 rsd_err rsi_image_file(rsi_image *image, const char *name, int32_t owner, rsd_error *err);
 rsd_err rsi_image_item(rsi_image *image, rsi_dcp_row *row, rsd_error *err);
 /* Is the open file one whose items are wanted? */
-bool    rsi_image_keeps(const rsi_image *image);
-rsd_err rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *err);
+bool rsi_image_keeps(const rsi_image *image);
+/* The box of a DATA part. */
+rsd_box rsi_part_box(const rsd_state *state, const rsi_out_part *part);
+/* A box as parts have it, in image->mem; NULL: no memory. */
+const int64_t *rsi_image_box(rsi_image *image, const rsd_box *box);
+rsd_err        rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_error *err);
 
 /* Adds a torch.save archive as one item of the open file: its pickle, in image->mem, and n
  * storages, each DATA or BYTES. */
@@ -113,11 +117,15 @@ typedef struct rsi_stored {
     rsd_box box;
     int32_t rank;
 } rsi_stored;
-/* The chunks that a tensor is stored as: the different boxes of its layout, each written by one of
+typedef struct rsi_stored_list {
+    rsi_stored *at; /* for rsi_free */
+    size_t      n, cap;
+} rsi_stored_list; /* zeroed: empty */
+/* The chunks that tensor t is stored as: the different boxes of its layout, each written by one of
  * its holders, or if it is large in equal parts by several (docs/layouts.md has the formula); and
- * for `empties`, as torch has it, the empty ones too. In `mem`. A tensor without a layout is one
- * chunk of rank 0. */
-rsd_err rsi_stored_chunks(const rsi_state_tensor *tensor, size_t ordinal, bool empties,
-                          rsi_arena *mem, rsi_stored **out, size_t *n, rsd_error *err);
+ * for `empties`, as torch has it, the empty ones too. A tensor without a layout is one chunk of
+ * rank 0. They take the place of what the list had. */
+rsd_err rsi_stored_chunks(const rsd_state *state, size_t t, bool empties, rsi_stored_list *list,
+                          rsd_error *err);
 
 #endif

@@ -20,8 +20,10 @@ typedef struct building {
     rsi_image       *image;
     const rsd_state *state;
     rsi_dcp_meta    *meta;
-    rsi_stored     **chunks; /* [ntensors] */
-    size_t          *nchunks;
+    int32_t         *rank; /* [meta->nchunks] that writes it */
+    size_t           rank_cap;
+    int64_t         *box; /* [words] what becomes meta->box */
+    size_t           words, box_cap;
     int32_t          world;   /* ranks that write */
     which           *by_rank; /* all chunks, those of rank r from first[r] to first[r + 1] - 1, */
     size_t          *first;   /* in the order of the state */
@@ -32,85 +34,83 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
 }
 
+static rsd_err add_stored(building *b, const rsi_stored *chunk, rsd_error *err)
+{
+    int ndim = chunk->box.ndim;
+
+    if (!rsi_grow(&b->rank, b->meta->nchunks, &b->rank_cap, sizeof(b->rank[0])))
+        return no_memory(err);
+    b->rank[b->meta->nchunks++] = chunk->rank;
+    for (int d = 0; d < 2 * ndim; d++) {
+        if (!rsi_grow(&b->box, b->words, &b->box_cap, sizeof(b->box[0])))
+            return no_memory(err);
+        b->box[b->words++] = d < ndim ? chunk->box.off[d] : chunk->box.len[d - ndim];
+    }
+    b->world = chunk->rank >= b->world ? chunk->rank + 1 : b->world;
+    return RSD_OK;
+}
+
+static rsd_err add_tensor(building *b, size_t t, rsi_stored_list *chunks, rsd_error *err)
+{
+    const rsi_state_tensor *from = &b->state->tensor[t];
+    rsd_err                 rc = rsi_stored_chunks(b->state, t, true, chunks, err);
+
+    b->meta->tensor[t] = (rsi_dcp_tensor){ .name = from->spot.name,
+                                           .shape = from->shape,
+                                           .first = b->meta->nchunks,
+                                           .nchunks = chunks->n,
+                                           .box = b->words,
+                                           .dtype = from->dtype,
+                                           .ndim = from->ndim };
+    for (size_t i = 0; i < chunks->n && !rc; i++)
+        rc = add_stored(b, &chunks->at[i], err);
+    return rc;
+}
+
+/* The table of tensors and chunks; rows get their places when they are written. */
 static rsd_err list_chunks(building *b, rsd_error *err)
 {
-    size_t n = b->state->ntensors;
+    rsi_dcp_meta   *meta = b->meta;
+    rsi_stored_list chunks = { 0 };
+    rsd_err         rc;
 
-    b->chunks = rsi_arena_array(&b->image->mem, n, sizeof(b->chunks[0]));
-    b->nchunks = rsi_arena_array(&b->image->mem, n, sizeof(b->nchunks[0]));
-    if (!b->chunks || !b->nchunks)
-        return no_memory(err);
     b->world = 1;
-    for (size_t t = 0; t < n; t++) {
-        rsd_err rc = rsi_stored_chunks(&b->state->tensor[t], t, true, &b->image->mem, &b->chunks[t],
-                                       &b->nchunks[t], err);
-
-        if (rc)
-            return rc;
-        for (size_t i = 0; i < b->nchunks[t]; i++)
-            b->world = b->chunks[t][i].rank >= b->world ? b->chunks[t][i].rank + 1 : b->world;
-    }
+    meta->ntensors = b->state->ntensors;
+    meta->tensor = rsi_arena_array(&b->image->mem, meta->ntensors, sizeof(meta->tensor[0]));
+    rc = meta->tensor ? RSD_OK : no_memory(err);
+    for (size_t t = 0; t < meta->ntensors && !rc; t++)
+        rc = add_tensor(b, t, &chunks, err);
+    rsi_free(chunks.at);
     for (size_t i = 0; i < b->state->nvalues; i++)
         b->world = b->state->value[i].writer >= b->world ? b->state->value[i].writer + 1 : b->world;
+    if (rc)
+        return rc;
+    meta->row = rsi_arena_array(&b->image->mem, meta->nchunks, sizeof(meta->row[0]));
+    meta->box = rsi_arena_array(&b->image->mem, b->words, sizeof(meta->box[0]));
+    if (!meta->row || !meta->box)
+        return no_memory(err);
+    if (b->words)
+        memcpy(meta->box, b->box, b->words * sizeof(b->box[0]));
+    rsi_free(b->box);
+    b->box = NULL;
     return RSD_OK;
 }
 
 static rsd_err sort_chunks(building *b, rsd_error *err)
 {
-    size_t world = (size_t)b->world, n = 0;
+    size_t world = (size_t)b->world;
 
-    for (size_t t = 0; t < b->state->ntensors; t++)
-        n += b->nchunks[t];
-    b->first = rsi_arena_array(&b->image->mem, world + 2, sizeof(b->first[0]));
-    b->by_rank = rsi_arena_array(&b->image->mem, n, sizeof(b->by_rank[0]));
+    b->first = rsi_calloc(world + 2, sizeof(b->first[0]));
+    b->by_rank = rsi_calloc(b->meta->nchunks, sizeof(b->by_rank[0]));
     if (!b->first || !b->by_rank)
         return no_memory(err);
-    for (size_t t = 0; t < b->state->ntensors; t++)
-        for (size_t i = 0; i < b->nchunks[t]; i++)
-            b->first[b->chunks[t][i].rank + 2]++;
+    for (size_t i = 0; i < b->meta->nchunks; i++)
+        b->first[b->rank[i] + 2]++;
     for (size_t r = 2; r < world + 2; r++)
         b->first[r] += b->first[r - 1];
-    for (size_t t = 0; t < b->state->ntensors; t++)
-        for (size_t i = 0; i < b->nchunks[t]; i++)
-            b->by_rank[b->first[b->chunks[t][i].rank + 1]++] = (which){ .tensor = t, .chunk = i };
-    return RSD_OK;
-}
-
-/* The table of tensors and chunks; rows get their places when they are written. */
-static rsd_err fill_tensors(building *b, rsd_error *err)
-{
-    rsi_dcp_meta *meta = b->meta;
-    rsi_arena    *mem = &b->image->mem;
-    size_t        words = 0;
-
-    meta->ntensors = b->state->ntensors;
-    for (size_t t = 0; t < meta->ntensors; t++) {
-        meta->nchunks += b->nchunks[t];
-        words += b->nchunks[t] * 2 * (size_t)b->state->tensor[t].ndim;
-    }
-    meta->tensor = rsi_arena_array(mem, meta->ntensors, sizeof(meta->tensor[0]));
-    meta->row = rsi_arena_array(mem, meta->nchunks, sizeof(meta->row[0]));
-    meta->box = rsi_arena_array(mem, words, sizeof(meta->box[0]));
-    if (!meta->tensor || !meta->row || !meta->box)
-        return no_memory(err);
-    for (size_t t = 0, row = 0, word = 0; t < meta->ntensors; t++) {
-        const rsi_state_tensor *from = &b->state->tensor[t];
-
-        meta->tensor[t] = (rsi_dcp_tensor){ .name = from->spot.name,
-                                            .shape = from->shape,
-                                            .first = row,
-                                            .nchunks = b->nchunks[t],
-                                            .box = word,
-                                            .dtype = from->dtype,
-                                            .ndim = from->ndim };
-        for (size_t i = 0; i < b->nchunks[t]; i++, row++) {
-            size_t bytes = (size_t)from->ndim * sizeof(int64_t);
-
-            memcpy(meta->box + word, b->chunks[t][i].box.off, bytes);
-            memcpy(meta->box + word + from->ndim, b->chunks[t][i].box.len, bytes);
-            word += 2 * (size_t)from->ndim;
-        }
-    }
+    for (size_t t = 0, row = 0; t < b->meta->ntensors; t++)
+        for (size_t i = 0; i < b->meta->tensor[t].nchunks; i++, row++)
+            b->by_rank[b->first[b->rank[row] + 1]++] = (which){ .tensor = t, .chunk = i };
     return RSD_OK;
 }
 
@@ -244,15 +244,19 @@ static rsd_err find_pickle(building *b, const rsi_state_tensor *tensor, const rs
 static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
 {
     const rsi_state_tensor *tensor = &b->state->tensor[t];
-    const rsd_box          *box = &b->chunks[t][i].box;
     rsi_dcp_row            *row = &b->meta->row[b->meta->tensor[t].first + i];
-    rsi_out_part            data = { .kind = RSI_PART_DATA, .tensor = t, .box = box };
+    rsi_out_part            data = { .kind = RSI_PART_DATA, .tensor = t };
     const pickle           *kept = NULL;
-    rsd_err                 rc = find_pickle(b, tensor, box, &kept, err);
+    rsd_box                 box;
+    rsd_err                 rc;
+
+    data.box = rsi_dcp_chunk_offset(b->meta, &b->meta->tensor[t], i);
+    box = rsi_part_box(b->state, &data);
+    rc = find_pickle(b, tensor, &box, &kept, err);
 
     if (rc)
         return rc;
-    data.len = (uint64_t)(rsd_box_count(box) * tensor->views.elem_bytes);
+    data.len = (uint64_t)(rsd_box_count(&box) * tensor->views.elem_bytes);
     open_row(b, row);
     return rsi_image_archive(b->image, row, kept->bytes, kept->len, 1, &data, err);
 }
@@ -307,8 +311,6 @@ rsd_err rsi_image_dcp(rsi_image *image, const rsd_state *state, rsd_error *err)
     if (!rc)
         rc = sort_chunks(&b, err);
     if (!rc)
-        rc = fill_tensors(&b, err);
-    if (!rc)
         rc = fill_paths_and_items(&b, err);
     if (!rc && image->transform)
         rc = name_transform(&b, err);
@@ -318,5 +320,9 @@ rsd_err rsi_image_dcp(rsi_image *image, const rsd_state *state, rsd_error *err)
     }
     for (int32_t rank = 0; rank < b.world && !rc; rank++)
         rc = add_rank(&b, rank, err);
+    rsi_free(b.rank);
+    rsi_free(b.box);
+    rsi_free(b.by_rank);
+    rsi_free(b.first);
     return rc;
 }

@@ -14,9 +14,9 @@
 
 /* A tensor, or a part of one, on its way to a file. */
 typedef struct piece {
-    size_t  tensor;
-    rsd_box box;
-    size_t  group; /* which file */
+    size_t         tensor;
+    const int64_t *box;   /* [2][ndim] as parts have it */
+    size_t         group; /* which file */
 } piece;
 
 /* A file to be. */
@@ -46,10 +46,22 @@ static rsd_err no_memory(rsd_error *err)
 static rsd_err add_piece(building *b, size_t tensor, const rsd_box *box, size_t group,
                          rsd_error *err)
 {
-    if (!rsi_grow(&b->piece, b->npieces, &b->piece_cap, sizeof(b->piece[0])))
+    const int64_t *kept = rsi_image_box(b->image, box);
+
+    if (!kept || !rsi_grow(&b->piece, b->npieces, &b->piece_cap, sizeof(b->piece[0])))
         return no_memory(err);
-    b->piece[b->npieces++] = (piece){ .tensor = tensor, .box = *box, .group = group };
+    b->piece[b->npieces++] = (piece){ .tensor = tensor, .box = kept, .group = group };
     return RSD_OK;
+}
+
+static uint64_t piece_bytes(const building *b, const piece *p)
+{
+    const rsi_state_tensor *t = &b->state->tensor[p->tensor];
+    int64_t                 bytes = t->views.elem_bytes;
+
+    for (int d = 0; d < t->ndim; d++)
+        bytes *= p->box[t->ndim + d];
+    return (uint64_t)bytes;
 }
 
 static rsd_err add_group(building *b, int32_t rank, uint32_t nth, rsd_error *err)
@@ -101,9 +113,9 @@ static rsd_err make_head(const building *b, const piece *const *which, size_t n,
     for (size_t i = 0; i < n && !rc; i++) {
         const rsi_state_tensor *t = &b->state->tensor[which[i]->tensor];
 
-        item[i] = (rsi_st_item){ t->spot.name, t->dtype, t->ndim, which[i]->box.len };
+        item[i] = (rsi_st_item){ t->spot.name, t->dtype, t->ndim, which[i]->box + t->ndim };
         names[i] = t->spot.name;
-        off[i] = which[i]->box.off;
+        off[i] = which[i]->box;
         ndim[i] = t->ndim;
     }
     if (!rc && b->parts)
@@ -127,8 +139,7 @@ static rsd_err add_file(building *b, const st_group *g, const piece *const *whic
     rsi_image   *image = b->image;
     rsi_st_image head = { 0 };
     rsi_out_part part = { .kind = RSI_PART_BYTES };
-    rsd_box     *boxes = rsi_arena_array(&image->mem, n, sizeof(boxes[0]));
-    rsd_err      rc = boxes ? make_head(b, which, n, &head, err) : no_memory(err);
+    rsd_err      rc = make_head(b, which, n, &head, err);
 
     if (!rc)
         rc = rsi_image_file(image, g->name, g->rank, err);
@@ -142,10 +153,9 @@ static rsd_err add_file(building *b, const st_group *g, const piece *const *whic
     for (size_t k = 0; k < n && !rc; k++) {
         const piece *p = which[head.order[k]];
 
-        part = (rsi_out_part){ .kind = RSI_PART_DATA, .tensor = p->tensor, .box = &boxes[k] };
-        boxes[k] = p->box;
-        part.len =
-            (uint64_t)(rsd_box_count(&p->box) * b->state->tensor[p->tensor].views.elem_bytes);
+        part = (rsi_out_part){
+            .kind = RSI_PART_DATA, .tensor = p->tensor, .box = p->box, .len = piece_bytes(b, p)
+        };
         rc = rsi_image_part(image, &part, err);
     }
     rsi_st_image_release(&head);
@@ -187,8 +197,7 @@ static rsd_err add_index(building *b, const uint32_t *of, rsd_error *err)
     for (size_t i = 0; i < n && !rc; i++)
         names[i] = b->state->tensor[i].spot.name;
     for (size_t i = 0; i < b->npieces && !rc; i++)
-        total += (uint64_t)(rsd_box_count(&b->piece[i].box) *
-                            b->state->tensor[b->piece[i].tensor].views.elem_bytes);
+        total += piece_bytes(b, &b->piece[i]);
     for (size_t g = 0; g < b->ngroups && !rc; g++)
         files[g] = b->group[g].name;
     if (!rc)
@@ -279,43 +288,58 @@ static rsd_err group_for(building *b, rsi_map *known, int32_t rank, uint32_t nth
     return rc;
 }
 
-/* The parts of one tensor; had[rank] counts those that a rank has so far. */
-static rsd_err plan_tensor(building *b, rsi_map *known, size_t t, uint32_t *had, rsd_error *err)
+/* Counts the parts that ranks have of a tensor. */
+typedef struct counting {
+    uint32_t *had; /* [ranks] 0 between tensors */
+    size_t    ranks;
+} counting;
+
+static rsd_err count_to(counting *c, int32_t rank, rsd_error *err)
 {
-    rsi_stored *chunk = NULL;
-    size_t      n = 0;
-    rsd_err rc = rsi_stored_chunks(&b->state->tensor[t], t, false, &b->image->mem, &chunk, &n, err);
+    size_t    more = (size_t)rank + 1;
+    uint32_t *bigger;
 
-    for (size_t i = 0; i < n && !rc; i++) {
-        size_t group = 0;
+    if (more <= c->ranks)
+        return RSD_OK;
+    bigger = rsi_realloc(c->had, more, sizeof(bigger[0]));
+    if (!bigger)
+        return no_memory(err);
+    memset(bigger + c->ranks, 0, (more - c->ranks) * sizeof(bigger[0]));
+    *c = (counting){ bigger, more };
+    return RSD_OK;
+}
 
-        rc = group_for(b, known, chunk[i].rank, had[chunk[i].rank]++, &group, err);
+/* The parts of one tensor. */
+static rsd_err plan_tensor(building *b, rsi_map *known, size_t t, rsi_stored_list *chunks,
+                           counting *c, rsd_error *err)
+{
+    rsd_err rc = rsi_stored_chunks(b->state, t, false, chunks, err);
+
+    for (size_t i = 0; i < chunks->n && !rc; i++) {
+        size_t  group = 0;
+        int32_t rank = chunks->at[i].rank;
+
+        rc = count_to(c, rank, err);
         if (!rc)
-            rc = add_piece(b, t, &chunk[i].box, group, err);
+            rc = group_for(b, known, rank, c->had[rank]++, &group, err);
+        if (!rc)
+            rc = add_piece(b, t, &chunks->at[i].box, group, err);
     }
-    for (size_t i = 0; i < n; i++)
-        had[chunk[i].rank] = 0;
+    for (size_t i = 0; i < chunks->n && !rc; i++)
+        c->had[chunks->at[i].rank] = 0;
     return rc;
 }
 
 static rsd_err plan_parts(building *b, rsi_map *known, rsd_error *err)
 {
-    int32_t   world = 1;
-    uint32_t *had;
-    rsd_err   rc = RSD_OK;
+    rsi_stored_list chunks = { 0 };
+    counting        c = { 0 };
+    rsd_err         rc = RSD_OK;
 
-    for (size_t t = 0; t < b->state->ntensors; t++) {
-        const rsd_layout *layout = b->state->tensor[t].layout;
-
-        if (layout && rsd_layout_world(layout) > world)
-            world = rsd_layout_world(layout);
-    }
-    had = rsi_calloc((size_t)world, sizeof(had[0]));
-    if (!had)
-        return no_memory(err);
     for (size_t t = 0; t < b->state->ntensors && !rc; t++)
-        rc = plan_tensor(b, known, t, had, err);
-    rsi_free(had);
+        rc = plan_tensor(b, known, t, &chunks, &c, err);
+    rsi_free(chunks.at);
+    rsi_free(c.had);
     return rc;
 }
 

@@ -60,17 +60,19 @@ static const rsi_state_tensor *own_tensor(const rsd_state *state, const rsd_valu
     return at >= first && at < first + state->ntensors * sizeof(state->tensor[0]) ? t->bytes : NULL;
 }
 
-/* The storage of a whole tensor; `box` becomes its box. */
-static rsi_out_part tensor_part(const rsd_state *state, size_t tensor, rsd_box *box)
+/* The storage of a whole tensor. */
+static rsd_err tensor_part(rsi_image *image, const rsd_state *state, size_t tensor,
+                           rsi_out_part *out, rsd_error *err)
 {
     const rsi_state_tensor *t = &state->tensor[tensor];
+    rsd_box                 box = { .ndim = t->ndim };
 
-    box->ndim = t->ndim;
-    memcpy(box->len, t->shape, sizeof(box->len));
-    return (rsi_out_part){ .kind = RSI_PART_DATA,
+    memcpy(box.len, t->shape, sizeof(box.len));
+    *out = (rsi_out_part){ .kind = RSI_PART_DATA,
                            .tensor = tensor,
-                           .len = (uint64_t)(rsd_box_count(box) * t->views.elem_bytes),
-                           .box = box };
+                           .len = (uint64_t)(rsd_box_count(&box) * t->views.elem_bytes),
+                           .box = rsi_image_box(image, &box) };
+    return out->box ? RSD_OK : no_memory(err);
 }
 
 /* The parts of the storages in the order of the pickle: boxes of the state's tensors, and what
@@ -78,11 +80,10 @@ static rsi_out_part tensor_part(const rsd_state *state, size_t tensor, rsd_box *
 static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi_storages *from,
                              rsi_out_part **out, rsd_error *err)
 {
-    rsd_box *box = rsi_arena_array(&image->mem, from->n, sizeof(box[0]));
-    rsd_err  rc = RSD_OK;
+    rsd_err rc = RSD_OK;
 
     *out = rsi_arena_array(&image->mem, from->n, sizeof((*out)[0]));
-    if (!*out || !box)
+    if (!*out)
         return no_memory(err);
     for (size_t i = 0; i < from->n && !rc; i++) {
         const rsd_value_tensor *t = from->tensor[i];
@@ -95,7 +96,7 @@ static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi
             *part = rc ? *part : *brought;
             continue;
         }
-        *part = tensor_part(state, (size_t)(own - state->tensor), &box[i]);
+        rc = tensor_part(image, state, (size_t)(own - state->tensor), part, err);
     }
     return rc;
 }
@@ -181,32 +182,31 @@ rsd_err rsi_image_torch_told(rsi_image *image, const rsd_state *state, const rsi
 {
     const char   *at;
     told_head     head;
-    rsd_box      *box;
     rsi_out_part *part;
-    rsd_err       rc;
+    rsd_err       rc = RSD_OK;
 
     rsi_image_release(image);
     *image = (rsi_image){ .format = RSD_FORMAT_TORCH, .keep = -1 };
     at = rsi_arena_text(&image->mem, (const char *)told->at, told->len);
     memcpy(&head, told->at, sizeof(head));
-    box = rsi_arena_array(&image->mem, (size_t)head.n, sizeof(box[0]));
     part = rsi_arena_array(&image->mem, (size_t)head.n, sizeof(part[0]));
-    if (!at || !box || !part)
+    if (!at || !part)
         return no_memory(err);
     at += sizeof(head) + head.pickle_len;
-    for (size_t i = 0; i < head.n; i++) {
+    for (size_t i = 0; i < head.n && !rc; i++) {
         told_storage s;
 
         memcpy(&s, at, sizeof(s));
         at += sizeof(s);
         if (s.tensor < state->ntensors) {
-            part[i] = tensor_part(state, (size_t)s.tensor, &box[i]);
+            rc = tensor_part(image, state, (size_t)s.tensor, &part[i], err);
             continue;
         }
         part[i] = (rsi_out_part){ .kind = RSI_PART_BYTES, .len = s.bytes, .bytes = at };
         at += s.bytes;
     }
-    rc = rsi_image_file(image, NULL, 0, err);
+    if (!rc)
+        rc = rsi_image_file(image, NULL, 0, err);
     at = rc ? NULL
             : rsi_arena_text(&image->mem, (const char *)told->at + sizeof(head),
                              (size_t)head.pickle_len);

@@ -1,21 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts the part of each tensor that lies in a block along the chunks that ranks would store. */
 #include "write/pieces_of.h"
+#include "base/mem.h"
 #include "write/fill.h"
 #include "shape/box.h"
+
+#include <string.h>
 
 rsd_err rsi_sources_make(rsi_sources *s, const rsi_image *image, const rsd_state *state,
                          rsd_error *err)
 {
-    rsd_err rc = RSD_OK;
+    rsi_stored_list list = { 0 };
+    rsd_err         rc = RSD_OK;
 
     *s = (rsi_sources){ .image = image, .state = state };
     s->chunk = rsi_arena_array(&s->mem, state->ntensors, sizeof(s->chunk[0]));
     s->n = rsi_arena_array(&s->mem, state->ntensors, sizeof(s->n[0]));
     if (!s->chunk || !s->n)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the boxes of %zu tensors", state->ntensors);
-    for (size_t t = 0; t < state->ntensors && !rc; t++)
-        rc = rsi_stored_chunks(&state->tensor[t], t, false, &s->mem, &s->chunk[t], &s->n[t], err);
+    for (size_t t = 0; t < state->ntensors && !rc; t++) {
+        rc = rsi_stored_chunks(state, t, false, &list, err);
+        s->n[t] = list.n;
+        s->chunk[t] = rsi_arena_array(&s->mem, list.n, sizeof(s->chunk[t][0]));
+        if (!rc && !s->chunk[t])
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", list.n);
+        if (!rc)
+            memcpy(s->chunk[t], list.at, list.n * sizeof(list.at[0]));
+    }
+    rsi_free(list.at);
     if (rc)
         rsi_sources_release(s);
     return rc;
@@ -67,6 +79,7 @@ static rsd_err visit_run(const visiting *v, size_t t, const rsd_box *run, size_t
 static rsd_err visit_part(const visiting *v, const rsi_out_part *part, uint64_t lo, uint64_t hi,
                           uint64_t block)
 {
+    rsd_box box = rsi_part_box(v->s->state, part);
     int64_t elem = v->s->state->tensor[part->tensor].views.elem_bytes;
     int64_t at = (int64_t)(lo - part->at) / elem, end = (int64_t)(hi - part->at) / elem;
     size_t  byte = (size_t)(lo - block);
@@ -74,7 +87,7 @@ static rsd_err visit_part(const visiting *v, const rsi_out_part *part, uint64_t 
 
     while (at < end && !rc) {
         rsd_box run;
-        int64_t n = rsi_range_box(part->box->ndim, part->box->len, at, end, &run);
+        int64_t n = rsi_range_box(box.ndim, box.len, at, end, &run);
 
         rc = visit_run(v, part->tensor, &run, byte); /* the part is the whole tensor, from 0 on */
         byte += (size_t)(n * elem);

@@ -13,6 +13,7 @@
 #include "write/image.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static int32_t data[1024];
@@ -29,26 +30,30 @@ static rsd_state *make(void)
 static void assert_chunks(rsd_layout *layout, int ndim, const int64_t *shape, size_t ordinal,
                           bool empties, const char *want)
 {
-    char        text[512];
-    rsi_text    out = rsi_text_begin(text, sizeof(text));
-    rsi_arena   mem = { 0 };
-    rsd_state  *made = make();
-    rsi_stored *chunk;
-    size_t      n;
+    char            text[512];
+    rsi_text        out = rsi_text_begin(text, sizeof(text));
+    rsd_state      *made = make();
+    rsi_stored_list list = { 0 };
 
+    for (size_t i = 0; i < ordinal; i++) { /* so many stand before it */
+        char name[32];
+
+        snprintf(name, sizeof(name), "%zu", i);
+        assert_int_equal(rsd_state_tensor(made, name, NULL, RSD_I32, 0, NULL, 0, NULL, NULL),
+                         RSD_OK);
+    }
     assert_int_equal(rsd_state_tensor(made, "x", layout, RSD_I32, ndim, shape, 0, NULL, NULL),
                      RSD_OK);
     rsd_layout_free(layout);
-    assert_int_equal(rsi_stored_chunks(&made->tensor[0], ordinal, empties, &mem, &chunk, &n, NULL),
-                     RSD_OK);
-    for (size_t i = 0; i < n; i++) {
+    assert_int_equal(rsi_stored_chunks(made, ordinal, empties, &list, NULL), RSD_OK);
+    for (size_t i = 0; i < list.n; i++) {
         char box[64];
 
-        rsd_box_text(&chunk[i].box, box, sizeof(box));
-        rsi_text_add(&out, "%s%" PRId32 ":%s", i ? " " : "", chunk[i].rank, box);
+        rsd_box_text(&list.at[i].box, box, sizeof(box));
+        rsi_text_add(&out, "%s%" PRId32 ":%s", i ? " " : "", list.at[i].rank, box);
     }
     assert_string_equal(text, want);
-    rsi_arena_release(&mem);
+    rsi_free(list.at);
     rsd_state_free(made);
 }
 
