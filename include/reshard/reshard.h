@@ -727,7 +727,9 @@ typedef struct rsd_store_ops {
 } rsd_store_ops;
 
 /* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": a new and
- * empty store in memory. "null:": takes everything and keeps nothing, for measurements. [local] */
+ * empty store in memory. "null:": takes everything and keeps nothing, for measurements. Where the
+ * process has no descriptor left for a local file (EMFILE), its soft RLIMIT_NOFILE is raised to the
+ * hard one and stays there. [local] */
 RSD_API rsd_err rsd_store_open(const char *url, rsd_store **out, rsd_error *err);
 /* A store of one's own. The table is copied; `self` is handed to its functions, and belongs to the
  * store once this succeeded. [local] */

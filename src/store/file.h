@@ -137,8 +137,10 @@ void    rsi_fs_let_go(rsi_fs *fs); /* of what is held */
 rsd_held rsi_fs_replaced(void *self);
 rsd_err  rsi_fs_lock(void *self, const char *name, void **out, rsd_error *err);
 void     rsi_fs_unlock(void *self, void *lock);
-/* 1: locked; 0: someone else still has it after `wait_ms`; -1: there are no locks here. */
-int rsi_fs_lock_wait(const rsi_fs *fs, int fd, int how, int wait_ms);
+/* 1: locked; 0: someone else still has it after `most_ms`; -1: there are no locks here. */
+int rsi_fs_lock_wait(const rsi_fs *fs, int fd, int how, int most_ms);
+/* How long a writer waits for readers that are about to hold on all ranks what it replaces. */
+enum { RSI_READERS_MS = 2000 };
 /* The files of a folder that is held complete. */
 rsd_err rsi_fs_list_held(const rsi_fs *fs,
                          rsd_err (*visit)(void *arg, const char *name, int fd, rsd_error *err),

@@ -4,8 +4,8 @@
  * until it is removed; the files that were opened by then stay. Of a file and its second file (data
  * and checksums) both are opened, and looked at again until they are of one writer. Locking: a
  * writer that publishes two names keeps others out of their folder between the first and the
- * second; a reader can lock what it holds, and writers wait a moment before they replace that.
- * Next: file_publish.c. */
+ * second; a reader can lock what it holds, and writers wait a moment before they replace that, but
+ * never between their two names. Next: file_publish.c. */
 #include "store/file.h"
 #include "base/mem.h"
 #include "store/store.h"
@@ -31,18 +31,21 @@ enum {
 
 /* ---- locks ---- */
 
-int rsi_fs_lock_wait(const rsi_fs *fs, int fd, int how, int wait_ms)
+static void wait_ms(void)
 {
-    const struct timespec ms = { .tv_nsec = 1000000 };
+    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
 
+int rsi_fs_lock_wait(const rsi_fs *fs, int fd, int how, int most_ms)
+{
     for (int i = 0;; i++) {
         if (rsi_fs_flock(fs, fd, how | LOCK_NB) == 0)
             return 1;
         if (errno != EWOULDBLOCK)
             return -1;
-        if (i == wait_ms)
+        if (i == most_ms)
             return 0;
-        nanosleep(&ms, NULL);
+        wait_ms();
     }
 }
 
@@ -73,6 +76,32 @@ static rsd_err lock_held(const rsi_fs *fs, void **out, rsd_error *err)
     return rsi_fail(err, RSD_E_NOTFOUND, "\"%s\" is being replaced", fs->held.name);
 }
 
+/* A reader has locked the file of that name. */
+static bool has_readers(const rsi_fs *fs, int dir, const char *last)
+{
+    int  fd = rsi_fs_openat(fs, dir, last, READ_FILE, 0);
+    bool has = fd >= 0 && rsi_fs_lock_wait(fs, fd, LOCK_EX, 0) == 0;
+
+    rsi_fs_close(fs, fd);
+    return has;
+}
+
+/* Readers that have locked a file may need the lock of its folder to go on, so nobody waits for
+ * them with that lock. False: another writer has it for too long. */
+static bool lock_folder(const rsi_fs *fs, int dir, const char *last, int fd)
+{
+    for (int i = 0; i < WRITER_WAIT_MS; i++) {
+        int locked = rsi_fs_lock_wait(fs, fd, LOCK_EX, 0);
+
+        if (locked < 0 || (locked && (i >= RSI_READERS_MS || !has_readers(fs, dir, last))))
+            return true;
+        if (locked)
+            rsi_fs_flock(fs, fd, LOCK_UN);
+        wait_ms();
+    }
+    return false;
+}
+
 rsd_err rsi_fs_lock(void *self, const char *name, void **out, rsd_error *err)
 {
     const rsi_fs *fs = self;
@@ -88,7 +117,7 @@ rsd_err rsi_fs_lock(void *self, const char *name, void **out, rsd_error *err)
     fd = open_folder(fs, dir);
     if (fd < 0) {
         rc = rsi_fs_fail(fs, err, errno, "open the folder of", name);
-    } else if (rsi_fs_lock_wait(fs, fd, LOCK_EX, WRITER_WAIT_MS) == 0) {
+    } else if (!lock_folder(fs, dir, last, fd)) {
         rsi_fs_close(fs, fd);
         rc = rsi_fail(err, RSD_E_IO,
                       "could not publish \"%s\" in \"%s\": another program keeps its folder locked",
@@ -126,42 +155,36 @@ static bool is_named(const rsi_fs *fs, int dir, const char *name, int fd)
 
 /* A writer removes the second file, gives the first its name, then the second. So a second file
  * that is there while the first still has its name is that one's; if there is none, a writer may be
- * at work, which its lock tells. -1 and errno. */
+ * at work, which its lock tells. Writers that come one after the other leave the lock free for
+ * moments only, so it is looked at between two looks at the files and never waited for alone. -1
+ * and errno. */
 static int open_pair(const rsi_fs *fs, int dir, const char *last, const char *side, int *side_fd)
 {
-    int  fd = -1, lock = -1;
-    bool sure = false, named = false; /* sure: no writer is between its two names */
+    int  fd = -1, folder = -1, kept;
+    bool sure = false; /* no writer is between its two names */
 
-    for (int i = 0; i < TRIES; i++) {
-        if (fd < 0)
-            fd = rsi_fs_openat(fs, dir, last, READ_FILE, 0);
+    for (int i = 0; i < READER_WAIT_MS + TRIES; i++) {
+        fd = rsi_fs_openat(fs, dir, last, READ_FILE, 0);
         if (fd < 0)
             break;
         *side_fd = rsi_fs_openat(fs, dir, side, READ_FILE, 0);
         if (*side_fd < 0)
             *side_fd = errno == ENOENT ? NONE : NOT_HELD;
-        named = is_named(fs, dir, last, fd);
-        if (named && (*side_fd != NONE || sure))
+        if (is_named(fs, dir, last, fd) && (*side_fd != NONE || sure))
             break;
         rsi_fs_close(fs, *side_fd);
-        if (!named) {
-            rsi_fs_close(fs, fd);
-            fd = -1;
-            errno = EBUSY;
-        }
-        if (!sure) {
-            lock = open_folder(fs, dir);
-            sure = true;
-            if (lock >= 0)
-                rsi_fs_lock_wait(fs, lock, LOCK_SH, READER_WAIT_MS);
-        }
+        rsi_fs_close(fs, fd);
+        fd = -1;
+        if (folder < 0)
+            folder = open_folder(fs, dir);
+        sure = sure || i >= READER_WAIT_MS || rsi_fs_lock_wait(fs, folder, LOCK_SH, 0) != 0;
+        if (!sure)
+            wait_ms();
+        errno = EBUSY;
     }
-    if (lock >= 0) {
-        int kept = errno;
-
-        unlock_folder(fs, lock);
-        errno = kept;
-    }
+    kept = errno;
+    unlock_folder(fs, folder);
+    errno = kept;
     return fd;
 }
 

@@ -10,8 +10,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-enum { READERS_MS = 2000 };
-
 /* A rename that replaces nothing, of a file, where there is neither RENAME_NOREPLACE nor a link:
  * those who come here one after the other each look first. */
 static int rename_if_none(const rsi_fs *fs, const rsi_fs_tree *t)
@@ -146,10 +144,11 @@ static rsd_err publish_durably(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
                               "could not sync the folder \"%s\" in \"%s\"", t->temp, fs->path);
     /* Once exchanged, what is replaced has a temporary name: without a lock a begin of someone else
      * would remove it before the exchange is durable. Readers that lock it too are about to hold it
-     * on all ranks, which takes no longer than this waits (file_hold.c). */
+     * on all ranks, which takes no longer than this waits; whoever publishes a file and a second
+     * one waited before (file_hold.c). */
     if (t->overwrite)
         old = rsi_fs_openat(fs, t->parent, t->last, RSI_OPEN_ANY, 0);
-    if (old >= 0 && rsi_fs_lock_wait(fs, old, LOCK_EX, READERS_MS) == 0)
+    if (old >= 0 && rsi_fs_lock_wait(fs, old, LOCK_EX, t->one_file ? 0 : RSI_READERS_MS) == 0)
         rsi_fs_flock(fs, old, LOCK_SH | LOCK_NB);
     if (publish(fs, t, &o) < 0)
         rc = publish_failed(fs, t, errno, err);

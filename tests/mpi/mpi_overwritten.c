@@ -30,9 +30,9 @@ static _Atomic int64_t *map_count(const char *folder)
 
     snprintf(path, sizeof(path), "%s/published", folder);
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, sizeof(int64_t)) < 0)
+    if (fd < 0 || ftruncate(fd, 2 * sizeof(int64_t)) < 0)
         return NULL;
-    at = mmap(NULL, sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    at = mmap(NULL, 2 * sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     return at == MAP_FAILED ? NULL : at;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint is loaded while another process overwrites it as fast as it can: each load gets one
- * save whole, old or new. RESHARD_LOADS says how many loads; tools/run-faults asks for more. */
+ * save whole, old or new. RESHARD_LOADS says how many loads; tools/run-faults asks for more.
+ * Writers wait for ranks that are about to hold a file, and keep nothing meanwhile that these need.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -9,10 +11,16 @@
 
 #include "overwriting.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+enum { LOOKS = 20000 }; /* a few milliseconds at least */
 
 static char folder[256];
 
@@ -77,6 +85,47 @@ static void four_ranks_load_the_old_or_the_new_checkpoint_whole(void **state)
         try_kind(&overwriting_kinds[i], 4);
 }
 
+/* Where rank 0 has locked the file and the others come, the second file and the lock of the folder
+ * are theirs to take. */
+static void a_writer_that_waits_for_readers_lets_them_in(void **state)
+{
+    overwriting o = { .kind = &overwriting_kinds[4] };
+    int         dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd, status = 1;
+    char        side[600];
+    rsd_error   err = { 0 };
+    int64_t     number;
+    struct stat mine, now;
+    pid_t       job;
+
+    (void)state;
+    snprintf(o.path, sizeof(o.path), "%s/locked.safetensors", folder);
+    snprintf(side, sizeof(side), "%s.reshard-sums", o.path);
+    assert_true(overwriting_save(o.kind, o.path, 1));
+    fd = open(o.path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(fstat(fd, &mine), 0);
+    assert_int_equal(flock(fd, LOCK_SH), 0);
+    job = fork();
+    if (job == 0) {
+        close(fd); /* the lock stays the parent's */
+        _exit(overwriting_save(o.kind, o.path, 2) ? 0 : 1);
+    }
+    for (int i = 0; i < LOOKS; i++) {
+        assert_int_equal(flock(dir, LOCK_SH), 0);
+        assert_int_equal(stat(o.path, &now), 0);
+        assert_int_equal(now.st_ino, mine.st_ino);
+        assert_int_equal(access(side, F_OK), 0);
+        assert_int_equal(flock(dir, LOCK_UN), 0);
+    }
+    assert_int_equal(waitpid(job, &status, WNOHANG), 0);
+    assert_int_equal(flock(fd, LOCK_UN), 0);
+    assert_int_equal(waitpid(job, &status, 0), job);
+    assert_int_equal(status, 0);
+    close(fd);
+    close(dir);
+    assert_int_equal(overwriting_load(&o, NULL, 0, &number, &err), RSD_OK);
+    assert_int_equal(number, 2);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -99,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_process_loads_the_old_or_the_new_checkpoint_whole),
         cmocka_unit_test(four_ranks_load_the_old_or_the_new_checkpoint_whole),
+        cmocka_unit_test(a_writer_that_waits_for_readers_lets_them_in),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TENSORS = 6, ROWS = 16, COLS = 8, WRITERS = 4 };
@@ -108,12 +109,25 @@ bool overwriting_save(const overwriting_kind *kind, const char *path, int64_t nu
     return false;
 }
 
+static int64_t now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 int overwriting_write(const overwriting_kind *kind, const char *path, _Atomic int64_t *published,
                       const char *stop)
 {
     while (!stop || access(stop, F_OK) != 0) {
+        int64_t us = now_us();
+
         if (!overwriting_save(kind, path, atomic_load(published) * 4 + getpid() % 4))
             return 1;
+        us = now_us() - us;
+        if (us > atomic_load(&published[1]))
+            atomic_store(&published[1], us);
         atomic_fetch_add(published, 1);
     }
     return 0;
@@ -126,7 +140,7 @@ bool overwriting_begin(overwriting *o, const overwriting_kind *kind, const char 
 
     *o = (overwriting){ .kind = kind, .n = writers };
     snprintf(o->path, sizeof(o->path), "%s/%s", folder, kind->name);
-    o->published = mmap(NULL, sizeof(*o->published), PROT_READ | PROT_WRITE,
+    o->published = mmap(NULL, 2 * sizeof(*o->published), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (o->published == MAP_FAILED || save(kind, o->path, 0, &err)) {
         fprintf(stderr, "could not begin: %s\n", err.msg);
@@ -152,7 +166,7 @@ bool overwriting_end(overwriting *o)
         kill(o->writer[i], SIGKILL);
         ok = waitpid(o->writer[i], &status, 0) == o->writer[i] && WIFSIGNALED(status) && ok;
     }
-    munmap((void *)o->published, sizeof(*o->published));
+    munmap((void *)o->published, 2 * sizeof(*o->published));
     return ok;
 }
 
@@ -198,10 +212,13 @@ rsd_err overwriting_loads(const overwriting *o, rsd_comm *comm, int64_t loads,
     int64_t first = atomic_load(o->published), go = 1;
 
     *counts = (overwriting_counts){ 0 };
+    atomic_store(&o->published[1], 0);
     while (go) {
-        int64_t number;
+        int64_t us = now_us(), number;
         rsd_err rc = overwriting_load(o, comm, counts->tried++, &number, err);
 
+        us = now_us() - us;
+        counts->longest_load = us > counts->longest_load ? us : counts->longest_load;
         counts->whole += !rc && number >= 0;
         counts->mixed += !rc && number < 0;
         counts->refused += rc != RSD_OK;
@@ -211,6 +228,8 @@ rsd_err overwriting_loads(const overwriting *o, rsd_comm *comm, int64_t loads,
         if (comm && rsi_allreduce(comm, RSI_OP_MAX, &go, 1, err))
             return RSD_E_COMM;
     }
+    counts->published = atomic_load(o->published) - first;
+    counts->longest_save = atomic_load(&o->published[1]);
     return RSD_OK;
 }
 
@@ -228,4 +247,9 @@ void overwriting_row(const char *fault, const overwriting_counts *counts)
     }
     if (file)
         fclose(file);
+    if (counts->published)
+        printf("    longest load %.1f ms; %" PRId64 " saves meanwhile, the longest %.1f ms\n",
+               (double)counts->longest_load / 1e3, counts->published,
+               (double)counts->longest_save / 1e3);
+    fflush(stdout);
 }

@@ -24,7 +24,7 @@ typedef struct overwriting {
     const overwriting_kind *kind;
     rsd_store              *store; /* NULL: `path` is a local one */
     char                    path[512];
-    _Atomic int64_t        *published; /* saves so far */
+    _Atomic int64_t        *published; /* [2] saves so far; the longest, in microseconds */
     pid_t                   writer[2];
     int                     n;
 } overwriting;
@@ -32,6 +32,8 @@ typedef struct overwriting {
 /* What came of loads. */
 typedef struct overwriting_counts {
     int64_t tried, whole, refused, mixed;
+    int64_t published;                  /* saves meanwhile */
+    int64_t longest_load, longest_save; /* in microseconds */
 } overwriting_counts;
 
 /* Saves once; then `writers` processes overwrite it until it is ended. Returns false and prints why
