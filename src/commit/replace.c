@@ -146,9 +146,28 @@ static rsd_err check_strange(rsd_store *store, const char *name, const strange *
     return rc;
 }
 
-static rsd_err look(rsd_store *store, const char *name, bool one_file, rsd_error *err)
+/* A folder and its checksum file, of one writer: what is held. *again: another one came meanwhile.
+ */
+static rsd_err check_entries(rsd_store *store, const char *name, bool *again, rsd_error *err)
 {
-    strange   s = { .entries = 0 };
+    strange    s = { .entries = 0 };
+    rsd_store *held, *from;
+    rsd_err    rc = rsi_store_hold(store, name, RSI_SUMS_NAME, 0, &held, err);
+
+    if (rc)
+        return rc;
+    from = held ? held : store;
+    rc = rsi_store_list(from, name, note, &s, err);
+    if (!rc)
+        rc = check_strange(from, name, &s, err);
+    *again = rsi_store_replaced(from) != RSD_HELD_CURRENT;
+    rsd_store_free(held);
+    release(&s);
+    return rc;
+}
+
+static rsd_err look(rsd_store *store, const char *name, bool one_file, bool *again, rsd_error *err)
+{
     rsd_error why = { .rank = -1 };
     rsd_entry entry;
     rsd_err   rc = rsi_store_stat(store, name, &entry, &why);
@@ -165,21 +184,18 @@ static rsd_err look(rsd_store *store, const char *name, bool one_file, rsd_error
     if (one_file != (entry.kind == RSD_ENTRY_FILE))
         return rsi_fail(err, RSD_E_EXISTS, "\"%s\" is a %s and is not replaced by a %s", name,
                         one_file ? "folder" : "file", one_file ? "file" : "folder");
-    if (one_file)
-        return RSD_OK;
-    rc = rsi_store_list(store, name, note, &s, err);
-    if (!rc)
-        rc = check_strange(store, name, &s, err);
-    release(&s);
-    return rc;
+    return one_file ? RSD_OK : check_entries(store, name, again, err);
 }
 
 rsd_err rsi_replace_check(rsd_store *store, const char *name, bool one_file, rsd_error *err)
 {
-    rsd_err rc = RSD_E_NOTFOUND;
+    bool    again = true;
+    rsd_err rc = RSD_OK;
 
-    for (int i = 0; i < TRIES && rc == RSD_E_NOTFOUND;
-         i++) /* another writer replaces it meanwhile */
-        rc = look(store, name, one_file, err);
+    for (int i = 0; i < TRIES && again; i++) {
+        again = false;
+        rc = look(store, name, one_file, &again, err);
+        again = again || rc == RSD_E_NOTFOUND; /* another writer replaces it meanwhile */
+    }
     return rc;
 }

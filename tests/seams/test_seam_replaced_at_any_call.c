@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint is replaced before the nth system call of a load, for every n: what is loaded is the
- * old one or the new one. One that is written to in place is loaded as it was or refused. */
+ * old one or the new one. One that is written to in place is loaded as it was or refused. A save
+ * that overwrites it finds it whole too, and nothing foreign in it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -188,6 +189,81 @@ static void one_that_is_written_to_in_place_is_loaded_as_it_was_or_refused(void 
     assert_true(refused > 10);
 }
 
+/* ---- a save that overwrites ---- */
+
+/* A checkpoint with a file of that name that was carried along, which only its checksum file tells.
+ */
+static void make_carried(const char *name, const char *file)
+{
+    rsd_convert_opts opts = { .size = sizeof(opts), .sync = RSD_NEVER };
+    char             from[600], to[600], command[1400];
+    rsd_ckpt        *ckpt;
+
+    snprintf(from, sizeof(from), "%s/from", folder);
+    snprintf(to, sizeof(to), "%s/%s", folder, name);
+    assert_true(overwriting_save(&overwriting_kinds[3], from, OLD));
+    snprintf(command, sizeof(command), "echo {} >%s/%s", from, file);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(rsd_ckpt_open(NULL, from, &ckpt, NULL), RSD_OK);
+    assert_int_equal(rsd_convert(ckpt, to, NULL, &opts, NULL), RSD_OK);
+    rsd_ckpt_close(ckpt);
+    snprintf(command, sizeof(command), "test -e %s/%s && rm -r %s", to, file, from);
+    assert_int_equal(system(command), 0);
+}
+
+static void one_remover(int dir, int to, const char *name)
+{
+    (void)to;
+    assert_int_equal(unlinkat(dir, name, 0), 0);
+}
+
+/* What another writer does to it: the new one has its name, then the old one is removed. */
+static void exchange(const char *call, void *arg)
+{
+    disturbed *d = arg;
+    char new[600];
+
+    (void)call;
+    if (atomic_fetch_sub(&d->left, 1) != 1)
+        return;
+    d->happened = true;
+    snprintf(new, sizeof(new), "%s/new", folder);
+    assert_int_equal(renameat2(AT_FDCWD, new, AT_FDCWD, d->path, RENAME_EXCHANGE), 0);
+    each_file(new, one_remover, -1);
+    assert_int_equal(rmdir(new), 0);
+}
+
+static void a_save_takes_no_file_of_the_old_one_for_a_foreign_one_in_the_new(void **state)
+{
+    disturbed d = { .happened = true };
+    char      command[900];
+
+    (void)state;
+    make_carried("a", "config.json");
+    make_carried("b", "tokenizer.json");
+    snprintf(d.path, sizeof(d.path), "%s/one", folder);
+    snprintf(command, sizeof(command), "cd %s && rm -rf one new && cp -r a one && cp -r b new",
+             folder);
+    for (int n = 1; d.happened && n < MOST_CALLS; n++) {
+        rsd_save_opts opts = { .size = sizeof(opts), .overwrite = true, .sync = RSD_NEVER };
+        rsi_file_opts file = { .sys = &rsi_sys_faulty, .io = RSI_FILE_IO_THREADS };
+        rsd_error     err = { 0 };
+        rsd_state    *empty;
+
+        assert_int_equal(system(command), 0);
+        assert_int_equal(rsd_state_create(&empty, NULL), RSD_OK);
+        assert_int_equal(rsi_file_store_open(folder, &file, &opts.store, NULL), RSD_OK);
+        d.happened = false;
+        atomic_store(&d.left, n);
+        faults = (sys_faults){ .watch = exchange, .arg = &d };
+        if (rsd_save("one", NULL, empty, &opts, &err))
+            fail_msg("replaced at call %d: %s", n, err.msg);
+        faults = (sys_faults){ 0 };
+        rsd_store_free(opts.store);
+        rsd_state_free(empty);
+    }
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -211,6 +287,7 @@ int main(void)
         cmocka_unit_test(a_load_gets_the_old_one_or_the_new_one_whole),
         cmocka_unit_test(one_that_is_replaced_again_and_again_is_refused_in_the_end),
         cmocka_unit_test(one_that_is_written_to_in_place_is_loaded_as_it_was_or_refused),
+        cmocka_unit_test(a_save_takes_no_file_of_the_old_one_for_a_foreign_one_in_the_new),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
