@@ -593,6 +593,10 @@ typedef struct rsd_opened {
      * opened again while it is in use. 0: can't be told. */
     uint64_t version;
     bool     scarce; /* handles run out: it is better to close others before more are opened */
+    /* Of a file to read. A number that is another one once anything about the file was changed,
+     * names and permissions too: of its change time, for example. 0: can't be told. */
+    uint64_t touched;
+    uint32_t mode; /* of a file to read: st_mode, for its permissions; 0: can't be told */
 } rsd_opened;
 
 /* The table of a backend. Names that it gets have been checked and are never NULL; "" is the top
@@ -724,6 +728,9 @@ typedef struct rsd_store_ops {
      * RSD_E_NOTFOUND if that is too late. */
     rsd_err (*lock)(void *self, const char *name, void **out, rsd_error *err);
     void (*unlock)(void *self, void *lock);
+    /* Takes permissions away from a file that was created: it keeps at most those of `mode`, as in
+     * rsd_opened. Durable on return. NULL: there are none. */
+    rsd_err (*protect)(void *self, const char *name, uint32_t mode, rsd_error *err);
 } rsd_store_ops;
 
 /* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": a new and
@@ -1294,11 +1301,12 @@ typedef struct rsd_convert_opts {
     bool        keep;         /* what is done when it ends early stays, in a folder beside:
                                  "<path>.partial-<16 hex digits>"; local files only */
     bool resume;              /* go on from what such a run left, checked byte for byte; nothing
-                                 left: from the start. Implies `keep` */
+                                 left, or of another source or other options: from the start, the
+                                 latter is told through `left_out`. Implies `keep` */
     rsd_choice   sync;        /* NEVER: return before the bytes are safe from a power cut */
     rsd_choice   checksum;    /* the side file: DEFAULT where xxHash is built in, ALWAYS, NEVER */
     rsd_progress on_progress; /* bytes of this process' share */
-    /* Called with what the target can't hold and why, in the order of the source. */
+    /* Called with what the target does not get and why, in the order of the source. */
     void (*left_out)(void *arg, const char *name, const char *why);
     /* Called on rank 0 when a run that keeps its work ended early, with the folder's name. */
     void (*kept)(void *arg, const char *partial);
@@ -1307,7 +1315,8 @@ typedef struct rsd_convert_opts {
     bool       dry_run; /* plans and checks everything and writes nothing */
     /* From folder to folder, files that are not the checkpoint's (a config, a tokenizer, notes) are
      * copied along unless NEVER: those of at most 64 MiB, no folders and no links unless the
-     * checkpoint itself is made of links. The others are told through `left_out`. */
+     * checkpoint itself is made of links. The others, and those that only the checksum file knows,
+     * are told through `left_out`. A copy gets no permission that the original does not give. */
     rsd_choice carry;
     /* Only tensors and objects whose health is RSD_WHOLE are taken, the others are told through
      * `left_out`. For a checkpoint that was opened for salvage and has been verified: its checksums

@@ -199,6 +199,12 @@ static uint64_t digest_text(uint64_t d, const char *text)
     return text ? rsi_digest(d, text, strlen(text)) : rsi_digest(d, "", 0);
 }
 
+/* The same on every host: a stamp may have the number of an inode. */
+static uint64_t version_of(const rsi_file *file)
+{
+    return file->version ? file->version : file->stamp;
+}
+
 /* One number for source, target and all that is to happen between. */
 static uint64_t digest(const converting *c)
 {
@@ -209,12 +215,13 @@ static uint64_t digest(const converting *c)
                                      c->job.save.image.transform);
 
     for (size_t i = 0; i < files->n; i++) {
-        uint64_t fact[] = { files->file[i]->size, files->file[i]->stamp };
+        uint64_t fact[] = { files->file[i]->size, version_of(files->file[i]) };
 
         d = rsi_digest(digest_text(d, files->file[i]->name), fact, sizeof(fact));
     }
     for (size_t i = 0; i < c->carry.n; i++)
-        d = rsi_digest(d, &c->carry.at[i].stamp, sizeof(c->carry.at[i].stamp));
+        d = rsi_digest(digest_text(d, c->carry.at[i].name), &c->carry.at[i].version,
+                       sizeof(c->carry.at[i].version));
     if (c->source->guard.file && rsi_guard_trailer(c->source->guard.file, seal, NULL) == RSD_OK)
         d = rsi_digest(d, seal, sizeof(seal));
     for (size_t i = 0; i < state->ntensors; i++) {
@@ -296,6 +303,28 @@ static rsd_err begin_tree(converting *c, rsd_error *err)
     return rc;
 }
 
+/* What the source is now, as rank 0 found it. The change times of its files are no part of its
+ * digest: a rank that opens a file when that has just been replaced sees another one. */
+static rsd_err stamp_journals(converting *c, rsd_error *err)
+{
+    const rsi_files *files = &c->source->files;
+    uint64_t         d = c->partial.id;
+
+    for (size_t i = 0; i < files->n; i++)
+        d = rsi_digest(d, &files->file[i]->touched, sizeof(files->file[i]->touched));
+    for (size_t i = 0; i < c->carry.n; i++)
+        d = rsi_digest(d, &c->carry.at[i].touched, sizeof(c->carry.at[i].touched));
+    c->partial.id = d;
+    return c->job.save.comm
+               ? rsi_broadcast(c->job.save.comm, 0, &c->partial.id, sizeof(c->partial.id), err)
+               : RSD_OK;
+}
+
+static void not_resumed(void *arg, const char *folder, const char *why)
+{
+    leave_out(arg, folder, why);
+}
+
 /* Rank 0 sees that the target could be published before any work is done, then takes the folder. */
 static rsd_err begin_folder(converting *c, rsd_error *err)
 {
@@ -308,8 +337,12 @@ static rsd_err begin_folder(converting *c, rsd_error *err)
     if (rc)
         return rc;
     rc = rsi_tree_abort(trial, err);
+    if (!rc && c->opts->resume)
+        rc = rsi_partial_look(&c->partial, save->name, not_resumed, c, err);
     if (!rc)
         rc = rsi_partial_begin(&c->partial, save->name, c->opts->resume, err);
+    if (!rc && c->opts->resume)
+        rc = rsi_partial_compare(&c->partial, not_resumed, c, err);
     if (!rc && c->opts->resume)
         rc = rsi_partial_tidy(&c->partial, &save->image, err);
     if (!rc && !save->spec.one_file)
@@ -321,8 +354,10 @@ static rsd_err begin_partial(converting *c, rsd_error *err)
 {
     rsi_save_job *save = &c->job.save;
     char         *journal;
-    rsd_err       rc = agree(c, leads(c) ? begin_folder(c, err) : RSD_OK, err);
+    rsd_err       rc = stamp_journals(c, err);
 
+    if (!rc)
+        rc = agree(c, leads(c) ? begin_folder(c, err) : RSD_OK, err);
     if (rc)
         return rc;
     c->begun = true;
@@ -443,6 +478,18 @@ static void drop_partial(converting *c)
 }
 
 /* ---- publish ---- */
+
+static rsd_err protect(const converting *c, rsd_error *err)
+{
+    const rsi_save_job *save = &c->job.save;
+    rsd_err             rc = RSD_OK;
+
+    if (c->carry.n == 0)
+        return RSD_OK;
+    if (leads(c))
+        rc = rsi_carry_protect(&c->carry, save->store, save->flush.top, err);
+    return agree(c, rc, err);
+}
 
 /* The work of a run that can be resumed stays where it is until the very rename. */
 static rsd_err publish_kept(converting *c, rsd_error *err)
@@ -566,6 +613,8 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
     }
     if (rc == RSD_E_CORRUPT || changed)
         drop_partial(&c);
+    if (!rc)
+        rc = protect(&c, err);
     if (!rc)
         rc = c.keep ? publish_kept(&c, err) : rsi_save_publish(&c.job.save, err);
     if (!rc)

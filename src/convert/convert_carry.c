@@ -6,6 +6,8 @@
 #include "read/proof.h"
 #include "commit/replace.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MOST_BYTES ((uint64_t)64 << 20)  /* of one file: larger ones are another model */
@@ -106,7 +108,10 @@ static rsd_err add(rsi_carry *carry, const char *name, const rsi_file *file)
         return RSD_E_NOMEM;
     carry->at[carry->n] = (rsi_carried){ .name = rsi_arena_text(&carry->mem, name, strlen(name)),
                                          .size = file->size,
-                                         .stamp = file->stamp };
+                                         .stamp = file->stamp,
+                                         .version = file->version ? file->version : file->stamp,
+                                         .touched = file->touched,
+                                         .mode = file->mode };
     if (!carry->at[carry->n].name)
         return RSD_E_NOMEM;
     carry->bytes += file->size;
@@ -157,6 +162,29 @@ static bool is_source(const rsd_ckpt *source, const char *name)
     return false;
 }
 
+static int by_name(const void *key, const void *entry)
+{
+    return strcmp(key, *(char *const *)entry);
+}
+
+/* Those that the side file lists and the folder, whose n names are sorted, lacks. */
+static void tell_missing(const rsi_carry *carry, char *const *names, size_t n,
+                         const rsd_convert_opts *opts)
+{
+    rsd_ckpt            *source = carry->source;
+    const rsi_sums_book *book = NULL;
+    uint64_t             size;
+
+    if (rsi_guard_book(&source->guard, &source->files, &book, NULL) || !book)
+        return;
+    for (size_t i = 0; i < rsi_sums_files(book); i++) {
+        const char *name = rsi_sums_file(book, i, &size);
+
+        if (!bsearch(name, names, n, sizeof(names[0]), by_name) && !is_source(source, name))
+            leave_out(opts, name, "the checksum file lists it, but it is missing");
+    }
+}
+
 rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
                        const rsd_convert_opts *opts, rsd_error *err)
 {
@@ -173,6 +201,8 @@ rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
     for (size_t i = 0; i < n && !rc; i++)
         if (!is_source(source, names[i]) && strcmp(names[i], RSI_SUMS_NAME) != 0)
             rc = take_file(carry, names[i], into, opts, err);
+    if (!rc)
+        tell_missing(carry, names, n, opts);
     return rc;
 }
 
@@ -240,10 +270,31 @@ rsd_err rsi_carry_add(rsi_carry *carry, rsi_image *image, rsd_state *state,
     rsd_err rc = RSD_OK;
 
     for (size_t i = 0; i < carry->n && !rc; i++) {
-        if (has_file(image, carry->at[i].name))
+        carry->at[i].behind = has_file(image, carry->at[i].name);
+        if (carry->at[i].behind)
             leave_out(opts, carry->at[i].name, "the target has a file of that name");
         else
             rc = add_file(carry, i, image, state, err);
+    }
+    return rc;
+}
+
+rsd_err rsi_carry_protect(const rsi_carry *carry, rsd_store *store, const char *top, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < carry->n && !rc; i++) {
+        const rsi_carried *c = &carry->at[i];
+        size_t             len = strlen(top) + strlen(c->name) + 2;
+        char              *name = c->behind || !c->mode ? NULL : rsi_calloc(len, 1);
+
+        if (c->behind || !c->mode)
+            continue;
+        if (!name)
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
+        snprintf(name, len, "%s/%s", top, c->name);
+        rc = rsi_store_protect(store, name, c->mode, err);
+        rsi_free(name);
     }
     return rc;
 }

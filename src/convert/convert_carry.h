@@ -9,7 +9,9 @@
 
 typedef struct rsi_carried {
     const char *name;
-    uint64_t    size, stamp;
+    uint64_t    size, stamp, version, touched;
+    uint32_t    mode;   /* see rsd_opened */
+    bool        behind; /* it does not go along after all */
 } rsi_carried;
 
 typedef struct rsi_carry {
@@ -30,6 +32,9 @@ rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
  * that the image has already is left out. */
 rsd_err rsi_carry_add(rsi_carry *carry, rsi_image *image, rsd_state *state,
                       const rsd_convert_opts *opts, rsd_error *err);
+/* Nobody may do more with them in the folder `top` than with the originals; rank 0. */
+rsd_err rsi_carry_protect(const rsi_carry *carry, rsd_store *store, const char *top,
+                          rsd_error *err);
 void    rsi_carry_release(rsi_carry *carry);
 
 #endif

@@ -130,27 +130,37 @@ static rsd_err note_partial(void *arg, const rsd_entry *entry, rsd_error *err)
     return add_name(&s->found, entry->name, err);
 }
 
+/* Folders of runs to this target; s->found is to be released. */
+static rsd_err list_partials(rsd_store *store, const char *target, sweeping *s, rsd_error *err)
+{
+    const char *last = rsi_last_part(target);
+    size_t      top = (size_t)(last - target);
+    char       *folder = rsi_strdup(target);
+    rsd_err     rc;
+
+    if (!folder)
+        return no_memory(err);
+    rsi_name_stem(last, strlen(MARK) + DIGITS, s->stem);
+    folder[top ? top - 1 : 0] = '\0';
+    rc = rsi_store_list(store, folder, note_partial, s, err);
+    rsi_free(folder);
+    return rc;
+}
+
 /* Best effort, as in the store: what can't be removed must not stop the one who wants to convert.
  */
 static rsd_err remove_ended(rsd_store *store, const char *target, rsd_error *err)
 {
-    sweeping    s = { .found = { 0 } };
-    const char *last = rsi_last_part(target);
-    size_t      top = (size_t)(last - target);
-    char       *folder = rsi_strdup(target);
-    rsd_err     rc = folder ? RSD_OK : no_memory(err);
+    sweeping s = { .found = { 0 } };
+    size_t   top = (size_t)(rsi_last_part(target) - target);
+    rsd_err  rc = list_partials(store, target, &s, err);
 
-    rsi_name_stem(last, strlen(MARK) + DIGITS, s.stem);
-    if (!rc) {
-        folder[top ? top - 1 : 0] = '\0';
-        rc = rsi_store_list(store, folder, note_partial, &s, err);
-    }
-    for (size_t i = 0; i < s.found.n; i++) {
+    for (size_t i = 0; i < s.found.n && !rc; i++) {
         size_t    len = top + strlen(s.found.at[i]) + 1;
         char     *name = rsi_calloc(len, 1);
         rsi_tree *lock = NULL;
 
-        if (name && !rc) {
+        if (name) {
             snprintf(name, len, "%.*s%s", (int)top, target, s.found.at[i]);
             if (lock_folder(store, name, &lock, NULL) == RSD_OK) {
                 rsi_partial ended = { .store = store, .name = name, .lock = lock };
@@ -161,7 +171,22 @@ static rsd_err remove_ended(rsd_store *store, const char *target, rsd_error *err
         rsi_free(name);
     }
     rsi_strings_release(&s.found);
-    rsi_free(folder);
+    return rc;
+}
+
+rsd_err rsi_partial_look(const rsi_partial *partial, const char *target, rsi_partial_unfit unfit,
+                         void *arg, rsd_error *err)
+{
+    sweeping s = { .found = { 0 } };
+    bool     own = false;
+    rsd_err  rc = list_partials(partial->store, target, &s, err);
+
+    for (size_t i = 0; i < s.found.n; i++)
+        own = own || strcmp(s.found.at[i], rsi_last_part(partial->name)) == 0;
+    for (size_t i = 0; i < s.found.n && !own && !rc; i++)
+        unfit(arg, s.found.at[i],
+              "it is of another source or other options, so this run starts over");
+    rsi_strings_release(&s.found);
     return rc;
 }
 
@@ -284,23 +309,53 @@ static rsd_err note_journal(void *arg, const rsd_entry *entry, rsd_error *err)
     return add_name(arg, entry->name, err);
 }
 
-rsd_err rsi_partial_read(const rsi_partial *partial, rsi_cuts *cuts, rsd_error *err)
+/* Names of the journals in the store; for rsi_strings_release. */
+static rsd_err list_journals(const rsi_partial *partial, rsi_strings *out, rsd_error *err)
 {
     rsi_strings s = { 0 };
     rsd_err     rc = rsi_store_list(partial->store, partial->name, note_journal, &s, err);
 
-    for (size_t i = 0; i < s.n; i++) {
+    for (size_t i = 0; i < s.n && !rc; i++) {
         size_t len = strlen(partial->name) + strlen(s.at[i]) + 2;
-        char  *name = rc ? NULL : rsi_calloc(len, 1);
+        char  *name = rsi_calloc(len, 1);
 
-        if (name) {
+        if (name)
             snprintf(name, len, "%s/%s", partial->name, s.at[i]);
-            rc = rsi_journal_read(partial->store, name, partial->id, cuts, err);
-        } else if (!rc) {
-            rc = no_memory(err);
-        }
+        rc = name ? add_name(out, name, err) : no_memory(err);
         rsi_free(name);
     }
+    rsi_strings_release(&s);
+    return rc;
+}
+
+rsd_err rsi_partial_read(const rsi_partial *partial, rsi_cuts *cuts, rsd_error *err)
+{
+    rsi_strings s = { 0 };
+    rsd_err     rc = list_journals(partial, &s, err);
+
+    for (size_t i = 0; i < s.n && !rc; i++)
+        rc = rsi_journal_read(partial->store, s.at[i], partial->id, cuts, err);
+    rsi_strings_release(&s);
+    return rc;
+}
+
+rsd_err rsi_partial_compare(const rsi_partial *partial, rsi_partial_unfit unfit, void *arg,
+                            rsd_error *err)
+{
+    rsi_strings s = { 0 };
+    rsd_entry   entry;
+    bool        fits = true;
+    rsd_err     rc = list_journals(partial, &s, err);
+
+    for (size_t i = 0; i < s.n && !rc && fits; i++)
+        rc = rsi_journal_fits(partial->store, s.at[i], partial->id, &fits, err);
+    if (!rc && !fits)
+        unfit(arg, rsi_last_part(partial->name),
+              "the source has been changed since that run, so this one starts over");
+    if (!rc && !fits && rsi_store_stat(partial->store, partial->tree, &entry, NULL) == RSD_OK)
+        rc = rsi_store_remove(partial->store, partial->tree, err);
+    for (size_t i = 0; i < s.n && !rc && !fits; i++)
+        rc = rsi_store_remove(partial->store, s.at[i], err);
     rsi_strings_release(&s);
     return rc;
 }

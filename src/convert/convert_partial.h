@@ -17,9 +17,12 @@ typedef struct rsi_partial {
     rsd_store *store;
     char      *name; /* of the folder in the store; NULL: none */
     char      *tree; /* "<name>/tree" */
-    uint64_t   id;
+    uint64_t   id;   /* of its journals: stands for what is in the source too */
     rsi_tree  *lock; /* on rank 0 */
 } rsi_partial;       /* zeroed: none */
+
+/* Is told the folder of an earlier run that is not resumed, and why. */
+typedef void (*rsi_partial_unfit)(void *arg, const char *folder, const char *why);
 
 /* Names only; every rank. `target` is a name in the store. */
 rsd_err rsi_partial_name(rsi_partial *partial, rsd_store *store, const char *target, uint64_t id,
@@ -27,6 +30,13 @@ rsd_err rsi_partial_name(rsi_partial *partial, rsd_store *store, const char *tar
 /* Makes the folder, or takes the one that a run which has ended left; rank 0. Not `resume`: all
  * that ended runs to this target left is removed before. RSD_E_EXISTS: somebody works on it. */
 rsd_err rsi_partial_begin(rsi_partial *partial, const char *target, bool resume, rsd_error *err);
+/* Before that: tells which folders of ended runs to this target there are if the one to resume is
+ * not there. */
+rsd_err rsi_partial_look(const rsi_partial *partial, const char *target, rsi_partial_unfit unfit,
+                         void *arg, rsd_error *err);
+/* Removes what is in the folder if its journals have another id; rank 0. */
+rsd_err rsi_partial_compare(const rsi_partial *partial, rsi_partial_unfit unfit, void *arg,
+                            rsd_error *err);
 /* Removes what earlier runs left in the tree and this one does not go on with: metadata of a run
  * that could not be published, or a checkpoint that a run replaced before it died; rank 0. */
 rsd_err rsi_partial_tidy(const rsi_partial *partial, const rsi_image *image, rsd_error *err);

@@ -124,6 +124,20 @@ rsd_err rsi_journal_add(rsi_journal *j, const rsi_cuts *cuts, size_t first, size
     return rc;
 }
 
+rsd_err rsi_journal_fits(rsd_store *store, const char *name, uint64_t id, bool *out, rsd_error *err)
+{
+    head     want = head_of(id), h;
+    uint64_t size;
+    rsd_err  rc = rsi_store_file_size(store, name, &size, err);
+
+    *out = rc || size < sizeof(h); /* nothing was written to it yet */
+    if (*out)
+        return rc;
+    rc = rsi_store_read_all(store, name, 0, &h, sizeof(h), err);
+    *out = !rc && memcmp(&h, &want, sizeof(h)) == 0;
+    return rc;
+}
+
 static void mark(rsi_cuts *cuts, const record *r)
 {
     if (r->crc != sum(r) || r->block >= cuts->n || r->len != cuts->at[r->block].len)

@@ -23,4 +23,8 @@ rsd_err rsi_journal_add(rsi_journal *journal, const rsi_cuts *cuts, size_t first
 rsd_err rsi_journal_read(rsd_store *store, const char *name, uint64_t id, rsi_cuts *cuts,
                          rsd_error *err);
 
+/* True unless it is a journal of another `id`. */
+rsd_err rsi_journal_fits(rsd_store *store, const char *name, uint64_t id, bool *out,
+                         rsd_error *err);
+
 #endif

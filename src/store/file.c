@@ -224,6 +224,15 @@ uint64_t rsi_fs_version(const struct statx *st)
     return version ? version : 1;
 }
 
+/* Losing its name changes a file's change time, so that a reader may not compare it with what it
+ * was: only one that opens the file later. */
+static uint64_t touched(const struct statx *st)
+{
+    uint64_t facts[] = { (uint64_t)st->stx_ctime.tv_sec, st->stx_ctime.tv_nsec, st->stx_ino };
+
+    return rsi_digest(0, facts, sizeof(facts));
+}
+
 static rsd_err fs_open(void *self, const char *name, uint32_t flags, uint64_t bytes,
                        rsd_opened *out, rsd_error *err)
 {
@@ -267,6 +276,8 @@ static rsd_err fs_open(void *self, const char *name, uint32_t flags, uint64_t by
     out->file = f;
     out->size = flags & RSD_OPEN_CREATE ? bytes : st.stx_size;
     out->version = flags & RSD_OPEN_READ ? rsi_fs_version(&st) : 0;
+    out->touched = touched(&st);
+    out->mode = st.stx_mode;
     out->align = atomic_load(&f->direct) ? f->align : 1;
     out->scarce = rsi_fs_scarce(f->fd);
 out:
@@ -414,6 +425,7 @@ static const rsd_store_ops fs_ops = {
     .replaced = rsi_fs_replaced,
     .lock = rsi_fs_lock,
     .unlock = rsi_fs_unlock,
+    .protect = rsi_fs_protect,
 };
 
 rsd_err rsi_file_store_make(rsi_fs *fs, rsd_store **out, rsd_error *err)

@@ -116,6 +116,7 @@ rsd_err rsi_fs_list(void *self, const char                                      
                     rsd_error *err);
 rsd_err rsi_fs_stat(void *self, const char *name, rsd_entry *out, rsd_error *err);
 rsd_err rsi_fs_make_folder(void *self, const char *name, rsd_error *err);
+rsd_err rsi_fs_protect(void *self, const char *name, uint32_t mode, rsd_error *err);
 rsd_err rsi_fs_make_private(void *self, const char *name, rsd_error *err);
 rsd_err rsi_fs_remove(void *self, const char *name, rsd_error *err);
 

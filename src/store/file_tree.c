@@ -152,6 +152,40 @@ int rsi_fs_tree_mode(const rsi_fs *fs, const rsi_fs_tree *t, mode_t mode)
     return rc < 0 && rsi_fs_may_be_unable(errno) ? 0 : rc;
 }
 
+/* Durably. -1 and errno. */
+static int take_away(const rsi_fs *fs, int fd, uint32_t mode)
+{
+    struct statx st;
+    uint32_t     most;
+
+    if (rsi_fs_statx(fs, fd, "", AT_EMPTY_PATH, STATX_MODE, &st) < 0)
+        return -1;
+    most = st.stx_mode | (st.stx_mode & 0444) >> 2; /* whoever may read may execute */
+    mode &= most & 0777;
+    if (mode == (st.stx_mode & 0777u))
+        return 0;
+    if (rsi_fs_fchmod(fs, fd, mode) < 0)
+        return rsi_fs_may_be_unable(errno) ? 0 : -1; /* it has no modes */
+    return rsi_fs_fsync(fs, fd);
+}
+
+rsd_err rsi_fs_protect(void *self, const char *name, uint32_t mode, rsd_error *err)
+{
+    const rsi_fs *fs = self;
+    const char   *last;
+    int           dir, fd;
+    rsd_err       rc = rsi_fs_enter(fs, name, false, &dir, &last, err);
+
+    if (rc)
+        return rc;
+    fd = rsi_fs_openat(fs, dir, last, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (fd < 0 || take_away(fs, fd, mode) < 0)
+        rc = rsi_fs_fail(fs, err, errno, "take permissions from", name);
+    rsi_fs_close(fs, fd);
+    rsi_fs_leave(fs, dir);
+    return rc;
+}
+
 /* A new temporary name, not used by anyone. */
 static int new_temp(const rsi_fs *fs, rsi_fs_tree *t)
 {

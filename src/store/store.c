@@ -291,6 +291,16 @@ rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err)
     return rc ? rc : store->ops.remove(store->self, name, rsi_place(err, &spare));
 }
 
+rsd_err rsi_store_protect(rsd_store *store, const char *name, uint32_t mode, rsd_error *err)
+{
+    rsd_error spare;
+    rsd_err   rc = rsi_store_name_check(name, err);
+
+    return rc || !store->ops.protect
+               ? rc
+               : store->ops.protect(store->self, name, mode, rsi_place(err, &spare));
+}
+
 bool rsi_store_adopts(const rsd_store *store)
 {
     return store->ops.adopt != NULL;

@@ -28,6 +28,8 @@ typedef struct rsi_file {
     bool       scarce;  /* the same */
     uint64_t   stamp;   /* of a file to read, when it was opened; 0: can't be told */
     uint64_t   version; /* see rsd_opened */
+    uint64_t   touched; /* the same */
+    uint32_t   mode;    /* the same */
     /* Of a file to read: see handles.h. */
     bool             missing; /* there is no such file */
     uint32_t         flags;   /* it was opened with */
@@ -98,6 +100,8 @@ rsd_err rsi_store_stat(rsd_store *store, const char *name, rsd_entry *out, rsd_e
 rsd_err rsi_store_make_folder(rsd_store *store, const char *name, rsd_error *err);
 rsd_err rsi_store_make_private(rsd_store *store, const char *name, rsd_error *err);
 rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err);
+/* Does nothing where there are no permissions. */
+rsd_err rsi_store_protect(rsd_store *store, const char *name, uint32_t mode, rsd_error *err);
 
 /* ---- trees ---- */
 

@@ -43,6 +43,8 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
     file->size = opened.size;
     file->align = opened.align;
     file->version = how == RSD_OPEN_READ ? opened.version : 0;
+    file->touched = opened.touched;
+    file->mode = opened.mode;
     pthread_mutex_init(&file->opening, NULL);
     file->scarce = opened.scarce;
     memcpy(file->name, name, len);

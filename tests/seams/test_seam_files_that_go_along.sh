@@ -28,6 +28,53 @@ reshard: checkpoint "out": file "config.json": 10 bytes from byte 0 on are not t
 ls: cannot access 'out*': No such file or directory
 END
 
+rm "$T/sealed/config.json"
+t 'one that is gone although the checksums list it is told' -c 'cd "$T"; rm -rf out; "$R" convert -q sealed out; echo $?; "$R" convert -q sealed out.pt; echo $?; "$R" convert -q --no-carry sealed out2; ls out'
+out <<'END'
+0
+0
+__0_0.distcp
+__1_0.distcp
+__2_0.distcp
+__3_0.distcp
+END
+err <<'END'
+reshard: left out: config.json: the checksum file lists it, but it is missing
+reshard: left out: config.json: the checksum file lists it, but it is missing
+END
+
+cp -r "$T/src" "$T/modes"
+for mode in 600 640 444 755 777 0; do
+    echo $mode >"$T/modes/file$mode" && chmod $mode "$T/modes/file$mode"
+done
+t 'nobody may do more with it than before, and the umask counts' -c 'cd "$T/modes"; umask 027; "$R" convert -q . ../kept; "$R" convert -q --no-keep --no-sync . ../free; cd ..; stat -c "%a %n" kept/file* free/file6*'
+if [ "$(id -u)" = 0 ]; then
+    out <<'END'
+0 kept/file0
+440 kept/file444
+600 kept/file600
+640 kept/file640
+750 kept/file755
+750 kept/file777
+600 free/file600
+640 free/file640
+END
+else
+    out <<'END'
+440 kept/file444
+600 kept/file600
+640 kept/file640
+750 kept/file755
+750 kept/file777
+600 free/file600
+640 free/file640
+END
+    err <<'END'
+reshard: left out: file0: it can't be read
+reshard: left out: file0: it can't be read
+END
+fi
+
 if [ "$(id -u)" = 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups "$R" help >/dev/null 2>&1; then
     user='setpriv --reuid 65534 --regid 65534 --clear-groups'
 elif [ "$(id -u)" != 0 ]; then
