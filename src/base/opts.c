@@ -1,9 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/opts.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #define SIZE_MOST ((size_t)64 << 10) /* a size that nobody set can be any number */
+
+/* Fields that are one of a few values: 0 to `most`. */
+static const struct {
+    const char *name, *field; /* of the struct; its field */
+    size_t      at;
+    int         most;
+} choices[] = {
+    { "rsd_read_opts", "verify", offsetof(rsd_read_opts, verify), RSD_NEVER },
+    { "rsd_save_opts", "format", offsetof(rsd_save_opts, format), RSD_FORMAT_TORCH },
+    { "rsd_save_opts", "sync", offsetof(rsd_save_opts, sync), RSD_NEVER },
+    { "rsd_save_opts", "checksum", offsetof(rsd_save_opts, checksum), RSD_NEVER },
+    { "rsd_load_opts", "verify", offsetof(rsd_load_opts, verify), RSD_NEVER },
+    { "rsd_load_opts", "cooperate", offsetof(rsd_load_opts, cooperate), RSD_NEVER },
+    { "rsd_convert_opts", "format", offsetof(rsd_convert_opts, format), RSD_FORMAT_TORCH },
+    { "rsd_convert_opts", "sync", offsetof(rsd_convert_opts, sync), RSD_NEVER },
+    { "rsd_convert_opts", "checksum", offsetof(rsd_convert_opts, checksum), RSD_NEVER },
+    { "rsd_convert_opts", "verify", offsetof(rsd_convert_opts, verify), RSD_NEVER },
+    { "rsd_convert_opts", "carry", offsetof(rsd_convert_opts, carry), RSD_NEVER },
+    { "rsd_reshard_opts", "direct", offsetof(rsd_reshard_opts, direct), RSD_NEVER },
+};
+
+static rsd_err check_choices(const void *known, const char *name, rsd_error *err)
+{
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+        int value;
+
+        if (strcmp(choices[i].name, name) != 0)
+            continue;
+        memcpy(&value, (const char *)known + choices[i].at, sizeof(value));
+        if (value < 0 || value > choices[i].most)
+            return rsi_fail(err, RSD_E_INVALID, "%s.%s is %d: known values are 0 to %d", name,
+                            choices[i].field, value, choices[i].most);
+    }
+    return RSD_OK;
+}
+
+_Static_assert(sizeof(rsd_choice) == sizeof(int) && sizeof(rsd_format) == sizeof(int),
+               "an enum is kept as an int");
 
 rsd_err rsi_opts_take(void *known, size_t bytes, const void *opts, const char *name, rsd_error *err)
 {
@@ -24,5 +63,5 @@ rsd_err rsi_opts_take(void *known, size_t bytes, const void *opts, const char *n
                             name, size, bytes, rsd_version());
     memcpy(known, opts, size < bytes ? size : bytes);
     memcpy(known, &bytes, sizeof(bytes));
-    return RSD_OK;
+    return check_choices(known, name, err);
 }

@@ -8,8 +8,9 @@
 
 /* Puts the caller's struct over `known`, of `bytes` bytes, which holds the defaults; NULL: they
  * stay. A smaller one is that of an older caller. RSD_E_INVALID: the size is 0 or no size at all,
- * or the struct is larger than it is known here and what is unknown is not all zero. `name` is that
- * of the struct. */
+ * or the struct is larger than it is known here and what is unknown is not all zero, or a field
+ * that is one of a few values (rsd_choice, rsd_format) is none of them. `name` is that of the
+ * struct. */
 rsd_err rsi_opts_take(void *known, size_t bytes, const void *opts, const char *name,
                       rsd_error *err);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rule for every struct that begins with its size, so that programs and libraries of different
  * versions meet: 0 is a mistake, smaller is an older caller, larger is a newer one, which is
- * refused only if it asks for what is unknown here. */
+ * refused only if it asks for what is unknown here. And for their fields: a choice is one of those
+ * that there are. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -306,6 +307,51 @@ static void a_smaller_struct_is_that_of_an_older_caller(void **state)
     }
 }
 
+/* Fields of these structs that are one of a few values. */
+static const struct {
+    const char *name, *field;
+    size_t      at;
+    int         most;
+} few[] = {
+    { "rsd_save_opts", "sync", offsetof(rsd_save_opts, sync), 2 },
+    { "rsd_save_opts", "checksum", offsetof(rsd_save_opts, checksum), 2 },
+    { "rsd_save_opts", "format", offsetof(rsd_save_opts, format), 3 },
+    { "rsd_load_opts", "verify", offsetof(rsd_load_opts, verify), 2 },
+    { "rsd_load_opts", "cooperate", offsetof(rsd_load_opts, cooperate), 2 },
+    { "rsd_convert_opts", "sync", offsetof(rsd_convert_opts, sync), 2 },
+    { "rsd_convert_opts", "checksum", offsetof(rsd_convert_opts, checksum), 2 },
+    { "rsd_convert_opts", "verify", offsetof(rsd_convert_opts, verify), 2 },
+    { "rsd_convert_opts", "carry", offsetof(rsd_convert_opts, carry), 2 },
+    { "rsd_convert_opts", "format", offsetof(rsd_convert_opts, format), 3 },
+    { "rsd_read_opts", "verify", offsetof(rsd_read_opts, verify), 2 },
+    { "rsd_reshard_opts", "direct", offsetof(rsd_reshard_opts, direct), 2 },
+};
+
+static void a_value_that_is_no_choice_is_a_mistake(void **state)
+{
+    const int values[] = { 3, 4, 77, -1, INT32_MIN };
+
+    (void)state;
+    open_all();
+    for (size_t k = 0; k < sizeof(few) / sizeof(few[0]); k++)
+        for (size_t i = 0; i < CALLS * 5; i++) {
+            any_opts  opts;
+            rsd_error err = { .rank = -1 };
+            char      text[128];
+            int       value = values[i % 5];
+
+            if (strcmp(list[i / 5].name, few[k].name) != 0 || value == few[k].most)
+                continue;
+            memset(&opts, 0, sizeof(opts));
+            opts.size = list[i / 5].bytes;
+            memcpy(opts.room + few[k].at, &value, sizeof(value));
+            assert_int_equal(list[i / 5].call(&opts, &err), RSD_E_INVALID);
+            snprintf(text, sizeof(text), "%s.%s is %d", few[k].name, few[k].field, value);
+            assert_non_null(strstr(err.msg, text));
+        }
+    close_all();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +359,7 @@ int main(void)
         cmocka_unit_test(no_size_at_all_is_a_mistake),
         cmocka_unit_test(a_newer_caller_is_refused_if_it_asks_for_what_is_unknown),
         cmocka_unit_test(a_smaller_struct_is_that_of_an_older_caller),
+        cmocka_unit_test(a_value_that_is_no_choice_is_a_mistake),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
