@@ -204,6 +204,8 @@ static int compare(diff *d)
 {
     int code = check_patterns(d);
 
+    if (!code)
+        code = diff_list(d);
     if (!code && d->json) {
         json_open_object(&d->out, NULL);
         json_text(&d->out, "a", d->a->operand[0]);

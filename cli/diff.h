@@ -69,7 +69,9 @@ int diff_unsure(diff *d, const char *name, const char *why);
 
 /* ---- diff_names.c ---- */
 
-/* Lists both sides and finds what belongs together. */
+/* Lists both sides; refuses a --rename that makes one name of two. */
+int diff_list(diff *d);
+/* Finds what belongs together. */
 int  diff_match(diff *d);
 void diff_names_free(diff *d);
 bool holds_objects(const rsd_ckpt *ckpt);

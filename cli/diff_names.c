@@ -60,6 +60,31 @@ static int list_side(diff *d, int which)
     return code;
 }
 
+/* As `convert` does. */
+static int check_renaming(const diff *d)
+{
+    const side  *s = &d->side[0];
+    const entry *last = NULL, *twice = NULL;
+
+    for (size_t i = 0; i < s->n && d->patterns.nrenamings; i++) {
+        const entry *e = s->sorted[i], *second;
+
+        if (!e->wanted || (e->object && !holds_objects(d->side[1].ckpt)))
+            continue;
+        if (!*e->name && *e->own)
+            return refuse(d->a, EXIT_MISUSE, "\"%s\" is renamed to nothing", e->own);
+        if (last && strcmp(last->name, e->name) == 0) {
+            second = last > e ? last : e;
+            twice = !twice || second < twice ? second : twice;
+        }
+        last = e;
+    }
+    return twice ? refuse(d->a, EXIT_MISUSE,
+                          "the name \"%s\" is given twice, the second time to \"%s\"", twice->name,
+                          twice->own)
+                 : EXIT_DONE;
+}
+
 static bool same_shape(const rsd_tensor_info *a, const rsd_tensor_info *b)
 {
     return a->ndim == b->ndim &&
@@ -112,15 +137,20 @@ static void mark_met(diff *d)
     }
 }
 
+int diff_list(diff *d)
+{
+    int code = list_side(d, 0);
+
+    if (!code)
+        code = check_renaming(d);
+    return code ? code : list_side(d, 1);
+}
+
 int diff_match(diff *d)
 {
     side *a = &d->side[0], *b = &d->side[1];
-    int   code = list_side(d, 0);
+    int   code;
 
-    if (!code)
-        code = list_side(d, 1);
-    if (code)
-        return code;
     mark_met(d);
     code = diff_unfold(d);
     d->pair = calloc(a->n + 1, sizeof(d->pair[0]));

@@ -61,12 +61,17 @@ static rsd_err check_filters(const taking *k, rsd_error *err)
 
 static rsd_err new_name(const taking *k, const char *name, const char **out, rsd_error *err)
 {
+    uint64_t value;
+
     *out = k->opts->rename ? k->opts->rename(k->opts->arg, name) : name;
     rsi_beat();
     if (!*name && *out && !**out)
         return rsi_fail(err, RSD_E_INVALID, "something in the source has an empty name: rename it");
     if (!*out || !**out)
         return rsi_fail(err, RSD_E_INVALID, "\"%s\" is renamed to nothing", name);
+    if (k->opts->rename && rsi_map_get(&k->out->state->names, *out, strlen(*out), &value))
+        return rsi_fail(err, RSD_E_INVALID,
+                        "the name \"%s\" is given twice, the second time to \"%s\"", *out, name);
     return RSD_OK;
 }
 

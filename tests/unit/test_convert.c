@@ -282,8 +282,8 @@ static void names_can_be_changed_but_not_into_one(void **state)
     assert_int_equal(rsd_ckpt_find(ckpt, "x.m.cols", &t, &err), RSD_OK);
     rsd_ckpt_close(ckpt);
     opts.rename = all_one;
-    assert_int_equal(conv_run(store, "a", "c", opts, &err), RSD_E_EXISTS);
-    assert_non_null(strstr(err.msg, "\"one\" is in the state twice"));
+    assert_int_equal(conv_run(store, "a", "c", opts, &err), RSD_E_INVALID);
+    assert_non_null(strstr(err.msg, "the name \"one\" is given twice, the second time to"));
     rsd_store_free(store);
 }
 
