@@ -33,7 +33,7 @@ static rsd_err same(void *arg, const void *bytes, size_t len, rsd_error *err)
 
 static void write_again(const rsi_sums_book *book, const char *text, size_t len)
 {
-    size_t       nfiles = rsi_sums_files(book), n;
+    size_t       nfiles = book->nfiles, n;
     const char **name = rsi_calloc(nfiles, sizeof(*name));
     uint64_t    *size = rsi_calloc(nfiles, sizeof(*size));
     compare      with = { .text = text, .len = len };
@@ -44,7 +44,8 @@ static void write_again(const rsi_sums_book *book, const char *text, size_t len)
         const rsi_sum_row *row = rsi_sums_rows_of(book, i, &n);
         uint64_t           end = 0;
 
-        name[i] = rsi_sums_file(book, i, &size[i]);
+        name[i] = book->file[i].name;
+        size[i] = book->file[i].size;
         require(rsi_sums_find(book, name[i]) == i);
         for (size_t r = 0; r < n; r++) {
             require(row[r].off == end && row[r].len > 0 && row[r].file == i);

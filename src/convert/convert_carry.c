@@ -85,7 +85,6 @@ static rsd_err compare(const rsi_carry *carry, const char *name, rsi_file *file,
     rsd_ckpt            *source = carry->source;
     const rsi_sums_book *book = NULL;
     const rsi_sum_row   *row;
-    uint64_t             size;
     size_t               n, place = SIZE_MAX;
     rsd_err              rc = RSD_OK;
 
@@ -93,9 +92,8 @@ static rsd_err compare(const rsi_carry *carry, const char *name, rsi_file *file,
         place = rsi_sums_find(book, name);
     if (place == SIZE_MAX)
         return RSD_OK;
-    rsi_sums_file(book, place, &size);
     row = rsi_sums_rows_of(book, place, &n);
-    if (file->size != size)
+    if (file->size != book->file[place].size)
         rc = rsi_fail(err, RSD_E_CORRUPT, "it has another size than the side file says");
     for (size_t i = 0; i < n && !rc; i++)
         rc = rsi_proof_row(file, &row[i], err);

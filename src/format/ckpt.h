@@ -26,13 +26,14 @@ typedef struct rsi_extent {
     unsigned char *decoded;
 } rsi_extent;
 
-/* Bytes of a file that belong to no chunk. */
-typedef struct rsi_span {
+/* Bytes of a file that mean something. */
+typedef struct rsi_item {
     uint32_t    file;
     uint64_t    off, len;
     const char *what;   /* "metadata": opening the checkpoint read them; NULL: an object, */
-    const char *object; /* this one */
-} rsi_span;
+    const char *object; /* this one; NULL: */
+    size_t      t, i;   /* chunk i of tensor t */
+} rsi_item;
 
 typedef struct rsi_ckpt_ops {
     /* Tensor t < ntensors, chunk i < info->chunks. Never fails: all has been checked on opening. */
@@ -58,9 +59,9 @@ typedef struct rsi_ckpt_ops {
     rsd_err (*archive)(rsd_ckpt *ckpt, size_t i, struct rsi_archive *out, rsd_error *err);
     /* The path of a name in the nesting of the source; 0 if the format has none. */
     size_t (*path)(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap);
-    /* Span k, counted from 0; false behind the last. What no span and no chunk has is padding or
-     * was compared when the checkpoint was opened. */
-    bool (*span)(const rsd_ckpt *ckpt, size_t k, rsi_span *out);
+    /* Item k of those that are no chunks, counted from 0; false behind the last. What no item has
+     * is padding or was compared when the checkpoint was opened. */
+    bool (*span)(const rsd_ckpt *ckpt, size_t k, rsi_item *out);
     void (*close)(rsd_ckpt *ckpt);
 } rsi_ckpt_ops;
 

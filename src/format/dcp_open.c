@@ -249,20 +249,20 @@ static size_t dcp_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *ou
     return path->nparts;
 }
 
-static bool dcp_span(const rsd_ckpt *ckpt, size_t k, rsi_span *out)
+static bool dcp_span(const rsd_ckpt *ckpt, size_t k, rsi_item *out)
 {
     const rsi_dcp      *dcp = ckpt->self;
     const rsi_dcp_item *item;
 
     if (k < dcp->nmetas) {
         *out =
-            (rsi_span){ .file = (uint32_t)k, .len = ckpt->files.file[k]->size, .what = "metadata" };
+            (rsi_item){ .file = (uint32_t)k, .len = ckpt->files.file[k]->size, .what = "metadata" };
         return true;
     }
     if (k - dcp->nmetas >= dcp->meta->nitems)
         return false;
     item = &dcp->meta->item[k - dcp->nmetas];
-    *out = (rsi_span){ .file = dcp->file[item->row.file],
+    *out = (rsi_item){ .file = dcp->file[item->row.file],
                        .off = (uint64_t)item->row.offset,
                        .len = (uint64_t)item->row.length,
                        .object = item->name };

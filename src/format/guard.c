@@ -51,7 +51,7 @@ static rsd_err find_places(rsi_guard *guard, const rsi_files *files, rsd_error *
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", files->n);
     for (size_t i = 0; i < files->n; i++)
         guard->place[i] = rsi_sums_find(guard->book, rsi_files_name(files, (uint32_t)i));
-    if (files->single && rsi_sums_files(guard->book) == 1)
+    if (files->single && guard->book->nfiles == 1)
         guard->place[0] = 0;
     return RSD_OK;
 }

@@ -37,7 +37,7 @@ static rsd_health tensor_health(const rsd_ckpt *ckpt, size_t t)
 static rsd_err take_stock(rsd_ckpt *ckpt, rsd_error *err)
 {
     size_t   n = ckpt->ntensors + ckpt->nobjects, at = ckpt->ntensors;
-    rsi_span span;
+    rsi_item span;
 
     if (!ckpt->health)
         ckpt->health = rsi_arena_array(&ckpt->mem, n, sizeof(ckpt->health[0]));

@@ -407,16 +407,16 @@ static size_t st_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out
     return 0;
 }
 
-static bool st_span(const rsd_ckpt *ckpt, size_t k, rsi_span *out)
+static bool st_span(const rsd_ckpt *ckpt, size_t k, rsi_item *out)
 {
     const st *s = ckpt->self;
 
     if (k < s->n)
-        *out = (rsi_span){ .file = s->file[k].number,
+        *out = (rsi_item){ .file = s->file[k].number,
                            .len = s->file[k].header.data_start,
                            .what = "header" };
     else if (k == s->n && s->indexed)
-        *out = (rsi_span){ .file = s->index,
+        *out = (rsi_item){ .file = s->index,
                            .len = ckpt->files.file[s->index]->size,
                            .what = "index" };
     else

@@ -15,6 +15,7 @@
 #ifndef RSI_SUMS_H
 #define RSI_SUMS_H
 
+#include "base/arena.h"
 #include "base/error.h"
 #include "base/hash128.h"
 
@@ -64,7 +65,19 @@ rsd_err rsi_sums_write(rsi_sums *s, size_t nfiles, const char *const *name, cons
 
 /* ---- reading ---- */
 
-typedef struct rsi_sums_book rsi_sums_book; /* a side file that was read and checked */
+typedef struct rsi_sums_file {
+    const char *name;
+    uint64_t    size;
+    size_t      first, nrows; /* of the book's */
+} rsi_sums_file;
+
+typedef struct rsi_sums_book { /* a side file that was read and checked */
+    rsi_sums_file *file;       /* [nfiles], sorted by name */
+    size_t         nfiles, file_cap;
+    rsi_sum_row   *row; /* [nrows] by file and offset */
+    size_t         nrows, row_cap;
+    rsi_arena      mem; /* names */
+} rsi_sums_book;
 
 /* Whether a text of `len` bytes that starts and ends like this can be a side file: before all of it
  * is read. `start` has the first bytes, at least 13 if there are so many, `end` the last ones. */
@@ -76,15 +89,9 @@ rsd_err rsi_sums_ends_check(const char *start, const char *end, uint64_t len, rs
 rsd_err rsi_sums_read(const void *text, size_t len, rsi_sums_book **out, rsd_error *err);
 void    rsi_sums_book_free(rsi_sums_book *b);
 
-/* Files by place, in the order of their names. */
-size_t      rsi_sums_files(const rsi_sums_book *b);
-const char *rsi_sums_file(const rsi_sums_book *b, size_t i, uint64_t *size);
-/* The place of a file; SIZE_MAX if it is not there. */
+/* The place of a file among those of the book; SIZE_MAX if it is not there. */
 size_t rsi_sums_find(const rsi_sums_book *b, const char *file);
 /* The rows of file i in rising order. */
 const rsi_sum_row *rsi_sums_rows_of(const rsi_sums_book *b, size_t i, size_t *n);
-/* All of that by name; NULL if the file is not there. */
-const rsi_sum_row *rsi_sums_rows(const rsi_sums_book *b, const char *file, uint64_t *size,
-                                 size_t *n);
 
 #endif

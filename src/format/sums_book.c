@@ -2,29 +2,15 @@
 /* Reads the text of a side file. It may come from anywhere: nothing in it is believed before its
  * last line fits, and nothing after that which breaks the rules of sums.h. Comparing the rows with
  * files is left to others. Next: seal.c makes a side file for a checkpoint that has none. */
-#include "base/arena.h"
 #include "base/mem.h"
 #include "format/sums.h"
 #include "store/store.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HEX = 2 * RSI_HASH128_BYTES, SELF_LINE = 5 + HEX + 1 };
-
-typedef struct book_file {
-    const char *name;
-    uint64_t    size;
-    size_t      first; /* its rows are first .. that of the next file - 1 */
-} book_file;
-
-struct rsi_sums_book {
-    book_file   *file; /* [nfiles], sorted by name */
-    size_t       nfiles, file_cap;
-    rsi_sum_row *row; /* [nrows] */
-    size_t       nrows, row_cap;
-    rsi_arena    mem; /* names */
-};
 
 typedef struct reader {
     const char    *at, *end; /* the end is that of the last line before "self" */
@@ -91,7 +77,7 @@ static bool take_hash(const char *at, const char *end, unsigned char *out)
 static rsd_err end_file(const reader *r)
 {
     const rsi_sums_book *book = r->book;
-    const book_file     *last = book->nfiles ? &book->file[book->nfiles - 1] : NULL;
+    const rsi_sums_file *last = book->nfiles ? &book->file[book->nfiles - 1] : NULL;
 
     if (!last || last->size == r->covered)
         return RSD_OK;
@@ -103,7 +89,7 @@ static rsd_err end_file(const reader *r)
 static rsd_err take_file(reader *r)
 {
     rsi_sums_book *book = r->book;
-    book_file      file = { .first = book->nrows };
+    rsi_sums_file  file = { .first = book->nrows };
     const char    *stop;
     char          *name;
     rsd_err        rc = end_file(r);
@@ -159,6 +145,7 @@ static rsd_err take_row(reader *r)
     row.len = (uint32_t)len;
     row.file = (uint32_t)(book->nfiles - 1);
     book->row[book->nrows++] = row;
+    book->file[row.file].nrows++;
     r->covered += len;
     r->at += HEX + 1;
     return RSD_OK;
@@ -231,52 +218,23 @@ void rsi_sums_book_free(rsi_sums_book *b)
     rsi_free(b);
 }
 
-size_t rsi_sums_files(const rsi_sums_book *b)
+static int by_name(const void *name, const void *file)
 {
-    return b->nfiles;
-}
-
-const char *rsi_sums_file(const rsi_sums_book *b, size_t i, uint64_t *size)
-{
-    if (size)
-        *size = b->file[i].size;
-    return b->file[i].name;
+    return strcmp(name, ((const rsi_sums_file *)file)->name);
 }
 
 size_t rsi_sums_find(const rsi_sums_book *b, const char *file)
 {
-    size_t lo = 0, hi = b->nfiles;
+    const rsi_sums_file *hit =
+        b->nfiles ? bsearch(file, b->file, b->nfiles, sizeof(b->file[0]), by_name) : NULL;
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        int    cmp = strcmp(b->file[mid].name, file);
-
-        if (cmp == 0)
-            return mid;
-        if (cmp < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return SIZE_MAX;
+    return hit ? (size_t)(hit - b->file) : SIZE_MAX;
 }
 
 const rsi_sum_row *rsi_sums_rows_of(const rsi_sums_book *b, size_t i, size_t *n)
 {
     static const rsi_sum_row none;
-    size_t first = b->file[i].first, end = i + 1 < b->nfiles ? b->file[i + 1].first : b->nrows;
 
-    *n = end - first;
-    return b->row ? b->row + first : &none;
-}
-
-const rsi_sum_row *rsi_sums_rows(const rsi_sums_book *b, const char *file, uint64_t *size,
-                                 size_t *n)
-{
-    size_t i = rsi_sums_find(b, file);
-
-    if (i == SIZE_MAX)
-        return NULL;
-    *size = b->file[i].size;
-    return rsi_sums_rows_of(b, i, n);
+    *n = b->file[i].nrows;
+    return b->row ? b->row + b->file[i].first : &none;
 }

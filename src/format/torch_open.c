@@ -383,13 +383,13 @@ static rsd_err torch_archive(rsd_ckpt *ckpt, size_t i, rsi_archive *out, rsd_err
 
 /* The pickle, and the directory behind the last record. What stands before each record was compared
  * with the directory. */
-static bool torch_span(const rsd_ckpt *ckpt, size_t k, rsi_span *out)
+static bool torch_span(const rsd_ckpt *ckpt, size_t k, rsi_item *out)
 {
     const torch          *self = ckpt->self;
     const rsi_zip_record *last = &self->zip.record[self->zip.n - 1];
     const rsi_zip_record *pickle = rsi_zip_find(&self->zip, "data.pkl");
 
-    *out = (rsi_span){ 0 };
+    *out = (rsi_item){ 0 };
     if (k == 0) {
         out->off = pickle->data;
         out->len = pickle->size;

@@ -162,14 +162,6 @@ static rsd_err read_block(void *arg, size_t i, rsd_error *err)
     return rc;
 }
 
-static rsd_err wrong_crc(const rsi_extent *extent, uint32_t crc, rsd_error *err)
-{
-    return rsi_fail(err, RSD_E_CORRUPT,
-                    "the data from byte %" PRIu64 " on have the CRC32 %08" PRIx32
-                    ", the file says %08" PRIx32,
-                    extent->record, crc, extent->crc32);
-}
-
 /* Blocks or rows of a record that is read whole come one after the other, so their CRCs add up to
  * its own. */
 static rsd_err compare_crc(const rsi_fetching *f, size_t njobs, rsd_error *err)
@@ -189,7 +181,9 @@ static rsd_err compare_crc(const rsi_fetching *f, size_t njobs, rsd_error *err)
         }
         crc = i ? rsi_crc32_combine(crc, f->crc[i], bytes) : f->crc[0];
     }
-    return crc != f->extent.crc32 ? wrong_crc(&f->extent, crc, err) : RSD_OK;
+    return crc == f->extent.crc32
+               ? RSD_OK
+               : rsi_proof_crc_differs(f->extent.record, crc, f->extent.crc32, err);
 }
 
 /* *checked: the whole record was read and its CRC compared. */
@@ -339,7 +333,7 @@ static rsd_err check_chunk(const reading *rd, const rsi_fetching *f, const rsd_c
         return check_rows(rd, f, chunk, err);
     if (rd->tools->seen && f->extent.has_crc)
         rc = rsi_seen_take(rd->tools->seen, f->file, at, &first, err);
-    return rc || !first ? rc : rsi_check_crc(rd->ckpt, f->file, &f->extent, err);
+    return rc || !first ? rc : rsi_proof_crc(rd->ckpt->files.file[f->file], &f->extent, err);
 }
 
 static rsd_err fetch_chunk(const reading *rd, size_t i, const rsd_chunk *chunk, uint32_t file,
@@ -502,35 +496,5 @@ rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read
     }
     rsi_workers_free(tools.workers);
     rsi_pool_free(tools.pool);
-    return rc;
-}
-
-rsd_err rsi_check_crc(rsd_ckpt *ckpt, uint32_t file, const rsi_extent *extent, rsd_error *err)
-{
-    unsigned char *buf;
-    uint64_t       done = 0;
-    uint32_t       crc = 0;
-    rsd_err        rc = RSD_OK;
-
-    if (!extent->has_crc)
-        return RSD_OK;
-    if (extent->decoded) {
-        crc = rsi_crc32(0, extent->decoded + extent->record, extent->record_bytes);
-        return crc != extent->crc32 ? wrong_crc(extent, crc, err) : RSD_OK;
-    }
-    buf = rsi_alloc_aligned(4096, RSI_PROOF_STEP);
-    if (!buf)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
-    while (!rc && done < extent->record_bytes) {
-        size_t len =
-            (size_t)rsi_min((int64_t)(extent->record_bytes - done), (int64_t)RSI_PROOF_STEP);
-
-        rc = rsi_files_read(&ckpt->files, file, extent->record + done, buf, len, err);
-        crc = rc ? crc : rsi_crc32(crc, buf, len);
-        done += len;
-    }
-    if (!rc && crc != extent->crc32)
-        rc = wrong_crc(extent, crc, err);
-    rsi_free(buf);
     return rc;
 }

@@ -39,7 +39,5 @@ rsd_err rsi_fetch_with(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, c
 /* Compares all that is stored for chunk i of tensor t and was not seen yet with its checksums. */
 rsd_err rsi_fetch_prove(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, size_t i,
                         rsd_error *err);
-/* Reads the record around an extent of a file and compares its CRC32, if it has one. */
-rsd_err rsi_check_crc(rsd_ckpt *ckpt, uint32_t file, const rsi_extent *extent, rsd_error *err);
 
 #endif

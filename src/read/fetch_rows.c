@@ -9,32 +9,19 @@
 
 rsd_err rsi_fetch_bytes(const rsi_fetching *f, uint64_t at, void *buf, size_t len, rsd_error *err)
 {
-    if (!f->extent.decoded)
-        return rsi_files_read(&f->ckpt->files, f->file, at, buf, len, err);
-    memcpy(buf, f->extent.decoded + at, len);
-    return RSD_OK;
+    return rsi_fetch_dense(f, at, len, SIZE_MAX, NULL, buf, err);
 }
 
 rsd_err rsi_fetch_dense(const rsi_fetching *f, uint64_t at, size_t bytes, size_t i,
                         rsi_hash128_stream *stream, unsigned char *to, rsd_error *err)
 {
-    size_t   step = f->crc || stream ? RSI_PROOF_STEP : bytes;
-    uint32_t crc = 0;
+    rsi_steps steps = { .file = f->ckpt->files.file[f->file],
+                        .decoded = f->extent.decoded,
+                        .crc = f->crc && i != SIZE_MAX ? &f->crc[i] : NULL,
+                        .hash = stream,
+                        .keep = true };
 
-    for (size_t done = 0; done < bytes; done += step) {
-        size_t  len = step < bytes - done ? step : bytes - done;
-        rsd_err rc = rsi_fetch_bytes(f, at + done, to + done, len, err);
-
-        if (rc)
-            return rc;
-        if (f->crc)
-            crc = rsi_crc32(crc, to + done, len);
-        if (stream)
-            rsi_hash128_feed(stream, to + done, len);
-    }
-    if (f->crc)
-        f->crc[i] = crc;
-    return RSD_OK;
+    return rsi_steps_read(&steps, at, bytes, to, err);
 }
 
 bool rsi_fetch_row_part(const rsi_fetching *f, size_t i, uint64_t *at, size_t *bytes)

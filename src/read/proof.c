@@ -2,6 +2,7 @@
 /* Rows of a side file against bytes. fetch.c does it for the rows that it reads whole anyway,
  * verify_rows.c for all. */
 #include "read/proof.h"
+#include "base/crc32.h"
 #include "base/mem.h"
 
 #include <fnmatch.h>
@@ -15,54 +16,98 @@ rsd_err rsi_proof_differs(const rsi_sum_row *row, rsd_error *err)
                     row->len, row->off);
 }
 
-rsd_err rsi_proof_hash(rsi_file *file, const rsi_sum_row *row, rsi_hash128_stream *stream,
-                       void *buf, unsigned char *out, rsd_error *err)
+rsd_err rsi_proof_hash(const rsi_sum_row *row, const rsi_hash128_stream *stream, rsd_error *err)
 {
-    rsi_hash128_begin(stream);
-    for (uint32_t done = 0; done < row->len; done += RSI_PROOF_STEP) {
-        uint32_t left = row->len - done, len = left < RSI_PROOF_STEP ? left : RSI_PROOF_STEP;
-        rsd_err  rc = rsi_file_read(file, row->off + done, buf, len, err);
+    unsigned char hash[RSI_HASH128_BYTES];
 
+    rsi_hash128_end(stream, hash);
+    return memcmp(hash, row->hash, sizeof(hash)) != 0 ? rsi_proof_differs(row, err) : RSD_OK;
+}
+
+rsd_err rsi_steps_read(const rsi_steps *steps, uint64_t at, uint64_t bytes, void *buf,
+                       rsd_error *err)
+{
+    const bool     looks = steps->crc || steps->hash || steps->see || !steps->keep;
+    const uint64_t step = looks && bytes > RSI_PROOF_STEP ? RSI_PROOF_STEP : bytes;
+    rsd_err        rc = RSD_OK;
+
+    for (uint64_t done = 0; done < bytes && !rc; done += step) {
+        const size_t   len = (size_t)(step < bytes - done ? step : bytes - done);
+        unsigned char *to = (unsigned char *)buf + (steps->keep ? done : 0);
+
+        if (steps->decoded)
+            memcpy(to, steps->decoded + at + done, len);
+        else
+            rc = rsi_file_read(steps->file, at + done, to, len, err);
         if (rc)
-            return rc;
-        rsi_hash128_feed(stream, buf, len);
+            break;
+        if (steps->crc)
+            *steps->crc = rsi_crc32(*steps->crc, to, len);
+        if (steps->hash)
+            rsi_hash128_feed(steps->hash, to, len);
+        if (steps->see)
+            rc = steps->see(steps->arg, at + done, to, len, err);
     }
-    rsi_hash128_end(stream, out);
-    return RSD_OK;
+    return rc;
 }
 
 rsd_err rsi_proof_row(rsi_file *file, const rsi_sum_row *row, rsd_error *err)
 {
-    rsi_hash128_stream *stream = rsi_hash128_create();
-    void *buf = rsi_alloc_aligned(4096, row->len < RSI_PROOF_STEP ? row->len : RSI_PROOF_STEP);
-    unsigned char hash[RSI_HASH128_BYTES];
-    rsd_err       rc = RSD_OK;
+    rsi_steps steps = { .file = file, .hash = rsi_hash128_create() };
+    void     *buf = rsi_alloc_aligned(4096, row->len < RSI_PROOF_STEP ? row->len : RSI_PROOF_STEP);
+    rsd_err   rc = RSD_OK;
 
-    if (!stream || !buf)
+    if (!steps.hash || !buf)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
     if (!rc)
-        rc = rsi_proof_hash(file, row, stream, buf, hash, err);
-    if (!rc && memcmp(hash, row->hash, sizeof(hash)) != 0)
-        rc = rsi_proof_differs(row, err);
-    rsi_hash128_free(stream);
+        rc = rsi_steps_read(&steps, row->off, row->len, buf, err);
+    if (!rc)
+        rc = rsi_proof_hash(row, steps.hash, err);
+    rsi_hash128_free(steps.hash);
     rsi_free(buf);
     return rc;
+}
+
+rsd_err rsi_proof_crc_differs(uint64_t off, uint32_t crc, uint32_t said, rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_CORRUPT,
+                    "the data from byte %" PRIu64 " on have the CRC32 %08" PRIx32
+                    ", the file says %08" PRIx32,
+                    off, crc, said);
+}
+
+rsd_err rsi_proof_crc(rsi_file *file, const rsi_extent *x, rsd_error *err)
+{
+    uint32_t  crc = 0;
+    rsi_steps steps = { .file = file, .crc = &crc };
+    void     *buf;
+    rsd_err   rc = RSD_OK;
+
+    if (!x->has_crc)
+        return RSD_OK;
+    if (x->decoded) {
+        crc = rsi_crc32(0, x->decoded + x->record, x->record_bytes);
+    } else {
+        buf = rsi_alloc_aligned(4096, RSI_PROOF_STEP);
+        rc = buf ? rsi_steps_read(&steps, x->record, x->record_bytes, buf, err)
+                 : rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
+        rsi_free(buf);
+    }
+    return rc || crc == x->crc32 ? rc : rsi_proof_crc_differs(x->record, crc, x->crc32, err);
 }
 
 bool rsi_proof_is_foreign(rsd_ckpt *ckpt)
 {
     const rsi_sums_book *book = ckpt->guard.book;
     const rsi_sum_row   *row;
-    uint64_t             size;
     size_t               n;
 
     if (!ckpt->files.single || !book)
         return false;
     if (ckpt->guard.place[0] == SIZE_MAX)
         return true;
-    rsi_sums_file(book, ckpt->guard.place[0], &size);
     row = rsi_sums_rows_of(book, ckpt->guard.place[0], &n);
-    return size != ckpt->files.file[0]->size &&
+    return book->file[ckpt->guard.place[0]].size != ckpt->files.file[0]->size &&
            (n == 0 || row[0].len > ckpt->files.file[0]->size ||
             rsi_proof_row(ckpt->files.file[0], &row[0], NULL) == RSD_E_CORRUPT);
 }
@@ -81,7 +126,7 @@ rsd_err rsi_proof_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err)
 
     if (ckpt->guard.place[file] == SIZE_MAX)
         return RSD_OK;
-    rsi_sums_file(ckpt->guard.book, ckpt->guard.place[file], &size);
+    size = ckpt->guard.book->file[ckpt->guard.place[file]].size;
     if (ckpt->files.file[file]->missing)
         return rsi_fail(err, RSD_E_NOTFOUND, "file \"%s\" is missing",
                         rsi_files_name(&ckpt->files, file));
@@ -93,11 +138,11 @@ rsd_err rsi_proof_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err)
 }
 
 rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
-                          rsd_err (*visit)(void *arg, const rsi_span *span, const rsi_sum_row *row,
+                          rsd_err (*visit)(void *arg, const rsi_item *span, const rsi_sum_row *row,
                                            const rsd_error *what, rsd_error *err),
                           void *arg, rsd_error *err)
 {
-    rsi_span span;
+    rsi_item span;
     rsd_err  rc = RSD_OK;
 
     for (size_t k = 0; !rc && ckpt->ops->span(ckpt, k, &span); k++) {
@@ -123,12 +168,11 @@ rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
 const char *rsi_proof_lost(const rsd_ckpt *ckpt)
 {
     const rsi_guard *guard = &ckpt->guard;
-    uint64_t         size;
 
     if (ckpt->format != RSD_FORMAT_SAFETENSORS || ckpt->files.single || !guard->book)
         return NULL;
-    for (size_t i = 0; i < rsi_sums_files(guard->book); i++) {
-        const char *name = rsi_sums_file(guard->book, i, &size);
+    for (size_t i = 0; i < guard->book->nfiles; i++) {
+        const char *name = guard->book->file[i].name;
         bool        met = fnmatch("*.safetensors", name, 0) != 0;
 
         for (size_t k = 0; k < ckpt->files.n && !met; k++)
@@ -140,7 +184,7 @@ const char *rsi_proof_lost(const rsd_ckpt *ckpt)
 }
 
 /* The first row that differs is enough for a reader. */
-static rsd_err stop(void *arg, const rsi_span *span, const rsi_sum_row *row, const rsd_error *what,
+static rsd_err stop(void *arg, const rsi_item *span, const rsi_sum_row *row, const rsd_error *what,
                     rsd_error *err)
 {
     const rsd_ckpt *ckpt = arg;

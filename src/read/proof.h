@@ -7,14 +7,31 @@
 
 enum { RSI_PROOF_STEP = 256 << 10 }; /* bytes that are still near when they are hashed */
 
+/* How bytes of a file are read in steps of RSI_PROOF_STEP, and what is done with each. */
+typedef struct rsi_steps {
+    rsi_file            *file;
+    const unsigned char *decoded; /* not NULL: they are copied from here */
+    uint32_t            *crc;     /* not NULL: takes the CRC32 on */
+    rsi_hash128_stream  *hash;    /* not NULL: is fed */
+    rsd_err (*see)(void *arg, uint64_t at, const void *bytes, size_t len, rsd_error *err);
+    void *arg;  /* for `see`, which may be NULL */
+    bool  keep; /* the buffer has room for all bytes, not for one step */
+} rsi_steps;
+/* Bytes [at, at + bytes); in one step if they are kept and nobody looks at them. */
+rsd_err rsi_steps_read(const rsi_steps *steps, uint64_t at, uint64_t bytes, void *buf,
+                       rsd_error *err);
+
 /* Says that the bytes of a row are not what they were. */
 rsd_err rsi_proof_differs(const rsi_sum_row *row, rsd_error *err);
-/* Reads the bytes of a row and hashes them; `buf` has RSI_PROOF_STEP bytes, or as many as the row
- * if that is less. */
-rsd_err rsi_proof_hash(rsi_file *file, const rsi_sum_row *row, rsi_hash128_stream *stream,
-                       void *buf, unsigned char *out, rsd_error *err);
+/* Compares the hash of a row's bytes, all of which the stream was fed. */
+rsd_err rsi_proof_hash(const rsi_sum_row *row, const rsi_hash128_stream *stream, rsd_error *err);
 /* Reads a row and compares it. */
 rsd_err rsi_proof_row(rsi_file *file, const rsi_sum_row *row, rsd_error *err);
+
+/* Says that the bytes from `off` on have another CRC32 than the file says. */
+rsd_err rsi_proof_crc_differs(uint64_t off, uint32_t crc, uint32_t said, rsd_error *err);
+/* Reads the record around an extent and compares its CRC32, if it has one. */
+rsd_err rsi_proof_crc(rsi_file *file, const rsi_extent *extent, rsd_error *err);
 
 /* What a reader does before the first byte. *on: rows are to be compared: `verify` is not NEVER and
  * there is a side file that can be used; one that can't is an error for ALWAYS only. Then what was
@@ -22,7 +39,7 @@ rsd_err rsi_proof_row(rsi_file *file, const rsi_sum_row *row, rsd_error *err);
 rsd_err rsi_proof_begin(rsd_ckpt *ckpt, rsd_choice verify, bool *on, rsd_error *err);
 /* Compares what opening read. `visit` gets each row that differs; what it returns ends it. */
 rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
-                          rsd_err (*visit)(void *arg, const rsi_span *span, const rsi_sum_row *row,
+                          rsd_err (*visit)(void *arg, const rsi_item *span, const rsi_sum_row *row,
                                            const rsd_error *what, rsd_error *err),
                           void *arg, rsd_error *err);
 /* Compares the size of a file, if the side file lists it. */

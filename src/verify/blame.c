@@ -10,17 +10,31 @@
 
 #define NAMED 3 /* more would not fit into a message */
 
-struct rsi_blame_item {
-    uint64_t    off, len;
-    uint32_t    file;
-    const char *what; /* not NULL: neither a chunk nor an object, */
-    const char *object;
-    size_t      t, i; /* else chunk i of tensor t */
-};
+bool rsi_items_next(const rsd_ckpt *ckpt, rsi_items *items)
+{
+    rsd_tensor_info info;
+    rsd_chunk       chunk;
+    uint32_t        file;
+
+    for (; items->t < ckpt->ntensors; items->t++, items->i = 0) {
+        if (items->i == 0) {
+            ckpt->ops->tensor(ckpt, items->t, &info);
+            items->chunks = info.chunks;
+        }
+        if (items->i == items->chunks)
+            continue;
+        ckpt->ops->chunk(ckpt, items->t, items->i, &chunk, &file);
+        items->item = (rsi_item){
+            .file = file, .off = chunk.offset, .len = chunk.length, .t = items->t, .i = items->i++
+        };
+        return true;
+    }
+    return ckpt->ops->span(ckpt, items->k++, &items->item);
+}
 
 static int by_place(const void *left, const void *right)
 {
-    const struct rsi_blame_item *a = left, *b = right;
+    const rsi_item *a = left, *b = right;
 
     if (a->file != b->file)
         return a->file < b->file ? -1 : 1;
@@ -31,53 +45,20 @@ static int by_place(const void *left, const void *right)
     return (a->i > b->i) - (a->i < b->i);
 }
 
-static bool add_item(rsi_blame *blame, size_t *cap, struct rsi_blame_item item)
-{
-    if (item.len == 0)
-        return true;
-    if (!rsi_grow(&blame->item, blame->n, cap, sizeof(blame->item[0])))
-        return false;
-    blame->item[blame->n++] = item;
-    return true;
-}
-
-static bool add_tensor(rsi_blame *blame, size_t *cap, size_t t)
-{
-    rsd_tensor_info info;
-    bool            ok = true;
-
-    blame->ckpt->ops->tensor(blame->ckpt, t, &info);
-    for (size_t i = 0; i < info.chunks && ok; i++) {
-        rsd_chunk chunk;
-        uint32_t  file;
-
-        blame->ckpt->ops->chunk(blame->ckpt, t, i, &chunk, &file);
-        ok = add_item(blame, cap,
-                      (struct rsi_blame_item){
-                          .off = chunk.offset, .len = chunk.length, .file = file, .t = t, .i = i });
-    }
-    return ok;
-}
-
 rsd_err rsi_blame_make(rsd_ckpt *ckpt, rsi_blame *out, rsd_error *err)
 {
     rsi_blame blame = { .ckpt = ckpt };
+    rsi_items items = { 0 };
     size_t    cap = 0;
-    rsi_span  span;
-    bool      ok = true;
 
-    for (size_t t = 0; t < ckpt->ntensors && ok; t++)
-        ok = add_tensor(&blame, &cap, t);
-    for (size_t k = 0; ok && ckpt->ops->span(ckpt, k, &span); k++)
-        ok = add_item(&blame, &cap,
-                      (struct rsi_blame_item){ .off = span.off,
-                                               .len = span.len,
-                                               .file = span.file,
-                                               .what = span.what,
-                                               .object = span.object });
-    if (!ok) {
-        rsi_blame_release(&blame);
-        return rsi_fail(err, RSD_E_NOMEM, "no memory to name what is damaged");
+    while (rsi_items_next(ckpt, &items)) {
+        if (items.item.len == 0)
+            continue;
+        if (!rsi_grow(&blame.item, blame.n, &cap, sizeof(blame.item[0]))) {
+            rsi_blame_release(&blame);
+            return rsi_fail(err, RSD_E_NOMEM, "no memory to name what is damaged");
+        }
+        blame.item[blame.n++] = items.item;
     }
     if (blame.n)
         qsort(blame.item, blame.n, sizeof(blame.item[0]), by_place);
@@ -114,8 +95,8 @@ static void box_of_range(const rsd_box *box, int64_t first, int64_t last, rsd_bo
 
 /* The box of chunk i that bytes [off, off + len) of the file belong to. False: none of its elements
  * lie there, or where they do can't be told. */
-static bool box_at(rsd_ckpt *ckpt, const rsd_tensor_info *info, const struct rsi_blame_item *item,
-                   uint64_t off, uint64_t len, rsd_box *out)
+static bool box_at(rsd_ckpt *ckpt, const rsd_tensor_info *info, const rsi_item *item, uint64_t off,
+                   uint64_t len, rsd_box *out)
 {
     const uint64_t elem = rsd_dtype_size(info->dtype);
     int64_t        packed[RSD_MAX_NDIM];
@@ -146,67 +127,6 @@ static bool box_at(rsd_ckpt *ckpt, const rsd_tensor_info *info, const struct rsi
     return true;
 }
 
-static void add_words(rsi_text *text, const rsi_blame *blame, const struct rsi_blame_item *item,
-                      uint64_t off, uint64_t len)
-{
-    rsd_tensor_info info;
-    rsd_box         box;
-    char            words[128];
-
-    if (item->what || item->object) {
-        rsi_text_add(text, item->what ? "%s" : "object \"%.60s\"",
-                     item->what ? item->what : item->object);
-        return;
-    }
-    blame->ckpt->ops->tensor(blame->ckpt, item->t, &info);
-    rsi_text_add(text, "tensor \"%.80s\"", info.name);
-    if (!box_at(blame->ckpt, &info, item, off, len, &box)) {
-        rsi_text_add(text, " (not its elements)");
-        return;
-    }
-    rsd_box_text(&box, words, sizeof(words));
-    rsi_text_add(text, " %s", words);
-}
-
-/* The first item that ends behind `off`: those of one file lie apart or at the same place. */
-static size_t first_item(const rsi_blame *blame, uint32_t file, uint64_t off)
-{
-    size_t lo = 0, hi = blame->n;
-
-    while (lo < hi) {
-        const struct rsi_blame_item *item;
-        size_t                       mid = lo + (hi - lo) / 2;
-
-        item = &blame->item[mid];
-        if (item->file < file || (item->file == file && item->off + item->len <= off))
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-size_t rsi_blame_text(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len, char *buf,
-                      size_t cap)
-{
-    rsi_text text = rsi_text_begin(buf, cap);
-    size_t   first = first_item(blame, file, off), n = 0;
-
-    while (first + n < blame->n && blame->item[first + n].file == file &&
-           blame->item[first + n].off < off + len) {
-        if (n < NAMED) {
-            rsi_text_add(&text, "%s", n ? ", " : "");
-            add_words(&text, blame, &blame->item[first + n], off, len);
-        }
-        n++;
-    }
-    if (n > NAMED)
-        rsi_text_add(&text, " and %zu more", n - NAMED);
-    if (n == 0)
-        rsi_text_add(&text, "padding");
-    return text.len;
-}
-
 static size_t object_number(rsd_ckpt *ckpt, const char *object)
 {
     const char *name;
@@ -218,22 +138,61 @@ static size_t object_number(rsd_ckpt *ckpt, const char *object)
     return SIZE_MAX;
 }
 
-void rsi_blame_each(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len,
-                    void (*mark)(void *arg, size_t number), void *arg)
+/* Returns the number of the tensor or object that has some of the bytes; SIZE_MAX: none. */
+static size_t add_words(rsi_text *text, rsd_ckpt *ckpt, const rsi_item *item, uint64_t off,
+                        uint64_t len)
 {
-    for (size_t n = first_item(blame, file, off); n < blame->n; n++) {
-        const struct rsi_blame_item *item = &blame->item[n];
-        rsd_tensor_info              info;
-        rsd_box                      box;
+    rsd_tensor_info info;
+    rsd_box         box;
+    char            words[128];
 
-        if (item->file != file || item->off >= off + len)
-            return;
-        if (item->object) {
-            mark(arg, object_number(blame->ckpt, item->object));
-        } else if (!item->what) {
-            blame->ckpt->ops->tensor(blame->ckpt, item->t, &info);
-            if (box_at(blame->ckpt, &info, item, off, len, &box))
-                mark(arg, item->t);
-        }
+    if (!rsi_item_is_chunk(item)) {
+        rsi_text_add(text, item->what ? "%s" : "object \"%.60s\"",
+                     item->what ? item->what : item->object);
+        return item->object ? object_number(ckpt, item->object) : SIZE_MAX;
     }
+    ckpt->ops->tensor(ckpt, item->t, &info);
+    rsi_text_add(text, "tensor \"%.80s\"", info.name);
+    if (!box_at(ckpt, &info, item, off, len, &box)) {
+        rsi_text_add(text, " (not its elements)");
+        return SIZE_MAX;
+    }
+    rsd_box_text(&box, words, sizeof(words));
+    rsi_text_add(text, " %s", words);
+    return item->t;
+}
+
+/* The first item that ends behind `off`: those of one file lie apart or at the same place. */
+static size_t first_item(const rsi_blame *blame, uint32_t file, uint64_t off)
+{
+    size_t lo = 0, hi = blame->n;
+
+    while (lo < hi) {
+        const size_t    mid = lo + (hi - lo) / 2;
+        const rsi_item *item = &blame->item[mid];
+
+        if (item->file < file || (item->file == file && item->off + item->len <= off))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+size_t rsi_blame_text(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len,
+                      void (*mark)(void *arg, size_t number), void *arg, char *buf, size_t cap)
+{
+    rsi_text text = rsi_text_begin(buf, cap), rest = rsi_text_begin(NULL, 0);
+    size_t   n = 0;
+
+    for (size_t k = first_item(blame, file, off);
+         k < blame->n && blame->item[k].file == file && blame->item[k].off < off + len; k++, n++) {
+        rsi_text_add(n < NAMED ? &text : &rest, "%s", n ? ", " : "");
+        mark(arg, add_words(n < NAMED ? &text : &rest, blame->ckpt, &blame->item[k], off, len));
+    }
+    if (n > NAMED)
+        rsi_text_add(&text, " and %zu more", n - NAMED);
+    if (n == 0)
+        rsi_text_add(&text, "padding");
+    return text.len;
 }

@@ -5,22 +5,32 @@
 
 #include "format/ckpt.h"
 
+/* Goes through all items of a checkpoint: chunks first. */
+typedef struct rsi_items {
+    rsi_item item;
+    size_t   t, i, chunks, k;                                /* where it is */
+} rsi_items;                                                 /* zeroed: before the first */
+bool rsi_items_next(const rsd_ckpt *ckpt, rsi_items *items); /* false behind the last */
+
+static inline bool rsi_item_is_chunk(const rsi_item *item)
+{
+    return !item->what && !item->object;
+}
+
 typedef struct rsi_blame {
-    rsd_ckpt              *ckpt;
-    struct rsi_blame_item *item; /* [n] by file and offset */
-    size_t                 n;
+    rsd_ckpt *ckpt;
+    rsi_item *item; /* [n] by file and offset */
+    size_t    n;
 } rsi_blame;
 
 rsd_err rsi_blame_make(rsd_ckpt *ckpt, rsi_blame *out, rsd_error *err);
 void    rsi_blame_release(rsi_blame *blame);
-/* Calls `mark` with each tensor, by number, and each object, behind the tensors, that has elements
- * or bytes there. */
-void rsi_blame_each(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len,
-                    void (*mark)(void *arg, size_t number), void *arg);
 /* "tensor \"a\" [0:2, 0:3], object \"step\"" for bytes [off, off + len) of a file, len > 0: of each
  * tensor the box that the bytes belong to, as far as that can be told. The first few, then how many
- * more there are; "padding" if there is nothing. Looks into the file. */
-size_t rsi_blame_text(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len, char *buf,
-                      size_t cap);
+ * more there are; "padding" if there is nothing. Looks into the file. Calls `mark` with each
+ * tensor, by number, and each object, behind the tensors, that has elements or bytes there;
+ * SIZE_MAX for what is neither. */
+size_t rsi_blame_text(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len,
+                      void (*mark)(void *arg, size_t number), void *arg, char *buf, size_t cap);
 
 #endif

@@ -4,14 +4,13 @@
  * in the hashes. */
 #include "verify/seal.h"
 #include "base/mem.h"
-#include "base/pool.h"
-#include "base/workers.h"
-#include "read/proof.h"
 #include "commit/replace.h"
 #include "format/open.h"
+#include "verify/blame.h"
+#include "verify/verify_core.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A byte where a row starts. */
 typedef struct cut {
@@ -19,22 +18,13 @@ typedef struct cut {
     uint32_t file;
 } cut;
 
-/* Rows [first, end): what a thread does at once. */
-typedef struct stretch {
-    size_t first, end;
-} stretch;
-
 typedef struct sealing {
     rsd_ckpt            *ckpt;
     const rsd_seal_opts *opts;
     cut                 *cut;
     size_t               ncuts, cut_cap;
     rsi_sums             sums; /* the rows, by file and offset */
-    stretch             *stretch;
-    size_t               n, cap;
-    rsi_pool            *pool; /* buffers of RSI_PROOF_STEP bytes */
-    pthread_mutex_t      lock; /* for on_progress */
-    uint64_t             done, total;
+    rsi_progress         progress;
 } sealing;
 
 /* ---- where rows start ---- */
@@ -56,40 +46,24 @@ static int by_place(const void *left, const void *right)
     return (a->off > b->off) - (a->off < b->off);
 }
 
-static rsd_err cut_tensor(sealing *s, size_t t, rsd_error *err)
-{
-    rsd_tensor_info info;
-    rsd_err         rc = RSD_OK;
-
-    s->ckpt->ops->tensor(s->ckpt, t, &info);
-    for (size_t i = 0; i < info.chunks && !rc; i++) {
-        rsd_chunk chunk;
-        uint32_t  file;
-
-        s->ckpt->ops->chunk(s->ckpt, t, i, &chunk, &file);
-        rc = add_cut(s, file, chunk.offset, err);
-    }
-    return rc;
-}
-
 /* Files start and end with a cut too. */
 static rsd_err find_cuts(sealing *s, rsd_error *err)
 {
-    rsi_span span;
-    rsd_err  rc = RSD_OK;
+    rsi_items items = { 0 };
+    rsd_err   rc = RSD_OK;
 
     for (uint32_t f = 0; f < s->ckpt->files.n && !rc; f++) {
         rc = add_cut(s, f, 0, err);
         if (!rc)
             rc = add_cut(s, f, s->ckpt->files.file[f]->size, err);
-        s->total += s->ckpt->files.file[f]->size;
+        s->progress.total += s->ckpt->files.file[f]->size;
     }
-    for (size_t t = 0; t < s->ckpt->ntensors && !rc; t++)
-        rc = cut_tensor(s, t, err);
-    for (size_t k = 0; !rc && s->ckpt->ops->span(s->ckpt, k, &span); k++) {
-        rc = add_cut(s, span.file, span.off, err);
-        if (!rc)
-            rc = add_cut(s, span.file, span.off + span.len, err);
+    while (!rc && rsi_items_next(s->ckpt, &items)) {
+        const rsi_item *item = &items.item;
+
+        rc = add_cut(s, item->file, item->off, err);
+        if (!rc && !rsi_item_is_chunk(item))
+            rc = add_cut(s, item->file, item->off + item->len, err);
     }
     if (!rc)
         qsort(s->cut, s->ncuts, sizeof(s->cut[0]), by_place);
@@ -98,15 +72,11 @@ static rsd_err find_cuts(sealing *s, rsd_error *err)
 
 static rsd_err make_rows(sealing *s, rsd_error *err)
 {
-    rsd_err rc = RSD_OK;
-
     for (size_t i = 0; i + 1 < s->ncuts; i++) {
         rsi_sum_row row = { .off = s->cut[i].off, .file = s->cut[i].file };
-        uint64_t    end = s->cut[i + 1].off;
+        uint64_t    end = s->cut[i + 1].file == row.file ? s->cut[i + 1].off : 0;
 
-        if (s->cut[i + 1].file != row.file)
-            continue;
-        for (; row.off < end && !rc; row.off += row.len) {
+        for (; row.off < end; row.off += row.len) {
             row.len =
                 end - row.off < RSI_SUM_ROW_BYTES ? (uint32_t)(end - row.off) : RSI_SUM_ROW_BYTES;
             if (!rsi_grow(&s->sums.row, s->sums.n, &s->sums.cap, sizeof(row)))
@@ -114,78 +84,38 @@ static rsd_err make_rows(sealing *s, rsd_error *err)
             s->sums.row[s->sums.n++] = row;
         }
     }
-    return rc;
-}
-
-static rsd_err make_stretches(sealing *s, rsd_error *err)
-{
-    for (size_t i = 0; i < s->sums.n;) {
-        stretch  one = { .first = i };
-        uint64_t bytes = 0;
-
-        for (; i < s->sums.n && (!bytes || bytes + s->sums.row[i].len <= RSI_SUM_ROW_BYTES); i++)
-            bytes += s->sums.row[i].len;
-        one.end = i;
-        if (!rsi_grow(&s->stretch, s->n, &s->cap, sizeof(one)))
-            return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", s->sums.n);
-        s->stretch[s->n++] = one;
-    }
     return RSD_OK;
 }
 
 /* ---- hashing ---- */
 
-static rsd_err tell(sealing *s, uint64_t bytes, rsd_error *err)
+/* For rsi_row_work. */
+static rsd_err keep_hash(void *arg, size_t i, size_t n, const unsigned char *hash,
+                         const rsd_error *why, rsd_error *err)
 {
-    int stop = 0;
+    sealing *s = arg;
 
-    pthread_mutex_lock(&s->lock);
-    s->done += bytes;
-    if (s->opts->on_progress)
-        stop = s->opts->on_progress(s->opts->arg, (int64_t)s->done, (int64_t)s->total);
-    pthread_mutex_unlock(&s->lock);
-    return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled") : RSD_OK;
-}
-
-static rsd_err hash_rows(void *arg, size_t i, rsd_error *err)
-{
-    sealing            *s = arg;
-    rsi_hash128_stream *stream = rsi_hash128_create();
-    uint64_t            bytes = 0;
-    void               *buf;
-    rsd_err             rc;
-
-    if (!stream)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a checksum");
-    rc = rsi_pool_get(s->pool, &buf, err);
-    if (rc)
-        goto out;
-    for (size_t r = s->stretch[i].first; r < s->stretch[i].end && !rc; r++) {
-        rsi_sum_row *row = &s->sums.row[r];
-
-        rc = rsi_proof_hash(s->ckpt->files.file[row->file], row, stream, buf, row->hash, err);
-        bytes += row->len;
-    }
-    rsi_pool_put(s->pool, buf);
-    if (!rc)
-        rc = tell(s, bytes, err);
-out:
-    rsi_hash128_free(stream);
-    return rc;
+    (void)n;
+    if (hash)
+        memcpy(s->sums.row[i].hash, hash, RSI_HASH128_BYTES);
+    else if (err)
+        *err = *why;
+    return hash ? RSD_OK : (rsd_err)why->code;
 }
 
 static rsd_err hash_all(sealing *s, rsd_error *err)
 {
-    size_t       staging = s->opts->staging ? s->opts->staging : (size_t)64 << 20;
+    rsi_row_work work = { .row = s->sums.row,
+                          .n = s->sums.n,
+                          .file = s->ckpt->files.file,
+                          .progress = &s->progress,
+                          .done = keep_hash,
+                          .arg = s };
     rsi_workers *workers = NULL;
-    rsd_err      rc;
+    rsd_err      rc = rsi_workers_create(s->opts->threads, &workers, err);
 
-    rc = rsi_pool_create(staging < RSI_PROOF_STEP ? RSI_PROOF_STEP : staging, RSI_PROOF_STEP,
-                         &s->pool, err);
     if (!rc)
-        rc = rsi_workers_create(s->opts->threads, &workers, err);
-    if (!rc)
-        rc = rsi_workers_run(workers, s->n, hash_rows, s, err);
+        rc = rsi_hash_rows(&work, workers, s->opts->staging, err);
     rsi_workers_free(workers);
     return rc;
 }
@@ -280,7 +210,10 @@ static rsd_err publish(sealing *s, rsd_error *err)
 
 rsd_err rsi_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts, rsd_error *err)
 {
-    sealing s = { .opts = opts, .lock = PTHREAD_MUTEX_INITIALIZER };
+    sealing s = { .opts = opts,
+                  .progress = { .lock = PTHREAD_MUTEX_INITIALIZER,
+                                .call = opts->on_progress,
+                                .arg = opts->arg } };
     rsd_err rc;
 
     if (!rsi_sums_available())
@@ -295,14 +228,10 @@ rsd_err rsi_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts, 
     if (!rc)
         rc = make_rows(&s, err);
     if (!rc)
-        rc = make_stretches(&s, err);
-    if (!rc)
         rc = hash_all(&s, err);
     if (!rc)
         rc = publish(&s, err);
-    rsi_pool_free(s.pool);
     rsi_free(s.cut);
-    rsi_free(s.stretch);
     rsi_sums_release(&s.sums);
     rsi_ckpt_close(s.ckpt);
     return rc;

@@ -21,16 +21,17 @@ bool rsi_is_damage(rsd_err rc)
            rc == RSD_E_UNSUPPORTED;
 }
 
-void rsi_verify_mark(rsi_verifying *v, size_t number)
+void rsi_verify_mark(void *arg, size_t number)
 {
-    rsd_ckpt *ckpt = v->ckpt;
+    rsi_verifying *v = arg;
+    rsd_ckpt      *ckpt = v->ckpt;
 
     if (!ckpt->health || number >= ckpt->ntensors + ckpt->nobjects)
         return;
-    pthread_mutex_lock(&v->lock);
+    pthread_mutex_lock(&v->progress.lock);
     if (ckpt->health[number] < RSD_DAMAGED)
         ckpt->health[number] = RSD_DAMAGED;
-    pthread_mutex_unlock(&v->lock);
+    pthread_mutex_unlock(&v->progress.lock);
 }
 
 rsd_err rsi_verify_note(rsi_verifying *v, const rsi_damage *damage, rsd_error *err)
@@ -41,26 +42,13 @@ rsd_err rsi_verify_note(rsi_verifying *v, const rsi_damage *damage, rsd_error *e
         rsi_verify_mark(v, damage->first);
     else if (damage->kind == RSI_DAMAGE_OBJECT)
         rsi_verify_mark(v, v->ckpt->ntensors + damage->first);
-    pthread_mutex_lock(&v->lock);
+    pthread_mutex_lock(&v->progress.lock);
     if (rsi_grow(&v->found, v->n, &v->cap, sizeof(v->found[0])))
         v->found[v->n++] = *damage;
     else
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the list of damages");
-    pthread_mutex_unlock(&v->lock);
+    pthread_mutex_unlock(&v->progress.lock);
     return rc;
-}
-
-rsd_err rsi_verify_step(rsi_verifying *v, uint64_t bytes, rsd_error *err)
-{
-    const rsd_read_opts *o = v->opts;
-    int                  stop = 0;
-
-    pthread_mutex_lock(&v->lock);
-    v->done += bytes;
-    if (o->on_progress)
-        stop = o->on_progress(o->progress_arg, (int64_t)v->done, (int64_t)v->total);
-    pthread_mutex_unlock(&v->lock);
-    return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
 }
 
 void rsi_verify_name(const rsi_verifying *v, size_t t, size_t i, rsd_error *what)
@@ -97,7 +85,7 @@ static bool is_read_alone(const rsi_verifying *v, const rsd_chunk *chunk, uint32
 
 static uint64_t bytes_to_read(const rsi_verifying *v)
 {
-    uint64_t total = 0, size;
+    uint64_t total = 0;
 
     for (size_t t = 0; t < v->ckpt->ntensors; t++) {
         rsd_tensor_info info;
@@ -110,10 +98,8 @@ static uint64_t bytes_to_read(const rsi_verifying *v)
             total += is_read_alone(v, &chunk, file) ? chunk.length : 0;
         }
     }
-    for (size_t i = 0; v->book && i < rsi_sums_files(v->book); i++) {
-        rsi_sums_file(v->book, i, &size);
-        total += size;
-    }
+    for (size_t i = 0; v->book && i < v->book->nfiles; i++)
+        total += v->book->file[i].size;
     return total;
 }
 
@@ -131,7 +117,7 @@ static bool is_there(const rsi_verifying *v, uint32_t file, uint64_t end)
 static rsd_err find_ends(rsi_verifying *v, uint64_t *end, rsd_error *err)
 {
     rsd_ckpt *ckpt = v->ckpt;
-    rsi_span  span;
+    rsi_item  span;
     rsd_err   rc = RSD_OK;
 
     for (size_t t = 0; t < ckpt->ntensors && !rc; t++) {
@@ -197,12 +183,12 @@ static rsd_err put_off(rsi_verifying *v, const rsi_claim *claim, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
-    pthread_mutex_lock(&v->lock);
+    pthread_mutex_lock(&v->progress.lock);
     if (rsi_grow(&v->claim, v->nclaims, &v->claim_cap, sizeof(v->claim[0])))
         v->claim[v->nclaims++] = *claim;
     else
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu records", v->nclaims + 1);
-    pthread_mutex_unlock(&v->lock);
+    pthread_mutex_unlock(&v->progress.lock);
     return rc;
 }
 
@@ -223,12 +209,11 @@ static rsd_err check_chunk(rsi_verifying *v, size_t t, size_t i, const rsd_chunk
                                      .off = x.record,
                                      .len = x.record_bytes,
                                      .crc32 = x.crc32,
-                                     .file = file,
                                      .t = t,
                                      .i = i },
                        err);
     if (!rc) {
-        rc = rsi_check_crc(v->ckpt, file, &x, &damage.what);
+        rc = rsi_proof_crc(v->ckpt->files.file[file], &x, &damage.what);
         rsi_free(x.decoded);
     }
     if (!rc)
@@ -251,7 +236,8 @@ static rsd_err check_tensor(rsi_verifying *v, size_t t, rsd_error *err)
         if (is_there(v, file, chunk.offset + chunk.length)) /* else it is told with the file */
             rc = check_chunk(v, t, i, &chunk, file, err);
         if (!rc)
-            rc = rsi_verify_step(v, is_read_alone(v, &chunk, file) ? chunk.length : 0, err);
+            rc = rsi_progress_add(&v->progress, is_read_alone(v, &chunk, file) ? chunk.length : 0,
+                                  err);
     }
     return rc;
 }
@@ -332,7 +318,7 @@ static rsd_err choose_records(rsi_verifying *v, records *r, rsd_error *err)
 static rsd_err note_object(rsi_verifying *v, size_t i, rsi_damage *damage, rsd_error *err)
 {
     const char *name = NULL;
-    rsi_span    span;
+    rsi_item    span;
 
     if (i < v->ckpt->nobjects)
         v->ckpt->ops->object(v->ckpt, i, &name, NULL, NULL, NULL);
@@ -403,7 +389,7 @@ static rsd_err check_one(void *arg, size_t i, rsd_error *err)
 
 /* ---- the side file ---- */
 
-static rsd_err note_opening(void *arg, const rsi_span *span, const rsi_sum_row *row,
+static rsd_err note_opening(void *arg, const rsi_item *span, const rsi_sum_row *row,
                             const rsd_error *what, rsd_error *err)
 {
     rsi_verifying *v = arg;
@@ -513,7 +499,11 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                    void (*damage)(void *arg, const rsd_error *what), void *arg, size_t *count,
                    rsd_error *err)
 {
-    rsi_verifying v = { .ckpt = ckpt, .opts = opts, .lock = PTHREAD_MUTEX_INITIALIZER };
+    rsi_verifying v = { .ckpt = ckpt,
+                        .opts = opts,
+                        .progress = { .lock = PTHREAD_MUTEX_INITIALIZER,
+                                      .call = opts->on_progress,
+                                      .arg = opts->progress_arg } };
     size_t        told;
     rsd_err       rc = rsi_workers_create(opts->threads, &v.workers, err);
 
@@ -527,7 +517,7 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
         if (v.book)
             rc = rsi_proof_opening(ckpt, note_opening, &v, err);
     } else if (!rc) {
-        v.total = bytes_to_read(&v);
+        v.progress.total = bytes_to_read(&v);
         rc = rsi_workers_run(v.workers, ckpt->ntensors + ckpt->nobjects + 1, check_one, &v, err);
     }
     if (!rc && v.book)

@@ -36,13 +36,20 @@ static rsd_ckpt *save(rsd_store *store, const char *path)
     return fix_open(store, path);
 }
 
+static void note(void *arg, size_t number)
+{
+    (void)arg;
+    (void)number;
+}
+
 static void assert_text(rsd_ckpt *ckpt, uint32_t file, uint64_t off, uint64_t len, const char *want)
 {
     rsi_blame blame;
     char      text[256];
 
     assert_int_equal(rsi_blame_make(ckpt, &blame, NULL), RSD_OK);
-    assert_int_equal(rsi_blame_text(&blame, file, off, len, text, sizeof(text)), strlen(want));
+    assert_int_equal(rsi_blame_text(&blame, file, off, len, note, NULL, text, sizeof(text)),
+                     strlen(want));
     assert_string_equal(text, want);
     rsi_blame_release(&blame);
 }
@@ -92,7 +99,7 @@ static void headers_of_items_objects_and_metadata_are_told(void **state)
 {
     rsd_store *store = fix_store();
     rsd_ckpt  *ckpt = save(store, "ck");
-    rsi_span   span;
+    rsi_item   span;
     rsd_chunk  chunk;
     uint64_t   a = start_of(ckpt, "a", &chunk);
 
@@ -130,7 +137,7 @@ static void many_tensors_are_counted(void **state)
     assert_int_equal(rsd_save("x.safetensors", NULL, saved, &opts, NULL), RSD_OK);
     ckpt = fix_open(store, "x.safetensors");
     assert_int_equal(rsi_blame_make(ckpt, &blame, NULL), RSD_OK);
-    rsi_blame_text(&blame, 0, 0, 100000, text, sizeof(text));
+    rsi_blame_text(&blame, 0, 0, 100000, note, NULL, text, sizeof(text));
     assert_string_equal(text, "header, tensor \"a\" [0:1], tensor \"b\" [0:1] and 3 more");
     rsi_blame_release(&blame);
     rsd_state_free(saved);

@@ -448,17 +448,15 @@ static void assert_side(rsd_store *store, const char *folder, const char *side)
     rsi_sums_book *book;
 
     assert_int_equal(rsi_sums_read(text, len, &book, NULL), RSD_OK);
-    for (size_t i = 0; i < rsi_sums_files(book); i++, files++) {
+    for (size_t i = 0; i < book->nfiles; i++, files++) {
         char               name[128];
-        uint64_t           size;
         size_t             n, have;
         unsigned char     *bytes, hash[RSI_HASH128_BYTES];
         const rsi_sum_row *row = rsi_sums_rows_of(book, i, &n);
 
-        snprintf(name, sizeof(name), "%s%s%s", folder, *folder ? "/" : "",
-                 rsi_sums_file(book, i, &size));
+        snprintf(name, sizeof(name), "%s%s%s", folder, *folder ? "/" : "", book->file[i].name);
         bytes = fix_get(store, name, &have);
-        assert_int_equal(have, size);
+        assert_int_equal(have, book->file[i].size);
         for (size_t k = 0; k < n; k++) {
             rsi_hash128(bytes + row[k].off, row[k].len, hash);
             assert_memory_equal(hash, row[k].hash, sizeof(hash));
