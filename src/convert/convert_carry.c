@@ -171,12 +171,11 @@ static void tell_missing(const rsi_carry *carry, char *const *names, size_t n,
 {
     rsd_ckpt            *source = carry->source;
     const rsi_sums_book *book = NULL;
-    uint64_t             size;
 
     if (rsi_guard_book(&source->guard, &source->files, &book, NULL) || !book)
         return;
-    for (size_t i = 0; i < rsi_sums_files(book); i++) {
-        const char *name = rsi_sums_file(book, i, &size);
+    for (size_t i = 0; i < book->nfiles; i++) {
+        const char *name = book->file[i].name;
 
         if (!bsearch(name, names, n, sizeof(names[0]), by_name) && !is_source(source, name))
             leave_out(opts, name, "the checksum file lists it, but it is missing");
