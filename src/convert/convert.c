@@ -581,7 +581,6 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
 {
     rsd_convert_opts own = *opts;
     converting       c = { .source = source, .opts = &own };
-    bool             changed = false; /* the source, meanwhile */
     rsd_err          rc;
 
     c.job.save = (rsi_save_job){ .path = path, .comm = comm, .rank = -1, .store = opts->store };
@@ -607,12 +606,10 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
         rc = write_data(&c, err);
     if (!rc)
         rc = prove(&c, err);
-    if (!rc) {
+    if (!rc)
         rc = check_source(&c, err);
-        changed = rc != RSD_OK;
-    }
-    if (rc == RSD_E_CORRUPT || changed)
-        drop_partial(&c);
+    if (rc == RSD_E_CORRUPT || rc == RSD_E_FORMAT || rc == RSD_E_MISMATCH)
+        drop_partial(&c); /* the source is damaged, or was changed meanwhile */
     if (!rc)
         rc = protect(&c, err);
     if (!rc)

@@ -20,6 +20,7 @@ typedef struct run {
     char        folder[64], from[96], to[96], config[128];
     bool        at_end; /* it ends early when all is done, not when some is */
     bool        stop;
+    bool        change, kept; /* the carried file changes meanwhile; its work is called kept */
     char        why[256];
     const char *cast;
 } run;
@@ -46,39 +47,6 @@ static run make(const char *from, const char *to, rsd_format format)
     return r;
 }
 
-static int step(void *arg, int64_t done, int64_t total)
-{
-    run *r = arg;
-
-    return r->stop && (!r->at_end || done == total);
-}
-
-static void note(void *arg, const char *name, const char *why)
-{
-    run *r = arg;
-
-    assert_non_null(strstr(name, ".partial-"));
-    snprintf(r->why, sizeof(r->why), "%s", why);
-}
-
-static rsd_err convert(run *r, bool resume)
-{
-    const rsd_cast   cast = { .pattern = r->cast, .dtype = RSD_F16 };
-    rsd_convert_opts opts = { .threads = 1,
-                              .keep = true,
-                              .resume = resume,
-                              .sync = RSD_NEVER,
-                              .on_progress = step,
-                              .left_out = note,
-                              .cast = &cast,
-                              .ncasts = r->cast ? 1 : 0,
-                              .arg = r };
-
-    r->stop = !resume;
-    r->why[0] = 0;
-    return conv_run(NULL, r->from, r->to, opts, NULL);
-}
-
 /* Other bytes at `off`; the size stays, and so does the time if wanted. */
 static void rewrite(const char *path, off_t off, const char *text, bool same_time)
 {
@@ -93,6 +61,50 @@ static void rewrite(const char *path, off_t off, const char *text, bool same_tim
     if (same_time)
         assert_int_equal(futimens(fd, times), 0);
     assert_int_equal(close(fd), 0);
+}
+
+static int step(void *arg, int64_t done, int64_t total)
+{
+    run *r = arg;
+
+    if (r->change)
+        rewrite(r->config, 0, "layers 32\n", false);
+    r->change = false;
+    return r->stop && (!r->at_end || done == total);
+}
+
+static void note(void *arg, const char *name, const char *why)
+{
+    run *r = arg;
+
+    assert_non_null(strstr(name, ".partial-"));
+    snprintf(r->why, sizeof(r->why), "%s", why);
+}
+
+static void kept(void *arg, const char *partial)
+{
+    run *r = arg;
+
+    r->kept = access(partial, F_OK) == 0;
+}
+
+static rsd_err convert(run *r, bool resume)
+{
+    const rsd_cast   cast = { .pattern = r->cast, .dtype = RSD_F16 };
+    rsd_convert_opts opts = { .threads = 1,
+                              .keep = true,
+                              .resume = resume,
+                              .sync = RSD_NEVER,
+                              .on_progress = step,
+                              .left_out = note,
+                              .kept = kept,
+                              .cast = &cast,
+                              .ncasts = r->cast ? 1 : 0,
+                              .arg = r };
+
+    r->stop = !resume;
+    r->why[0] = 0;
+    return conv_run(NULL, r->from, r->to, opts, NULL);
 }
 
 static void a_file_that_was_rewritten_is_not_mixed(void **state)
@@ -133,6 +145,18 @@ static void a_carried_file_that_was_rewritten_is_the_new_one(void **state)
     }
 }
 
+static void nothing_is_kept_of_a_source_that_changes_meanwhile(void **state)
+{
+    run r = make("src", "out", RSD_FORMAT_DCP);
+
+    (void)state;
+    r.change = true;
+    assert_int_equal(convert(&r, true), RSD_E_MISMATCH);
+    assert_false(r.kept);
+    assert_int_equal(convert(&r, true), RSD_OK);
+    conv_remove(r.folder);
+}
+
 static void a_source_that_stayed_is_resumed(void **state)
 {
     run r = make("src", "out", RSD_FORMAT_DCP);
@@ -163,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_that_was_rewritten_is_not_mixed),
         cmocka_unit_test(a_carried_file_that_was_rewritten_is_the_new_one),
+        cmocka_unit_test(nothing_is_kept_of_a_source_that_changes_meanwhile),
         cmocka_unit_test(a_source_that_stayed_is_resumed),
         cmocka_unit_test(other_options_start_over_and_that_is_told),
     };
