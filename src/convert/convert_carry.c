@@ -247,7 +247,7 @@ static rsd_err add_file(rsi_carry *carry, size_t i, rsi_image *image, rsd_state 
     state->tensor[state->ntensors++] = (rsi_state_tensor){ .spot.name = c->name,
                                                            .dtype = RSD_U8,
                                                            .ndim = 1,
-                                                           .shape[0] = (int64_t)c->size,
+                                                           .shape = part.box + 1,
                                                            .views.elem_bytes = 1,
                                                            .pull = pull_file,
                                                            .pull_arg = carry,

@@ -520,6 +520,8 @@ rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
         rc = run_passes(&p, again, err);
     if (!rc && job->save.flush.sums)
         rc = list_rows(job, err);
+    if (!rc)
+        rsi_cuts_release(&job->cuts); /* all of them are done */
     rsi_pool_free(p.pool);
     rsi_free(p.target);
     rsi_free(p.unit);

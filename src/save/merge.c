@@ -75,7 +75,7 @@ static void say_tensor(words *w, const rsi_state_tensor *t, int32_t rank)
     fact     f = { .tensor = 1, .dtype = (int64_t)t->dtype, .ndim = t->ndim };
     rsd_box *box = NULL;
 
-    memcpy(f.shape, t->shape, sizeof(f.shape));
+    memcpy(f.shape, rsi_tensor_whole(t).len, sizeof(f.shape));
     f.path_bytes = (int64_t)path_bytes(&t->spot);
     f.nparts = (int64_t)t->spot.nparts;
     f.nboxes = (int64_t)(t->layout ? rsd_layout_boxes(t->layout, rank, NULL, 0) : t->views.n);

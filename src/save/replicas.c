@@ -71,14 +71,12 @@ static rsd_err add_tensor(hashing *h, size_t t, rsd_error *err)
 {
     const rsi_state_tensor *tensor = &h->state->tensor[t];
     size_t   n = tensor->layout ? rsd_layout_boxes(tensor->layout, h->rank, NULL, 0) : 0;
-    rsd_box  whole = { .ndim = tensor->ndim }, *box;
+    rsd_box  whole = rsi_tensor_whole(tensor), *box;
     rsi_side side;
     rsd_err  rc = RSD_OK;
 
-    if (!tensor->layout) {
-        memcpy(whole.len, tensor->shape, sizeof(whole.len));
+    if (!tensor->layout)
         return rsi_tensor_check(tensor, &whole, NULL) ? RSD_OK : add_box(h, t, &whole, 0, 0, err);
-    }
     rsi_side_make(&side, tensor->layout, h->rank, true);
     box = rsi_calloc(n, sizeof(box[0]));
     if (!box)

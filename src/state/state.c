@@ -68,20 +68,26 @@ rsd_err rsi_state_name(rsd_state *state, const char *name, const char **out, rsd
     return RSD_OK;
 }
 
+/* What stands side by side is pushed to one after the other: its key is kept once. */
 static rsd_err push(rsd_state *state, rsd_path_part part, rsd_error *err)
 {
-    rsd_err rc = RSD_OK;
+    const char *last = state->depth < state->reached ? state->stack[state->depth].key : NULL;
+    rsd_err     rc = RSD_OK;
 
     if (state->depth >= MOST_DEPTH)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "nesting of more than %d is not supported",
                         MOST_DEPTH);
-    if (part.key)
+    if (part.key && last && strcmp(part.key, last) == 0)
+        part.key = last;
+    else if (part.key)
         rc = rsi_state_name(state, part.key, &part.key, err);
     if (!rc && !rsi_grow(&state->stack, state->depth, &state->stack_cap, sizeof(state->stack[0])))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
     if (rc)
         return rc;
     state->stack[state->depth++] = part;
+    if (state->reached < state->depth)
+        state->reached = state->depth;
     return RSD_OK;
 }
 
@@ -122,7 +128,8 @@ static rsd_err make_spot(rsd_state *state, const char *name, rsi_spot *out, rsd_
     size_t         n = state->depth + (name ? 1 : 0), len;
     rsd_path_part *part;
     uint64_t       value = 0;
-    char          *joined;
+    const char    *joined;
+    char          *text;
     bool           was;
     rsd_err        rc = RSD_OK;
 
@@ -141,16 +148,28 @@ static rsd_err make_spot(rsd_state *state, const char *name, rsi_spot *out, rsd_
     if (len > MOST_NAME)
         return rsi_fail(err, RSD_E_INVALID, "a name of %zu bytes, %d are the limit", len,
                         MOST_NAME);
-    joined = rsi_arena_array(&state->mem, len + 1, 1);
-    if (!joined)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
-    rsi_path_join(part, n, joined, len + 1);
+    joined = part[0].key;
+    if (n > 1 || !joined) {
+        joined = text = rsi_arena_array(&state->mem, len + 1, 1);
+        if (!text)
+            return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+        rsi_path_join(part, n, text, len + 1);
+    }
     if (!rsi_map_add(&state->names, joined, len, &value, &was))
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
     if (was)
         return rsi_fail(err, RSD_E_EXISTS, "\"%s\" is in the state twice", joined);
     *out = (rsi_spot){ .name = joined, .part = part, .nparts = n };
     return RSD_OK;
+}
+
+rsd_box rsi_tensor_whole(const rsi_state_tensor *tensor)
+{
+    rsd_box box = { .ndim = tensor->ndim };
+
+    if (box.ndim > 0)
+        memcpy(box.len, tensor->shape, (size_t)box.ndim * sizeof(box.len[0]));
+    return box;
 }
 
 static rsd_err check_layout(const rsd_layout *layout, rsd_dtype dtype, int ndim,
@@ -219,7 +238,7 @@ rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *l
                          const rsd_view *views, rsd_error *err)
 {
     rsi_state_tensor t = { .dtype = dtype, .ndim = ndim };
-    int64_t          elems;
+    int64_t          elems, *kept;
     rsd_err          rc;
 
     if (!state || (n > 0 && !views))
@@ -227,8 +246,11 @@ rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *l
     rc = rsi_shape_check(dtype, ndim, shape, &elems, err);
     if (!rc) {
         t.views.elem_bytes = (int64_t)rsd_dtype_size(dtype);
-        if (ndim > 0)
-            memcpy(t.shape, shape, (size_t)ndim * sizeof(shape[0]));
+        t.shape = kept = rsi_arena_array(&state->mem, (size_t)ndim, sizeof(kept[0]));
+        if (!kept)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a shape");
+        else if (ndim > 0)
+            memcpy(kept, shape, (size_t)ndim * sizeof(shape[0]));
     }
     if (!rc && layout)
         rc = check_layout(layout, dtype, ndim, shape, err);

@@ -21,12 +21,12 @@ typedef struct rsi_spot {
 } rsi_spot;
 
 typedef struct rsi_state_tensor {
-    rsi_spot    spot;
-    rsd_layout *layout; /* NULL: only the views matter */
-    rsd_dtype   dtype;
-    int32_t     ndim;
-    int64_t     shape[RSD_MAX_NDIM];
-    rsi_views   views;
+    rsi_spot       spot;
+    rsd_layout    *layout; /* NULL: only the views matter */
+    rsd_dtype      dtype;
+    int32_t        ndim;
+    const int64_t *shape; /* [ndim] */
+    rsi_views      views;
     /* Not NULL: the bytes come from here, not from views: [off, off + len) of a packed box. Any
      * thread. */
     rsd_err (*pull)(void *arg, size_t number, const rsd_box *box, uint64_t off, size_t len,
@@ -75,6 +75,7 @@ struct rsd_state {
     size_t            nobjects, object_cap;
     rsd_path_part    *stack; /* what was pushed */
     size_t            depth, stack_cap;
+    size_t            reached; /* entries of `stack` that were set, also above `depth` */
     rsi_map           names;
     /* Not NULL: makes the layout of tensor t when it is asked for, so that not all of them exist at
      * once. */
@@ -85,6 +86,8 @@ struct rsd_state {
     rsi_arena        mem;
 };
 
+/* All of a tensor. */
+rsd_box rsi_tensor_whole(const rsi_state_tensor *tensor);
 /* The layout of tensor t, for rsd_layout_free; NULL: it has none. */
 rsd_err rsi_state_layout(const rsd_state *state, size_t t, rsd_layout **out, rsd_error *err);
 /* A copy of a name or a key, which must be UTF-8 and of a length that readers take. */

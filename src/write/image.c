@@ -225,6 +225,7 @@ void rsi_image_release(rsi_image *image)
     rsi_free(image->file);
     rsi_free(image->item);
     rsi_free(image->part);
+    rsi_free(image->pickle);
     rsi_map_release(&image->pickles);
     rsi_map_release(&image->archives);
     rsi_arena_release(&image->mem);
@@ -415,14 +416,13 @@ rsd_err rsi_stored_chunks(const rsd_state *state, size_t t, bool empties, rsi_st
 {
     const rsi_state_tensor *tensor = &state->tensor[t];
     rsd_layout             *layout;
-    rsd_box                 whole = { .ndim = tensor->ndim };
+    rsd_box                 whole = rsi_tensor_whole(tensor);
     bool                    ok;
     rsd_err                 rc = rsi_state_layout(state, t, &layout, err);
 
     if (rc)
         return rc;
     list->n = 0;
-    memcpy(whole.len, tensor->shape, sizeof(whole.len));
     if (!layout)
         ok = add_chunk(list, &whole, 0);
     else if (layout->mesh)

@@ -11,23 +11,26 @@
 #include "format/value_pickle.h"
 #include "format/zip_write.h"
 
-typedef enum rsi_part_kind {
+enum {
     RSI_PART_BYTES, /* known bytes */
     RSI_PART_DATA,  /* a box of a tensor, packed */
     RSI_PART_GAP    /* what an archive has between its data; needs their CRCs */
-} rsi_part_kind;
+};
 
+/* A checkpoint has three for each chunk, so they are kept small. */
 typedef struct rsi_out_part {
-    rsi_part_kind  kind;
-    uint32_t       nth; /* GAP: which gap; DATA: which storage */
-    uint64_t       at;  /* where it begins in its file; with a transform: before that */
-    uint64_t       len;
-    const void    *bytes;  /* BYTES */
-    size_t         tensor; /* DATA: of the state */
-    const int64_t *box;    /* DATA: [2][ndim] offsets, then lengths; in image->mem */
-    bool           opens;  /* the first part of its item */
-    rsi_zip_plan  *zip;    /* GAP and DATA in an archive; archives that are alike share one */
-    uint32_t      *crc;    /* of the archive's storages; DATA sets crc[nth] */
+    uint64_t at; /* where it begins in its file; with a transform: before that */
+    uint64_t len;
+    union {
+        const void    *bytes; /* BYTES */
+        const int64_t *box;   /* DATA: [2][ndim] offsets, then lengths; in image->mem */
+    };
+    size_t        tensor; /* DATA: of the state */
+    rsi_zip_plan *zip;    /* GAP and DATA in an archive; archives that are alike share one */
+    uint32_t     *crc;    /* of the archive's storages; DATA sets crc[nth] */
+    uint32_t      nth;    /* GAP: which gap; DATA: which storage */
+    uint8_t       kind;   /* RSI_PART_... */
+    bool          opens;  /* the first part of its item */
 } rsi_out_part;
 
 /* Something that can be found again: parts one after the other. The parts of all items of a file
@@ -59,6 +62,7 @@ typedef struct rsi_image {
     rsi_dcp_meta *meta; /* DCP: written last, when all rows have their place */
     int32_t       keep; /* files of other ranks than this are known by name and size only; -1: all
                            have items */
+    void     *pickle;   /* the one of a torch.save file; for rsi_free */
     rsi_map   pickles, archives; /* those that are alike are made once */
     rsi_arena mem;
 } rsi_image;

@@ -242,9 +242,8 @@ static rsd_err plan_whole(building *b, const rsi_image_spec *spec, uint32_t *of,
         rc = b->group[f].name ? RSD_OK : no_memory(err);
     }
     for (size_t i = 0; i < n && !rc; i++) {
-        rsd_box whole = { .ndim = b->state->tensor[i].ndim };
+        rsd_box whole = rsi_tensor_whole(&b->state->tensor[i]);
 
-        memcpy(whole.len, b->state->tensor[i].shape, sizeof(whole.len));
         rc = add_piece(b, i, &whole, of[i], err);
     }
     rsi_free(item);

@@ -65,9 +65,8 @@ static rsd_err tensor_part(rsi_image *image, const rsd_state *state, size_t tens
                            rsi_out_part *out, rsd_error *err)
 {
     const rsi_state_tensor *t = &state->tensor[tensor];
-    rsd_box                 box = { .ndim = t->ndim };
+    rsd_box                 box = rsi_tensor_whole(t);
 
-    memcpy(box.len, t->shape, sizeof(box.len));
     *out = (rsi_out_part){ .kind = RSI_PART_DATA,
                            .tensor = tensor,
                            .len = (uint64_t)(rsd_box_count(&box) * t->views.elem_bytes),
@@ -75,14 +74,14 @@ static rsd_err tensor_part(rsi_image *image, const rsd_state *state, size_t tens
     return out->box ? RSD_OK : no_memory(err);
 }
 
-/* The parts of the storages in the order of the pickle: boxes of the state's tensors, and what
- * values bring along. */
+/* The parts of the storages in the order of the pickle, for rsi_free: boxes of the state's tensors,
+ * and what values bring along. */
 static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi_storages *from,
                              rsi_out_part **out, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
-    *out = rsi_arena_array(&image->mem, from->n, sizeof((*out)[0]));
+    *out = rsi_calloc(from->n, sizeof((*out)[0]));
     if (!*out)
         return no_memory(err);
     for (size_t i = 0; i < from->n && !rc; i++) {
@@ -107,8 +106,7 @@ rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err
     rsi_storages     storages = { 0 };
     rsd_values      *owner;
     const rsd_value *root;
-    rsi_out_part    *part;
-    void            *kept;
+    rsi_out_part    *part = NULL;
     rsd_err          rc = rsd_values_create(&owner, err);
 
     if (rc)
@@ -118,16 +116,14 @@ rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err
         rc = rsi_value_to_pickle(root, &pickle, &storages, err);
     if (!rc)
         rc = make_storages(image, state, &storages, &part, err);
+    rsd_values_free(owner);
+    rsi_free(storages.tensor);
+    image->pickle = pickle.at;
     if (!rc)
         rc = rsi_image_file(image, NULL, 0, err);
-    if (!rc) {
-        kept = rsi_arena_text(&image->mem, (const char *)pickle.at, pickle.len);
-        rc = kept ? rsi_image_archive(image, NULL, kept, pickle.len, storages.n, part, err)
-                  : no_memory(err);
-    }
-    rsi_free(pickle.at);
-    rsi_free(storages.tensor);
-    rsd_values_free(owner);
+    if (!rc)
+        rc = rsi_image_archive(image, NULL, pickle.at, pickle.len, storages.n, part, err);
+    rsi_free(part);
     return rc;
 }
 
