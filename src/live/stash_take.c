@@ -1,145 +1,120 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prefetch and take: is there such a tensor, does it fit, and the wait for it. A rank that can't go
- * on still begins a way, to tell the others why. What happens on the way is stash_way.c's. */
+ * on still tells the others why. Next: stash_peers.c. */
 #include "live/stash.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* The piece, or NULL and why there is none. */
-static rsi_piece *find_piece(const rsd_stash *s, const rsd_stashed *saved, rsi_stash_head *head)
+/* The tensor, or NULL and why there is none. */
+static rsi_stash_tensor *find(const rsd_stash *s, const rsd_stashed *saved, rsi_stash_head *head)
 {
-    rsi_piece *p = saved->slot < s->nslots ? &s->piece[saved->slot] : NULL;
+    rsi_stash_tensor *t = saved->slot < s->nslots ? &s->tensor[saved->slot] : NULL;
+    bool              never = saved->number == 0 || saved->number > s->saves;
 
-    *head = (rsi_stash_head){ .number = saved->number };
-    if (!p || saved->number == 0 || p->number != saved->number || p->taken) {
-        head->reason =
-            saved->number == 0 || saved->number > s->saves ? RSI_STASH_NEVER : RSI_STASH_TAKEN;
-        return NULL;
+    if (t && !never && t->head.number == saved->number && !t->taken) {
+        *head = t->head;
+        return t;
     }
-    head->dtype = (int32_t)p->dtype;
-    head->ndim = p->ndim;
-    head->whole = p->whole;
-    memcpy(head->shape, p->shape, sizeof(head->shape));
-    head->offset = p->offset;
-    return p;
+    *head = (rsi_stash_head){ .number = saved->number };
+    head->reason = never ? RSI_STASH_NEVER : RSI_STASH_TAKEN;
+    return NULL;
 }
 
-/* Also says if the buffer will do; a head with a reason leaves no piece. */
-static rsi_piece *find_fitting(const rsd_stash *s, const rsd_stashed *saved, const void *data,
-                               size_t bytes, rsi_stash_head *head)
+/* The same tensor if the buffer will do, else NULL and the reason. */
+static rsi_stash_tensor *fit(rsi_stash_tensor *t, const void *data, size_t bytes,
+                             rsi_stash_head *head)
 {
-    rsi_piece *p = find_piece(s, saved, head);
-
-    if (!p || p->bytes == 0 || (data && bytes >= (size_t)p->bytes))
-        return p;
+    if (!t || t->bytes == 0 || (data && bytes >= (size_t)t->bytes))
+        return t;
     head->reason = RSI_STASH_SMALL;
     head->have = data ? (int64_t)bytes : 0;
     return NULL;
 }
 
-rsd_err rsi_stash_prefetch(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err)
+rsd_err rsi_stash_fail(const rsd_stash *s, int32_t r, const rsi_stash_head *head, rsd_error *err)
 {
-    rsd_stash     *s = saved->stash;
-    rsi_stash_head head;
-    rsi_piece     *p = find_fitting(s, saved, data, bytes, &head);
-    rsi_way       *way;
-    rsd_err        rc = rsi_stash_is_failed(s, err);
+    rsd_err rc = head->reason == RSI_STASH_SMALL ? RSD_E_INVALID : RSD_E_NOTFOUND;
+    char    text[RSI_STASH_TEXT];
+
+    if (head->reason == RSI_STASH_FINE)
+        return RSD_OK;
+    if (head->reason == RSI_STASH_NEVER)
+        rsi_fail(err, rc, "tensor %" PRIu64 " was never saved %s", head->number,
+                 s->arena ? "in this stash" : "by this thread");
+    else if (head->reason == RSI_STASH_TAKEN)
+        rsi_fail(err, rc, "tensor %" PRIu64 " was taken%s already", head->number,
+                 s->arena ? " from the stash" : "");
+    else
+        rsi_fail(
+            err, rc, "%s, tensor %" PRIu64 "%s, does not fit into a buffer of %" PRId64 " bytes",
+            rsi_stash_text(head, text), head->number, s->arena ? " of the stash" : "", head->have);
+    return s->arena ? rsi_while(err, rc, "rank %" PRId32, r) : rc;
+}
+
+static rsd_err check(const rsd_stashed *saved, rsd_error *err)
+{
+    if (!saved)
+        return rsi_fail(err, RSD_E_INVALID, "the handle of a saved tensor is needed");
+    return rsi_stash_is_failed(rsi_stash_or_loose(saved->stash), err);
+}
+
+rsd_err rsd_stash_prefetch(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err)
+{
+    rsd_stash        *s;
+    rsi_stash_head    head;
+    rsi_stash_tensor *t;
+    rsi_stash_way    *way;
+    rsd_error         local;
+    rsd_err           rc = check(saved, err = err ? err : &local);
 
     if (rc)
         return rc;
-    if (p && p->data)
-        return rsi_fail(err, RSD_E_INVALID, "tensor %" PRIu64 " of the stash is under way already",
-                        saved->number);
-    if (!s->comm) {
-        if (p)
-            p->data = data;
-        return rsi_stash_fail(s->rank, &head, err);
-    }
-    if (p)
-        p->data = data;
-    if (s->ahead < RSI_STASH_AHEAD)
-        rc = rsi_way_begin(s, p, &head, data, &way, err);
-    if (!rc && p)
-        rc = rsi_way_drive(s, err);
-    if (rc || p)
-        return rc;
-    rc = rsi_stash_fail(s->rank, &head, err);
-    err->rank = s->rank;
-    err->nfailed = 1;
+    s = rsi_stash_or_loose(saved->stash);
+    t = fit(find(s, saved, &head), data, bytes, &head);
+    if (t && t->data)
+        return rsi_fail(err, RSD_E_INVALID, "tensor %" PRIu64 "%s is under way already",
+                        saved->number, s->arena ? " of the stash" : "");
+    if (t)
+        t->data = data;
+    if (s->comm && s->ahead < RSI_STASH_AHEAD)
+        rc = rsi_way_begin(s, t, &head, data, &way, err);
+    if (rc || t)
+        return rc ? rc : rsi_stash_drive(s, err);
+    rc = rsi_stash_fail(s, s->rank, &head, err);
+    err->rank = s->comm ? s->rank : -1;
+    err->nfailed = s->comm ? 1 : 0;
     return rc;
 }
 
-static void count_out(rsd_stash *s, rsi_piece *p)
+rsd_err rsd_stash_take(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err)
 {
-    p->taken = true;
-    s->reserved -= (int64_t)p->room;
-    s->stats.tensors--;
-    s->stats.bytes_held -= (int64_t)p->held;
-    rsi_room_give(s, (size_t)(p - s->piece));
-}
-
-static rsd_err take_local(rsd_stash *s, rsi_piece *p, const rsi_stash_head *head, void *data,
-                          rsd_error *err)
-{
-    if (!p)
-        return rsi_stash_fail(s->rank, head, err);
-    if (p->bytes > 0)
-        memcpy(data, s->arena + p->offset, (size_t)p->bytes);
-    count_out(s, p);
-    p->number = 0;
-    return RSD_OK;
-}
-
-static rsd_err wait_for(rsd_stash *s, rsi_way *way, rsd_error *err)
-{
-    rsd_err rc;
-
-    s->taking = way;
-    for (;;) {
-        rc = rsi_way_drive(s, err);
-        if (!rc)
-            rc = rsi_way_verdict(s, way, err);
-        if (rc || rsi_way_is_done(s, way))
-            break;
-        rc = rsi_way_wait(s, err);
-        if (rc)
-            break;
-    }
-    s->taking = NULL;
-    return rc;
-}
-
-rsd_err rsi_stash_take(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err)
-{
-    rsd_stash     *s = saved->stash;
-    rsi_stash_head head;
-    rsi_piece     *p = find_piece(s, saved, &head);
-    rsi_way       *way = p ? p->way : NULL;
-    rsd_err        rc = rsi_stash_is_failed(s, err);
+    rsd_stash        *s;
+    rsi_stash_head    head;
+    rsi_stash_tensor *t;
+    rsd_error         local;
+    rsd_err           rc = check(saved, err = err ? err : &local);
 
     if (rc)
         return rc;
-    if (p && p->data) {
-        if (data && data != p->data)
-            return rsi_fail(err, RSD_E_INVALID,
-                            "tensor %" PRIu64 " of the stash is being brought into other memory",
-                            saved->number);
-        data = p->data;
-    } else {
-        p = find_fitting(s, saved, data, bytes, &head);
-    }
-    if (!s->comm)
-        return take_local(s, p, &head, data, err);
-    if (!way)
-        rc = rsi_way_begin(s, p, &head, data, &way, err);
-    if (!rc)
-        rc = wait_for(s, way, err);
+    s = rsi_stash_or_loose(saved->stash);
+    t = find(s, saved, &head);
+    if (t && t->data && data && data != t->data)
+        return rsi_fail(err, RSD_E_INVALID,
+                        "tensor %" PRIu64 "%s is being brought into other memory", saved->number,
+                        s->arena ? " of the stash" : "");
+    if (t && t->data)
+        data = t->data;
+    else
+        t = fit(t, data, bytes, &head);
+    if (s->comm)
+        rc = rsi_way_take(s, t, &head, data, err);
+    else if (!t)
+        rc = rsi_stash_fail(s, s->rank, &head, err);
+    else if (t->bytes > 0)
+        memcpy(data, t->at, (size_t)t->bytes);
     if (rc)
         return rc;
-    way->taken = true;
-    s->ahead--;
-    count_out(s, p);
-    rsi_way_close(s, way);
-    return rsi_way_drive(s, err);
+    rsi_stash_release(s, t);
+    return rsi_stash_drive(s, err);
 }

@@ -100,6 +100,17 @@ void rsi_region_make(rsi_region *region, const rsd_box *box, const rsd_box *chun
     size_blocks(region, most);
 }
 
+int64_t rsi_region_packed(rsi_region *region, const rsd_box *box, int64_t elem_bytes, int64_t most)
+{
+    int64_t packed[RSD_MAX_NDIM];
+
+    if (rsd_box_count(box) == 0)
+        return 0;
+    rsi_strides(box->ndim, box->len, elem_bytes, packed);
+    rsi_region_make(region, box, box, elem_bytes, 0, packed, most);
+    return region->nblocks;
+}
+
 void rsi_region_block(const rsi_region *r, int64_t i, rsi_block *out)
 {
     *out = (rsi_block){ .box.ndim = r->box.ndim, .at = r->start };
@@ -114,4 +125,12 @@ void rsi_region_block(const rsi_region *r, int64_t i, rsi_block *out)
     }
     out->bytes = rsd_box_count(&out->box) * r->elem_bytes;
     out->span = span_of(r, out->box.len);
+}
+
+void rsi_region_part(const rsi_region *region, int64_t i, rsd_box *by_dim)
+{
+    rsi_block block;
+
+    rsi_region_block(region, i, &block);
+    rsi_region_box(region, &block.box, by_dim);
 }

@@ -24,6 +24,10 @@ typedef struct rsi_region {
 void rsi_region_make(rsi_region *region, const rsd_box *box, const rsd_box *chunk,
                      int64_t elem_bytes, uint64_t offset, const int64_t *stride, int64_t most);
 
+/* A packed box, cut into blocks that lie one behind the other. Returns their number, 0 if the box
+ * is empty. */
+int64_t rsi_region_packed(rsi_region *region, const rsd_box *box, int64_t elem_bytes, int64_t most);
+
 /* Block i < nblocks: its box in file order, where it starts in the file, the bytes it has, and from
  * its first to its last byte there. Blocks are numbered as they lie in the file. */
 typedef struct rsi_block {
@@ -32,6 +36,8 @@ typedef struct rsi_block {
     int64_t  bytes, span;
 } rsi_block;
 void rsi_region_block(const rsi_region *region, int64_t i, rsi_block *out);
+/* Its box in the order of the tensor. */
+void rsi_region_part(const rsi_region *region, int64_t i, rsd_box *by_dim);
 /* A box or strides of the tensor in file order, and a box back. */
 void rsi_region_order(const rsi_region *region, const int64_t *by_dim, int64_t *by_file);
 void rsi_region_box(const rsi_region *region, const rsd_box *by_file, rsd_box *by_dim);

@@ -164,35 +164,33 @@ static void without_memory_all_ranks_fail_and_nothing_leaks(void **state)
 
 static void gaps_are_closed_around_what_is_under_way(void **state)
 {
-    unsigned char arena[512];
-    rsi_piece     piece[5] = { { .room = 64, .held = 64 },
-                               { .room = 64, .held = 64 },
-                               { .room = 64, .held = 64 },
-                               { .room = 64, .held = 64 },
-                               { .room = 192, .held = 192 } };
-    size_t        order[6];
-    rsi_way       way;
-    rsd_stash     s = { .piece = piece, .nslots = 5, .order = order, .arena = arena };
+    unsigned char    arena[512];
+    rsi_stash_tensor t[5] = { { .room = 64, .held = 64 },
+                              { .room = 64, .held = 64 },
+                              { .room = 64, .held = 64 },
+                              { .room = 64, .held = 64 },
+                              { .room = 192, .held = 192 } };
+    rsi_stash_way    way;
+    rsd_stash        s = { .arena = arena, .arena_bytes = 384 };
 
     (void)state;
-    s.arena_bytes = 384;
     for (size_t i = 0; i < 4; i++) {
-        assert_true(rsi_room_take(&s, i));
-        assert_int_equal(piece[i].offset, 64 * i);
+        assert_true(rsi_room_take(&s, &t[i]));
+        assert_ptr_equal(t[i].at, arena + 64 * i);
         memset(arena + 64 * i, (int)i, 64);
     }
-    piece[1].way = &way;
-    rsi_room_give(&s, 0);
-    rsi_room_give(&s, 2);
-    assert_false(rsi_room_take(&s, 4)); /* 64 + 64 + 128 are free */
+    t[1].way = &way;
+    rsi_room_give(&s, &t[0]);
+    rsi_room_give(&s, &t[2]);
+    assert_false(rsi_room_take(&s, &t[4])); /* 64 + 64 + 128 are free */
     rsi_room_compact(&s);
-    assert_int_equal(piece[1].offset, 64);
-    assert_int_equal(piece[3].offset, 128);
+    assert_ptr_equal(t[1].at, arena + 64);
+    assert_ptr_equal(t[3].at, arena + 128);
     assert_int_equal(arena[64], 1);
     assert_int_equal(arena[128], 3);
     assert_int_equal(arena[191], 3);
-    assert_true(rsi_room_take(&s, 4));
-    assert_int_equal(piece[4].offset, 192);
+    assert_true(rsi_room_take(&s, &t[4]));
+    assert_ptr_equal(t[4].at, arena + 192);
 }
 
 /* ---- ranks that fail ---- */

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a stash keeps: how a tensor is cut into chunks, places for them in the arena, and save.
+ * Backward goes the way of forward in reverse, so a stack would do; other orders leave gaps, which
+ * are filled first and closed when nothing else helps. A tensor that is saved where no stash was
+ * pushed has memory of its own, in a table of the thread that is freed with the last of them. Next:
+ * stash_take.c. */
+#include "base/mem.h"
+#include "base/text.h"
+#include "live/stash.h"
+#include "shape/box.h"
+#include "shape/placement.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static _Thread_local rsd_stash loose = {
+    .size = 1, .dim = RSD_NO_DIM, .budget = SIZE_MAX, .handles = SIZE_MAX
+};
+
+rsd_stash *rsi_stash_or_loose(rsd_stash *s)
+{
+    return s ? s : &loose;
+}
+
+/* ---- tensors ---- */
+
+const char *rsi_stash_text(const rsi_stash_head *head, char out[RSI_STASH_TEXT])
+{
+    const char *name = rsd_dtype_name((rsd_dtype)head->dtype);
+    rsi_text    text = rsi_text_begin(out, RSI_STASH_TEXT);
+
+    rsi_text_add(&text, "%s [", name ? name : "?");
+    for (int d = 0; d < head->ndim; d++)
+        rsi_text_add(&text, "%s%" PRId64, d ? ", " : "", head->shape[d]);
+    rsi_text_add(&text, "]");
+    return out;
+}
+
+int64_t rsi_stash_elem(const rsi_stash_head *head)
+{
+    return (int64_t)rsd_dtype_size((rsd_dtype)head->dtype);
+}
+
+rsi_area rsi_stash_area(const rsi_stash_head *head, const void *data)
+{
+    rsi_area area = { .data = (unsigned char *)data, .box.ndim = head->ndim };
+
+    memcpy(area.box.len, head->shape, sizeof(head->shape));
+    rsi_strides(head->ndim, head->shape, rsi_stash_elem(head), area.stride);
+    return area;
+}
+
+int64_t rsi_stash_chunk(const rsd_stash *s, const rsi_stash_head *head, int32_t r, rsd_box *out)
+{
+    *out = (rsd_box){ .ndim = head->ndim };
+    memcpy(out->len, head->shape, sizeof(head->shape));
+    if (!head->whole)
+        out->len[s->dim] = rsi_chunk(head->shape[s->dim], s->size, r, &out->off[s->dim]);
+    return rsd_box_count(out) * rsi_stash_elem(head);
+}
+
+/* How the stash will keep a tensor. */
+static rsd_err describe(const rsd_stash *s, rsd_dtype dtype, int ndim, const int64_t *shape,
+                        bool replicated, rsi_stash_tensor *t, rsd_error *err)
+{
+    int64_t elems;
+    rsd_box box;
+    char    text[RSI_STASH_TEXT];
+    rsd_err rc = rsi_shape_check(dtype, ndim, shape, &elems, err);
+
+    if (rc)
+        return rc;
+    *t = (rsi_stash_tensor){ .head = { .dtype = (int32_t)dtype, .ndim = ndim } };
+    for (int d = 0; d < ndim; d++)
+        t->head.shape[d] = shape[d];
+    t->bytes = elems * rsi_stash_elem(&t->head);
+    t->head.whole = s->size == 1 || s->dim < 0 || !replicated || elems < s->size;
+    if (!t->head.whole && s->dim >= ndim)
+        return rsi_fail(err, RSD_E_INVALID, "%s can't be cut along dimension %" PRId32,
+                        rsi_stash_text(&t->head, text), s->dim);
+    for (int d = 0; d < s->dim && !t->head.whole; d++)
+        t->apart = t->apart || shape[d] > 1;
+    t->room = (size_t)rsi_stash_chunk(s, &t->head, 0, &box); /* the first is largest */
+    t->held = (size_t)rsi_stash_chunk(s, &t->head, s->rank, &box);
+    return RSD_OK;
+}
+
+/* ---- places in the arena, which has room for the budget and the alignment of every chunk ---- */
+
+static unsigned char *behind(const rsd_stash *s, const rsi_stash_tensor *t)
+{
+    size_t end = (size_t)(t->at - s->arena) + t->room;
+
+    return s->arena + (end + RSI_STASH_ALIGN - 1) / RSI_STASH_ALIGN * RSI_STASH_ALIGN;
+}
+
+bool rsi_room_take(rsd_stash *s, rsi_stash_tensor *t)
+{
+    rsi_stash_tensor **link = &s->first;
+    unsigned char     *at = s->arena;
+
+    for (; *link && (*link)->at - at < (ptrdiff_t)t->room; link = &(*link)->next)
+        at = behind(s, *link);
+    if ((ptrdiff_t)t->room > s->arena + s->arena_bytes - at)
+        return false;
+    t->at = at;
+    t->next = *link;
+    *link = t;
+    return true;
+}
+
+void rsi_room_give(rsd_stash *s, rsi_stash_tensor *t)
+{
+    rsi_stash_tensor **link = &s->first;
+
+    while (*link != t)
+        link = &(*link)->next;
+    *link = t->next;
+}
+
+void rsi_room_compact(rsd_stash *s)
+{
+    unsigned char *at = s->arena;
+
+    for (rsi_stash_tensor *t = s->first; t; t = t->next) {
+        if (!t->way && t->at != at) { /* others know the place of what is under way */
+            memmove(at, t->at, t->held);
+            t->at = at;
+        }
+        at = behind(s, t);
+    }
+}
+
+/* ---- saving ---- */
+
+/* Refuses what all ranks must refuse alike. */
+static rsd_err check_budget(const rsd_stash *s, const rsi_stash_tensor *t, rsd_error *err)
+{
+    char   text[RSI_STASH_TEXT];
+    size_t left = s->budget - s->reserved;
+
+    if ((size_t)s->stats.tensors == s->handles)
+        return rsi_fail(err, RSD_E_NOMEM,
+                        "%s is one more than the %zu tensors that the stash has handles for",
+                        rsi_stash_text(&t->head, text), s->handles);
+    if (t->room > left)
+        return rsi_fail(err, RSD_E_NOMEM,
+                        "%s takes %zu bytes of each rank%s, but of the budget of %zu bytes %zu are "
+                        "left",
+                        rsi_stash_text(&t->head, text), t->room,
+                        t->head.whole ? ", as it is kept whole" : "", s->budget, left);
+    return RSD_OK;
+}
+
+static void free_empty_table(void)
+{
+    if (loose.stats.tensors > 0)
+        return;
+    rsi_free(loose.tensor);
+    loose.tensor = NULL;
+    loose.nslots = loose.cap = 0;
+}
+
+/* Memory of its own for a tensor outside of any stash. */
+static rsd_err place_loose(size_t slot, rsi_stash_tensor *t, rsd_error *err)
+{
+    char text[RSI_STASH_TEXT];
+
+    t->at = rsi_alloc_aligned(RSI_STASH_ALIGN, t->room);
+    if (!t->at ||
+        (slot == loose.nslots && !rsi_grow(&loose.tensor, loose.nslots, &loose.cap, sizeof(*t)))) {
+        rsi_free(t->at);
+        free_empty_table();
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %" PRId64 " bytes to keep %s whole",
+                        t->bytes, rsi_stash_text(&t->head, text));
+    }
+    loose.nslots += slot == loose.nslots;
+    loose.tensor[slot] = *t;
+    return RSD_OK;
+}
+
+/* A place in the arena. It depends only on the calls that were made, not on how fast others read,
+ * so that all ranks find room or none does. */
+static rsd_err place(rsd_stash *s, rsi_stash_tensor *t, rsd_error *err)
+{
+    rsd_err rc;
+
+    if (rsi_room_take(s, t))
+        return rsi_stash_settle(s, t->at, t->room, err);
+    rc = rsi_stash_settle(s, s->arena, s->arena_bytes, err);
+    if (rc)
+        return rc;
+    rsi_room_compact(s);
+    if (!rsi_room_take(s, t))
+        return rsi_fail(err, RSD_E_NOMEM,
+                        "%zu of the budget of %zu bytes are left, but not in one part while "
+                        "tensors are under way",
+                        s->budget - s->reserved, s->budget);
+    return RSD_OK;
+}
+
+static rsd_err keep(rsd_stash *s, rsi_stash_tensor *what, const void *data, rsd_stashed *out,
+                    rsd_error *err)
+{
+    rsi_area          from = rsi_stash_area(&what->head, data);
+    rsi_stash_tensor *t;
+    rsd_box           box;
+    size_t            slot = 0;
+    rsd_err           rc = check_budget(s, what, err);
+
+    if (!rc)
+        rc = rsi_stash_drive(s, err);
+    while (slot < s->nslots && s->tensor[slot].head.number) /* there are enough for all ways, too */
+        slot++;
+    if (!rc && !s->arena) {
+        rc = place_loose(slot, what, err);
+    } else if (!rc) {
+        s->tensor[slot] = *what;
+        rc = place(s, &s->tensor[slot], err);
+    }
+    if (rc)
+        return rc;
+    t = &s->tensor[slot];
+    t->head.number = ++s->saves;
+    rsi_stash_chunk(s, &t->head, s->rank, &box);
+    rsi_pack(&box, rsi_stash_elem(&t->head), t->at, &from);
+    s->reserved += t->room;
+    s->stats.tensors++;
+    s->stats.bytes_saved += t->bytes;
+    s->stats.bytes_held += (int64_t)t->held;
+    if (s->stats.bytes_held > s->stats.bytes_peak)
+        s->stats.bytes_peak = s->stats.bytes_held;
+    *out = (rsd_stashed){ .stash = s->arena ? s : NULL, .number = s->saves, .slot = slot };
+    return RSD_OK;
+}
+
+void rsi_stash_release(rsd_stash *s, rsi_stash_tensor *t)
+{
+    s->reserved -= t->room;
+    s->stats.tensors--;
+    s->stats.bytes_held -= (int64_t)t->held;
+    t->taken = true;
+    if (!s->comm)
+        t->head.number = 0;
+    if (s->arena) {
+        rsi_room_give(s, t);
+        return;
+    }
+    rsi_free(t->at);
+    free_empty_table();
+}
+
+/* ---- the stack of stashes that each thread has ---- */
+
+#define DEPTH_MAX 64
+
+static _Thread_local struct stack {
+    rsd_stash *stash[DEPTH_MAX];
+    int        n;
+} stack;
+
+rsd_err rsd_stash_push(rsd_stash *s, rsd_error *err)
+{
+    if (stack.n == DEPTH_MAX)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "no more than %d stashes can be pushed", DEPTH_MAX);
+    stack.stash[stack.n++] = s;
+    return RSD_OK;
+}
+
+rsd_err rsd_stash_pop(rsd_stash *s, rsd_error *err)
+{
+    if (stack.n == 0)
+        return rsi_fail(err, RSD_E_INVALID, "no stash was pushed by this thread");
+    if (stack.stash[stack.n - 1] != s)
+        return rsi_fail(err, RSD_E_MISMATCH, "the stash that is popped is not the one on top");
+    stack.n--;
+    return RSD_OK;
+}
+
+rsd_err rsd_stash_save(rsd_stash *s, rsd_dtype dtype, int ndim, const int64_t *shape,
+                       const void *data, bool replicated, rsd_stashed *out, rsd_error *err)
+{
+    rsi_stash_tensor what;
+    rsd_error        local;
+    rsd_err          rc;
+
+    err = err ? err : &local;
+    if (!out)
+        return rsi_fail(err, RSD_E_INVALID, "a place for the handle is needed");
+    if (!s && stack.n > 0)
+        s = stack.stash[stack.n - 1];
+    s = rsi_stash_or_loose(s);
+    rc = describe(s, dtype, ndim, shape, replicated, &what, err);
+    if (!rc && !data && what.bytes > 0)
+        rc = rsi_fail(err, RSD_E_INVALID, "a tensor without data can't be saved");
+    return rc ? rc : keep(s, &what, data, out, err);
+}
+
+void rsd_stash_stats_get(const rsd_stash *s, rsd_stash_stats *out)
+{
+    *out = s ? s->stats : loose.stats;
+}
