@@ -314,6 +314,12 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
     return rc ? rsi_while(err, rc, "object \"%s\"", old) : RSD_OK;
 }
 
+static void leave_attributes(const taking *k, const rsi_attributes *lost)
+{
+    for (size_t i = 0; i < lost->n; i++)
+        leave_out(k, lost->name[i], "an attribute of a dict: only what is in dicts is taken");
+}
+
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,
                                bool flat, const rsd_convert_opts *opts, rsd_error *err)
 {
@@ -344,6 +350,10 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
         rc = take_object(&k, i, err);
     if (!rc)
         rc = check_filters(&k, err);
+    if (!rc) {
+        leave_attributes(&k, &source->lost_attributes);
+        leave_attributes(&k, &out->owner->lost);
+    }
     rsi_free(k.met);
     if (rc) {
         rsi_convert_state_release(out);

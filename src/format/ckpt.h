@@ -72,7 +72,8 @@ struct rsd_ckpt {
     size_t              ntensors, nobjects;
     rsd_meta           *meta; /* [nmeta] what rsd_ckpt_meta tells */
     size_t              nmeta;
-    bool                salvage; /* files may be missing or short */
+    rsi_attributes      lost_attributes; /* of dicts, met on opening */
+    bool                salvage;         /* files may be missing or short */
     /* [ntensors + nobjects] rsd_health of each; NULL: all are whole as far as is known. Changed by
      * one thread. */
     uint8_t     *health;

@@ -442,6 +442,7 @@ static rsd_err read_names(rsd_ckpt *ckpt, torch *self, rsd_error *err)
         rc = rsi_torch_value(&self->source, &self->zip, self->values, &pickle, err);
         if (!rc) {
             self->root = pickle.root;
+            ckpt->lost_attributes = self->values->lost;
             self->mem.limit = names_limit(self);
             rc = flatten(w, pickle.root, err);
         }

@@ -30,10 +30,19 @@ typedef struct rsi_opaque {
     char              name[];  /* "module.Class"; the value's bytes */
 } rsi_opaque;
 
+/* Attributes that dicts in pickles have besides their items, as torch's state_dict has _metadata:
+ * values don't have them. Each name once. */
+enum { RSI_ATTRIBUTES = 4 };
+typedef struct rsi_attributes {
+    const char *name[RSI_ATTRIBUTES];
+    size_t      n; /* of more than RSI_ATTRIBUTES the others are not named */
+} rsi_attributes;
+
 struct rsd_values {
     rsi_arena mem;
     bool      borrows;    /* values of an opened checkpoint need not be copied: it is freed later */
     rsd_value small[262]; /* the integers -5 to 256, as in Python */
+    rsi_attributes lost;  /* what decoding met; the names are the arena's */
 };
 
 /* The same value in another owner; a tensor's bytes are not copied. */

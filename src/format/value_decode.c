@@ -310,17 +310,54 @@ static bool is_kind(const decoding *d, rsi_pv v, rsi_pickle_kind kind)
     return rsi_pickle_kind_of(d->p, v) == kind;
 }
 
+static rsd_err note_attribute(decoding *d, rsi_pv key)
+{
+    rsi_attributes *lost = &d->owner->lost;
+    const char     *name = is_kind(d, key, RSI_PICKLE_STR) ? rsi_pickle_text(d->p, key) : "?";
+
+    for (size_t i = 0; i < lost->n; i++)
+        if (strcmp(lost->name[i], name) == 0)
+            return RSD_OK;
+    if (lost->n == RSI_ATTRIBUTES)
+        return RSD_OK;
+    lost->name[lost->n] = rsi_arena_text(&d->owner->mem, name, strlen(name));
+    if (!lost->name[lost->n])
+        return no_memory(d);
+    lost->n++;
+    return RSD_OK;
+}
+
+/* What a dict gets by __setstate__: the attributes by name, or anything else. */
+static rsd_err note_attributes(decoding *d, rsi_pv state)
+{
+    rsi_pickle_iter it = rsi_pickle_each(d->p, state);
+    rsi_pv          key, value;
+    rsd_err         rc = RSD_OK;
+
+    if (is_kind(d, state, RSI_PICKLE_GONE) || is_kind(d, state, RSI_PICKLE_NONE))
+        return RSD_OK;
+    if (!is_kind(d, state, RSI_PICKLE_DICT))
+        return note_attribute(d, state);
+    while (!rc && d->owner->lost.n < RSI_ATTRIBUTES && rsi_pickle_next(d->p, &it, &key) &&
+           rsi_pickle_next(d->p, &it, &value))
+        rc = note_attribute(d, key);
+    return rc;
+}
+
 static rsd_err decode_object(decoding *d, rsi_pv v)
 {
     rsi_pickle_object object = rsi_pickle_object_of(d->p, v);
     rsi_pv            arg[2];
     size_t            n = rsi_pickle_items(d->p, object.args, arg, 2);
+    rsd_err           rc;
 
     switch (object.id) {
     case RSI_VALUE_CLASS_ORDERED_DICT:
         if (n == 0 && (is_kind(d, object.items, RSI_PICKLE_DICT) ||
-                       is_kind(d, object.items, RSI_PICKLE_GONE)))
-            return begin_list(d, object.items, RSD_VALUE_DICT);
+                       is_kind(d, object.items, RSI_PICKLE_GONE))) {
+            rc = note_attributes(d, object.state);
+            return rc ? rc : begin_list(d, object.items, RSD_VALUE_DICT);
+        }
         break;
     case RSI_VALUE_CLASS_SET:
         if (n == 0 || (n == 1 && is_kind(d, arg[0], RSI_PICKLE_LIST)))

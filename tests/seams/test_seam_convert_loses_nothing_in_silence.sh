@@ -141,4 +141,28 @@ cp -r golden/dcp_rows "$T/rows"
 cp golden/objects.pt "$T/rows/meta.pt"
 t 'a meta.pt goes along with DCP' -c 'cd "$T"; "$R" convert -q rows rows2; cmp rows/meta.pt rows2/meta.pt'
 
+# As torch's state_dict: a dict with an attribute.
+if ! python3 - "$T/module.pt" 2>/dev/null <<'END'; then
+import collections, pickle, sys, zipfile
+inner = collections.OrderedDict(step=7)
+inner._metadata = {"": {"version": 2}}
+outer = collections.OrderedDict(model=inner, plain=collections.OrderedDict(a=1), note="hello")
+outer._metadata = outer.other = {}
+with zipfile.ZipFile(sys.argv[1], "w") as z:
+    z.writestr("a/data.pkl", pickle.dumps(outer, protocol=2))
+    z.writestr("a/byteorder", "little")
+    z.writestr("a/version", "3\n")
+END
+    skip 'attributes of dicts are named once' 'no python3'
+else
+    t 'attributes of dicts are named once' -c 'cd "$T"; "$R" convert -q module.pt module2.pt; "$R" convert -q module.pt module; "$R" convert -q module2.pt module3.pt; "$R" diff module.pt module2.pt'
+    out <<'END'
+same: 0 tensors, 0 B, 3 objects
+END
+    err <<'END'
+reshard: left out: _metadata, other: an attribute of a dict: only what is in dicts is taken
+reshard: left out: _metadata, other: an attribute of a dict: only what is in dicts is taken
+END
+fi
+
 finish
