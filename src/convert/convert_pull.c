@@ -24,17 +24,11 @@ rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor
 
     *pull = (rsi_pull){ .source = source, .tensor = tensor };
     pull->opts = (rsd_read_opts){ .size = sizeof(pull->opts), .verify = verify };
-    rc = rsi_extents_create(source, limit, &pull->extents, err);
-    if (!rc)
-        rc = rsi_seen_create(&pull->seen, err);
+    rc = rsi_extents_create(source, limit, &pull->tools.extents, err);
     if (!rc)
         rc = rsi_pool_create(threads * CAST_BYTES, CAST_BYTES, &pull->cast, err);
     if (!rc)
         rc = rsi_fetch_pool(threads * FETCH_BYTES, &pull->tools.pool, err);
-    pull->tools.get = rsi_extents_get;
-    pull->tools.put = rsi_extents_put;
-    pull->tools.arg = pull->extents;
-    pull->tools.seen = pull->seen;
     if (rc)
         rsi_pull_close(pull);
     return rc;
@@ -42,8 +36,7 @@ rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor
 
 void rsi_pull_close(rsi_pull *pull)
 {
-    rsi_extents_free(pull->extents);
-    rsi_seen_free(pull->seen);
+    rsi_extents_free(pull->tools.extents);
     rsi_pool_free(pull->cast);
     rsi_pool_free(pull->tools.pool);
     *pull = (rsi_pull){ 0 };

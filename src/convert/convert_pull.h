@@ -4,7 +4,6 @@
 #ifndef RSI_CONVERT_PULL_H
 #define RSI_CONVERT_PULL_H
 
-#include "read/extents.h"
 #include "read/fetch.h"
 
 /* A tensor of the target. */
@@ -16,9 +15,7 @@ typedef struct rsi_pulled {
 typedef struct rsi_pull {
     rsd_ckpt         *source;
     const rsi_pulled *tensor;
-    rsi_extents      *extents;
     rsi_pool         *cast; /* buffers of elements that are still to be cast */
-    rsi_seen         *seen; /* what was compared with its checksums */
     rsd_read_opts     opts;
     rsi_fetch_tools   tools;
 } rsi_pull;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A short list of extents, those used last first to be found and last to be dropped. */
+/* A short list of extents, from which the one that was used longest ago is dropped, and a set of
+ * places, both behind one lock. */
 #include "read/extents.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 
 #include <pthread.h>
+#include <string.h>
 
 enum { KEPT = 256 }; /* extents; a target row is seldom made of more chunks */
 
@@ -13,8 +16,8 @@ typedef struct known {
     size_t     t, i;
     size_t     bytes; /* decoded */
     uint64_t   used;  /* when, in calls */
-    unsigned   users;
-    bool       taken, busy; /* busy: somebody looks for it */
+    unsigned   users; /* 0 and never used: free */
+    bool       busy;  /* somebody looks for it */
 } known;
 
 struct rsi_extents {
@@ -24,6 +27,8 @@ struct rsi_extents {
     size_t          limit, decoded; /* bytes */
     uint64_t        calls;
     known           list[KEPT];
+    rsi_map         first; /* places that somebody took on */
+    rsi_arena       mem;   /* of its keys */
 };
 
 rsd_err rsi_extents_create(rsd_ckpt *ckpt, size_t limit, rsi_extents **out, rsd_error *err)
@@ -46,6 +51,8 @@ void rsi_extents_free(rsi_extents *x)
         return;
     for (size_t k = 0; k < KEPT; k++)
         rsi_free(x->list[k].extent.decoded);
+    rsi_map_release(&x->first);
+    rsi_arena_release(&x->mem);
     pthread_cond_destroy(&x->found);
     pthread_mutex_destroy(&x->lock);
     rsi_free(x);
@@ -58,7 +65,8 @@ static void drop(rsi_extents *x, known *k)
     *k = (known){ 0 };
 }
 
-/* The unused one that was used longest ago; NULL: none. `decoded`: only those that hold bytes. */
+/* A free one, or that which nobody uses and was used longest ago; NULL: none. `decoded`: only those
+ * that hold bytes. */
 static known *oldest(rsi_extents *x, bool decoded)
 {
     known *old = NULL;
@@ -66,8 +74,7 @@ static known *oldest(rsi_extents *x, bool decoded)
     for (size_t k = 0; k < KEPT; k++) {
         known *at = &x->list[k];
 
-        if (at->taken && at->users == 0 && (!decoded || at->bytes) &&
-            (!old || at->used < old->used))
+        if (at->users == 0 && (!decoded || at->bytes) && (!old || at->used < old->used))
             old = at;
     }
     return old;
@@ -76,37 +83,22 @@ static known *oldest(rsi_extents *x, bool decoded)
 static known *find(rsi_extents *x, size_t t, size_t i)
 {
     for (size_t k = 0; k < KEPT; k++)
-        if (x->list[k].taken && x->list[k].t == t && x->list[k].i == i)
+        if ((x->list[k].users || x->list[k].used) && x->list[k].t == t && x->list[k].i == i)
             return &x->list[k];
     return NULL;
-}
-
-/* A free place; waits until there is one. */
-static known *take(rsi_extents *x)
-{
-    for (;;) {
-        known *old;
-
-        for (size_t k = 0; k < KEPT; k++)
-            if (!x->list[k].taken)
-                return &x->list[k];
-        old = oldest(x, false);
-        if (old)
-            drop(x, old);
-        else
-            rsi_pulse_wait(&x->found, &x->lock);
-    }
 }
 
 /* Looks for a chunk that is not in the list; the lock is held, but not while it looks. */
 static rsd_err look(rsi_extents *x, size_t t, size_t i, known **out, rsd_error *err)
 {
-    known     *k = take(x);
     rsi_extent extent = { 0 };
-    known     *old;
+    known     *k, *old;
     rsd_err    rc;
 
-    *k = (known){ .t = t, .i = i, .users = 1, .taken = true, .busy = true };
+    while (!(k = oldest(x, false)))
+        rsi_pulse_wait(&x->found, &x->lock);
+    drop(x, k);
+    *k = (known){ .t = t, .i = i, .users = 1, .busy = true };
     pthread_mutex_unlock(&x->lock);
     rc = x->ckpt->ops->locate(x->ckpt, t, i, false, &extent, err);
     pthread_mutex_lock(&x->lock);
@@ -126,11 +118,10 @@ static rsd_err look(rsi_extents *x, size_t t, size_t i, known **out, rsd_error *
     return RSD_OK;
 }
 
-rsd_err rsi_extents_get(void *arg, size_t t, size_t i, const rsi_extent **out, rsd_error *err)
+rsd_err rsi_extents_get(rsi_extents *x, size_t t, size_t i, const rsi_extent **out, rsd_error *err)
 {
-    rsi_extents *x = arg;
-    known       *k;
-    rsd_err      rc = RSD_OK;
+    known  *k;
+    rsd_err rc = RSD_OK;
 
     pthread_mutex_lock(&x->lock);
     while ((k = find(x, t, i)) && k->busy)
@@ -147,10 +138,9 @@ rsd_err rsi_extents_get(void *arg, size_t t, size_t i, const rsi_extent **out, r
     return rc;
 }
 
-void rsi_extents_put(void *arg, const rsi_extent *extent)
+void rsi_extents_put(rsi_extents *x, const rsi_extent *extent)
 {
-    rsi_extents *x = arg;
-    known       *k = (known *)(uintptr_t)extent;
+    known *k = (known *)(uintptr_t)extent;
 
     pthread_mutex_lock(&x->lock);
     k->users--;
@@ -159,4 +149,26 @@ void rsi_extents_put(void *arg, const rsi_extent *extent)
     if (k->users == 0)
         pthread_cond_signal(&x->found);
     pthread_mutex_unlock(&x->lock);
+}
+
+rsd_err rsi_extents_first(rsi_extents *x, uint32_t file, uint64_t off, bool *first, rsd_error *err)
+{
+    const uint64_t key[2] = { file, off };
+    uint64_t       value = 0, *kept;
+    bool           good = true;
+
+    *first = true;
+    if (!x)
+        return RSD_OK;
+    pthread_mutex_lock(&x->lock);
+    if (rsi_map_get(&x->first, key, sizeof(key), &value)) {
+        *first = false;
+    } else {
+        kept = rsi_arena_array(&x->mem, 2, sizeof(kept[0]));
+        if (kept)
+            memcpy(kept, key, sizeof(key));
+        good = kept && rsi_map_add(&x->first, kept, sizeof(key), &value, NULL);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return good ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for what is checked");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where chunks lie in their files, remembered between reads: looking costs a few reads of the file,
- * and a transformed chunk has to be decoded whole. For readers that come back to a chunk piece by
- * piece. */
+/* What is remembered between reads that come back to a chunk piece by piece: where it lies in its
+ * file, since looking costs a few reads and a transformed chunk has to be decoded whole, and what
+ * was compared with checksums. */
 #ifndef RSI_EXTENTS_H
 #define RSI_EXTENTS_H
 
@@ -13,9 +13,14 @@ typedef struct rsi_extents rsi_extents;
 rsd_err rsi_extents_create(rsd_ckpt *ckpt, size_t limit, rsi_extents **out, rsd_error *err);
 void    rsi_extents_free(rsi_extents *extents); /* every extent is back */
 
-/* For rsi_fetch_tools: `arg` is the rsi_extents. A chunk that another thread is decoding is waited
- * for. */
-rsd_err rsi_extents_get(void *arg, size_t t, size_t i, const rsi_extent **out, rsd_error *err);
-void    rsi_extents_put(void *arg, const rsi_extent *extent);
+/* Borrowed until it is given back. A chunk that another thread is decoding is waited for. Any
+ * thread, as all that follows. */
+rsd_err rsi_extents_get(rsi_extents *x, size_t t, size_t i, const rsi_extent **out, rsd_error *err);
+void    rsi_extents_put(rsi_extents *x, const rsi_extent *extent);
+
+/* *first: nobody has taken on to check the row or record that begins at `off` of this file; now the
+ * caller has, so that none is read twice for that however many reads touch it. `x` NULL: everybody
+ * is the first. */
+rsd_err rsi_extents_first(rsi_extents *x, uint32_t file, uint64_t off, bool *first, rsd_error *err);
 
 #endif

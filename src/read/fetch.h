@@ -5,8 +5,7 @@
 
 #include "base/pool.h"
 #include "base/workers.h"
-#include "read/seen.h"
-#include "format/ckpt.h"
+#include "read/extents.h"
 
 /* Who takes blocks as they are read instead of a view. Any thread, in any order; `packed` is gone
  * afterwards. */
@@ -20,12 +19,7 @@ typedef struct rsi_fetch_tools {
     rsi_pool        *pool;    /* made by rsi_fetch_pool */
     rsi_workers     *workers; /* NULL: the caller's thread does it */
     const rsi_taker *taker;   /* NULL: the view says where the bytes go */
-    rsi_seen        *seen;    /* with verify ALWAYS: what need not be checked again; may be NULL */
-    /* Where a chunk is, borrowed until it is given back. Any thread. NULL: it is looked for each
-     * time. */
-    rsd_err (*get)(void *arg, size_t t, size_t i, const rsi_extent **out, rsd_error *err);
-    void (*put)(void *arg, const rsi_extent *extent);
-    void *arg;
+    rsi_extents     *extents; /* remembers between reads; may be NULL */
 } rsi_fetch_tools;
 /* Buffers of at most `staging` bytes together; 0: 64 MiB. */
 rsd_err rsi_fetch_pool(size_t staging, rsi_pool **out, rsd_error *err);

@@ -42,16 +42,16 @@ static void negate_integers(unsigned char *p, size_t bytes, size_t unit)
     }
 }
 
-rsd_err rsi_fix_elements(const rsi_fix *fix, rsd_dtype dtype, void *elements, size_t bytes,
+rsd_err rsi_fix_elements(const rsi_extent *x, rsd_dtype dtype, void *elements, size_t bytes,
                          rsd_error *err)
 {
     size_t unit = rsd_dtype_size(dtype) / (is_complex(dtype) ? 2 : 1);
 
-    if (fix->swap)
+    if (x->big_endian)
         swap_bytes(elements, bytes, unit);
-    if (fix->conj && is_complex(dtype))
+    if (x->conj && is_complex(dtype))
         flip_signs(elements, bytes, unit, 1, 2);
-    if (!fix->neg)
+    if (!x->neg)
         return RSD_OK;
     if (dtype >= RSD_U8 && dtype <= RSD_I64)
         negate_integers(elements, bytes, unit);

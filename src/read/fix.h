@@ -4,19 +4,15 @@
 #ifndef RSI_FIX_H
 #define RSI_FIX_H
 
-#include "base/error.h"
+#include "format/ckpt.h"
 
-typedef struct rsi_fix {
-    bool swap, conj, neg;
-} rsi_fix;
-
-static inline bool rsi_fix_any(const rsi_fix *fix)
+static inline bool rsi_fix_any(const rsi_extent *x)
 {
-    return fix->swap || fix->conj || fix->neg;
+    return x->big_endian || x->conj || x->neg;
 }
 
 /* Puts packed elements right in place. RSD_E_UNSUPPORTED: a type that can't be negated so. */
-rsd_err rsi_fix_elements(const rsi_fix *fix, rsd_dtype dtype, void *elements, size_t bytes,
+rsd_err rsi_fix_elements(const rsi_extent *x, rsd_dtype dtype, void *elements, size_t bytes,
                          rsd_error *err);
 
 #endif

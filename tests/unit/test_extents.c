@@ -8,10 +8,13 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "read/extents.h"
+#include "base/workers.h"
+#include "ckpt_fixture.h"
 #include "plan_fixture.h"
+#include "read/extents.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -355,6 +358,84 @@ static void every_allocation_that_fails_is_told(void **state)
     drop(s, NULL);
 }
 
+static bool take(rsi_extents *x, uint32_t file, uint64_t off)
+{
+    bool first = false;
+
+    assert_int_equal(rsi_extents_first(x, file, off, &first, NULL), RSD_OK);
+    return first;
+}
+
+static void the_first_has_it_and_nobody_after_him(void **state)
+{
+    rsi_extents *x;
+
+    (void)state;
+    assert_int_equal(rsi_extents_create(NULL, 0, &x, NULL), RSD_OK);
+    assert_true(take(x, 0, 0));
+    assert_false(take(x, 0, 0));
+    assert_true(take(x, 0, 1));
+    assert_true(take(x, 1, 0));
+    assert_false(take(x, 1, 0));
+    assert_true(take(x, UINT32_MAX, UINT64_MAX));
+    assert_false(take(x, UINT32_MAX, UINT64_MAX));
+    rsi_extents_free(x);
+    rsi_extents_free(NULL);
+}
+
+typedef struct crowd {
+    rsi_extents *x;
+    atomic_int   firsts;
+} crowd;
+
+/* Jobs i and i + 1000 and so on want the same place. */
+static rsd_err want(void *arg, size_t i, rsd_error *err)
+{
+    crowd  *c = arg;
+    bool    first = false;
+    rsd_err rc = rsi_extents_first(c->x, (uint32_t)(i % 10), i % 1000 / 10, &first, err);
+
+    c->firsts += first;
+    return rc;
+}
+
+static void of_a_crowd_one_has_each_place(void **state)
+{
+    crowd        c = { 0 };
+    rsi_workers *workers;
+
+    (void)state;
+    assert_int_equal(rsi_extents_create(NULL, 0, &c.x, NULL), RSD_OK);
+    assert_int_equal(rsi_workers_create(8, &workers, NULL), RSD_OK);
+    assert_int_equal(rsi_workers_run(workers, 8000, want, &c, NULL), RSD_OK);
+    assert_int_equal(c.firsts, 1000);
+    rsi_workers_free(workers);
+    rsi_extents_free(c.x);
+}
+
+static rsd_err take_many(void *arg, rsd_error *err)
+{
+    rsi_extents *x = NULL;
+    rsd_err      rc = rsi_extents_create(NULL, 0, &x, err);
+
+    (void)arg;
+    for (uint64_t i = 0; i < 200 && !rc; i++) {
+        bool first = false;
+
+        rc = rsi_extents_first(x, 0, i, &first, err);
+        if (!rc)
+            assert_true(first);
+    }
+    rsi_extents_free(x);
+    return rc;
+}
+
+static void want_of_memory_for_places_is_told(void **state)
+{
+    (void)state;
+    fix_every_allocation(take_many, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +450,9 @@ int main(void)
         cmocka_unit_test(when_all_places_are_used_one_is_waited_for),
         cmocka_unit_test(what_one_thread_uses_no_other_drops),
         cmocka_unit_test(every_allocation_that_fails_is_told),
+        cmocka_unit_test(the_first_has_it_and_nobody_after_him),
+        cmocka_unit_test(of_a_crowd_one_has_each_place),
+        cmocka_unit_test(want_of_memory_for_places_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

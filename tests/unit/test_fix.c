@@ -12,8 +12,8 @@
 
 static void assert_swapped(rsd_dtype dtype, const char *from, const char *to, size_t len)
 {
-    const rsi_fix fix = { .swap = true };
-    unsigned char buf[32];
+    const rsi_extent fix = { .big_endian = true };
+    unsigned char    buf[32];
 
     memcpy(buf, from, len);
     assert_int_equal(rsi_fix_elements(&fix, dtype, buf, len, NULL), RSD_OK);
@@ -39,9 +39,9 @@ static void bytes_of_each_half_of_a_complex_change_places(void **state)
 
 static void conjugating_turns_the_imaginary_parts(void **state)
 {
-    const rsi_fix fix = { .conj = true };
-    float         c64[4] = { 1, 2, -3, -4 }; /* 1 + 2i, -3 - 4i */
-    double        c128[2] = { 5, 6 };
+    const rsi_extent fix = { .conj = true };
+    float            c64[4] = { 1, 2, -3, -4 }; /* 1 + 2i, -3 - 4i */
+    double           c128[2] = { 5, 6 };
 
     (void)state;
     assert_int_equal(rsi_fix_elements(&fix, RSD_C64, c64, sizeof(c64), NULL), RSD_OK);
@@ -52,8 +52,8 @@ static void conjugating_turns_the_imaginary_parts(void **state)
 
 static void conjugating_leaves_real_numbers_alone(void **state)
 {
-    const rsi_fix fix = { .conj = true };
-    float         x[3] = { 1, -2, 3 };
+    const rsi_extent fix = { .conj = true };
+    float            x[3] = { 1, -2, 3 };
 
     (void)state;
     assert_int_equal(rsi_fix_elements(&fix, RSD_F32, x, sizeof(x), NULL), RSD_OK);
@@ -62,10 +62,10 @@ static void conjugating_leaves_real_numbers_alone(void **state)
 
 static void negating_turns_the_sign_of_floats(void **state)
 {
-    const rsi_fix fix = { .neg = true };
-    float         f32[2] = { 1.5f, -2.5f };
-    double        f64[2] = { 0.25, -1e300 };
-    uint16_t      bf16[2] = { 0x3f80, 0xc000 }; /* 1, -2 */
+    const rsi_extent fix = { .neg = true };
+    float            f32[2] = { 1.5f, -2.5f };
+    double           f64[2] = { 0.25, -1e300 };
+    uint16_t         bf16[2] = { 0x3f80, 0xc000 }; /* 1, -2 */
 
     (void)state;
     assert_int_equal(rsi_fix_elements(&fix, RSD_F32, f32, sizeof(f32), NULL), RSD_OK);
@@ -79,8 +79,8 @@ static void negating_turns_the_sign_of_floats(void **state)
 
 static void negating_turns_both_parts_of_a_complex(void **state)
 {
-    const rsi_fix fix = { .neg = true };
-    float         x[2] = { 1, -2 };
+    const rsi_extent fix = { .neg = true };
+    float            x[2] = { 1, -2 };
 
     (void)state;
     assert_int_equal(rsi_fix_elements(&fix, RSD_C64, x, sizeof(x), NULL), RSD_OK);
@@ -89,12 +89,12 @@ static void negating_turns_both_parts_of_a_complex(void **state)
 
 static void negating_takes_the_twos_complement_of_integers(void **state)
 {
-    const rsi_fix fix = { .neg = true };
-    int8_t        i8[3] = { 1, -128, 0 };
-    int16_t       i16[2] = { 256, -1 };
-    int32_t       i32[2] = { INT32_MIN, 65536 };
-    int64_t       i64[2] = { INT64_C(1) << 40, -7 };
-    uint8_t       u8[2] = { 1, 0 };
+    const rsi_extent fix = { .neg = true };
+    int8_t           i8[3] = { 1, -128, 0 };
+    int16_t          i16[2] = { 256, -1 };
+    int32_t          i32[2] = { INT32_MIN, 65536 };
+    int64_t          i64[2] = { INT64_C(1) << 40, -7 };
+    uint8_t          u8[2] = { 1, 0 };
 
     (void)state;
     assert_int_equal(rsi_fix_elements(&fix, RSD_I8, i8, sizeof(i8), NULL), RSD_OK);
@@ -111,9 +111,9 @@ static void negating_takes_the_twos_complement_of_integers(void **state)
 
 static void bytes_change_places_before_signs_turn(void **state)
 {
-    const rsi_fix fix = { .swap = true, .neg = true };
-    unsigned char one[4] = { 0x3f, 0x80, 0, 0 }; /* 1.0f, big-endian */
-    float         x;
+    const rsi_extent fix = { .big_endian = true, .neg = true };
+    unsigned char    one[4] = { 0x3f, 0x80, 0, 0 }; /* 1.0f, big-endian */
+    float            x;
 
     (void)state;
     assert_int_equal(rsi_fix_elements(&fix, RSD_F32, one, sizeof(one), NULL), RSD_OK);
@@ -125,7 +125,7 @@ static void types_without_a_minus_are_refused_by_name(void **state)
 {
     static const rsd_dtype refused[] = { RSD_BOOL, RSD_F8_E4M3FN, RSD_F8_E8M0FNU,
                                          RSD_F4_E2M1FN_X2 };
-    const rsi_fix          fix = { .neg = true };
+    const rsi_extent       fix = { .neg = true };
     unsigned char          byte = 1;
 
     (void)state;
@@ -140,10 +140,10 @@ static void types_without_a_minus_are_refused_by_name(void **state)
 static void nothing_to_do_is_seen(void **state)
 {
     (void)state;
-    assert_false(rsi_fix_any(&(rsi_fix){ 0 }));
-    assert_true(rsi_fix_any(&(rsi_fix){ .swap = true }));
-    assert_true(rsi_fix_any(&(rsi_fix){ .conj = true }));
-    assert_true(rsi_fix_any(&(rsi_fix){ .neg = true }));
+    assert_false(rsi_fix_any(&(rsi_extent){ 0 }));
+    assert_true(rsi_fix_any(&(rsi_extent){ .big_endian = true }));
+    assert_true(rsi_fix_any(&(rsi_extent){ .conj = true }));
+    assert_true(rsi_fix_any(&(rsi_extent){ .neg = true }));
 }
 
 int main(void)
