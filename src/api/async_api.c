@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The section of reshard.h on operations under way: checks arguments and hands them on. */
-#include "api/terms.h"
+#include "api/call_facts.h"
 #include "base/opts.h"
 #include "comm/signs.h"
 #include "save/async.h"
@@ -9,7 +9,6 @@ rsd_err rsd_save_begin(const char *path, rsd_comm *comm, const rsd_state *state,
                        const rsd_save_opts *opts, rsd_op **out, rsd_error *err)
 {
     rsd_save_opts known = { .size = sizeof(known) };
-    rsi_terms     terms = { 0 };
     rsi_pulse     before;
     rsi_async    *async = NULL;
     rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_save_opts", err);
@@ -20,9 +19,7 @@ rsd_err rsd_save_begin(const char *path, rsd_comm *comm, const rsd_state *state,
         rc = rsi_fail(err, RSD_E_INVALID, "%d is no way of staging", (int)how);
     if (!rc)
         rc = rsi_async_create(path, how, &known, &async, err);
-    if (!rc && comm)
-        rsi_terms_save(&terms, path, how, &known);
-    rc = rsi_alike(comm, &terms, rc, err);
+    rc = rsi_same_facts(comm, rsi_save_facts, &(rsi_call){ path, &known, how }, rc, err);
     if (rc) {
         rsi_async_free(async);
         return rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The convert section of reshard.h: checks arguments and hands them on. */
-#include "api/terms.h"
+#include "api/call_facts.h"
 #include "base/opts.h"
 #include "comm/signs.h"
 #include "convert/convert.h"
@@ -27,7 +27,6 @@ rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                     const rsd_convert_opts *opts, rsd_error *err)
 {
     rsd_convert_opts known = { .size = sizeof(known) };
-    rsi_terms        terms = { 0 };
     rsi_pulse        before;
     rsd_err          rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_convert_opts", err);
 
@@ -35,9 +34,8 @@ rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
         rc = rsi_fail(err, RSD_E_INVALID, "a checkpoint and a path are needed");
     if (!rc)
         rc = check_opts(&known, err);
-    if (!rc && comm)
-        rsi_terms_convert(&terms, path, &known);
-    rc = rsi_alike(comm, &terms, rc, err);
+    rc = rsi_same_facts(comm, rsi_convert_facts, &(rsi_call){ .path = path, .opts = &known }, rc,
+                        err);
     if (rc)
         return rc;
     before = rsi_comm_enter(comm);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The live section of reshard.h: checks arguments and hands them on to live/exchange.c. */
 #include "base/opts.h"
-#include "comm/alike.h"
+#include "comm/facts.h"
 #include "live/exchange.h"
 #include "comm/op.h"
 #include "shape/box.h"
@@ -63,12 +63,10 @@ static rsd_err take_args(const rsd_plan *plan, rsd_comm *comm, const rsd_views *
 static rsd_err begin(const rsi_exchange_args *args, rsd_err rc, rsi_exchange **out, rsd_error *err)
 {
     rsi_exchange *x = NULL;
-    rsi_terms     terms = { 0 };
 
     if (!rc)
         rc = rsi_exchange_create(&x, err);
-    rsi_terms_call(&terms, "rsd_reshard");
-    rc = rsi_alike(args->comm, &terms, rc, err);
+    rc = rsi_same_call(args->comm, "rsd_reshard", rc, err);
     if (!rc)
         rc = rsi_exchange_begin(x, args, err);
     if (rc)

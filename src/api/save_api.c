@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The save and load sections of reshard.h: checks arguments and hands them on. */
-#include "api/terms.h"
+#include "api/call_facts.h"
 #include "base/opts.h"
 #include "comm/signs.h"
 #include "load/load.h"
@@ -10,15 +10,12 @@ rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
                  const rsd_save_opts *opts, rsd_error *err)
 {
     rsd_save_opts known = { .size = sizeof(known) };
-    rsi_terms     terms = { 0 };
     rsi_pulse     before;
     rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_save_opts", err);
 
     if (!rc && (!path || !*path || !state))
         rc = rsi_fail(err, RSD_E_INVALID, "a path and a state are needed");
-    if (!rc && comm)
-        rsi_terms_save(&terms, path, (rsd_stage_way)0, &known);
-    rc = rsi_alike(comm, &terms, rc, err);
+    rc = rsi_same_facts(comm, rsi_save_facts, &(rsi_call){ .path = path, .opts = &known }, rc, err);
     if (rc)
         return rc;
     before = rsi_comm_enter(comm);
@@ -29,15 +26,12 @@ rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state, const rsd_l
                  rsd_error *err)
 {
     rsd_load_opts known = { .size = sizeof(known) };
-    rsi_terms     terms = { 0 };
     rsi_pulse     before;
     rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_load_opts", err);
 
     if (!rc && (!path || !*path || !state))
         rc = rsi_fail(err, RSD_E_INVALID, "a path and a state are needed");
-    if (!rc && comm)
-        rsi_terms_load(&terms, path, &known);
-    rc = rsi_alike(comm, &terms, rc, err);
+    rc = rsi_same_facts(comm, rsi_load_facts, &(rsi_call){ .path = path, .opts = &known }, rc, err);
     if (rc)
         return rc;
     before = rsi_comm_enter(comm);
@@ -49,7 +43,6 @@ rsd_err rsd_load_below(const char *path, rsd_comm *comm, size_t n, const char *c
 {
     rsd_load_opts known = { .size = sizeof(known) };
     rsi_below     below = { .n = n, .name = names, .alloc = alloc, .arg = arg };
-    rsi_terms     terms = { 0 };
     rsi_pulse     before;
     rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_load_opts", err);
 
@@ -59,9 +52,7 @@ rsd_err rsd_load_below(const char *path, rsd_comm *comm, size_t n, const char *c
     for (size_t i = 0; i < n && !rc; i++)
         if (!names[i])
             rc = rsi_fail(err, RSD_E_INVALID, "name %zu is missing", i);
-    if (!rc && comm)
-        rsi_terms_load(&terms, path, &known);
-    rc = rsi_alike(comm, &terms, rc, err);
+    rc = rsi_same_facts(comm, rsi_load_facts, &(rsi_call){ .path = path, .opts = &known }, rc, err);
     if (rc)
         return rc;
     before = rsi_comm_enter(comm);

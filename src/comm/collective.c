@@ -265,6 +265,24 @@ rsd_err rsi_allgather(rsd_comm *comm, const void *mine, size_t bytes, void *out,
     return s.rc;
 }
 
+rsd_err rsi_broadcast_any(rsd_comm *comm, int32_t root, rsi_bytes *bytes, rsd_err rc,
+                          rsd_error *err)
+{
+    uint64_t len = bytes->len;
+    rsd_err  sent = rsi_broadcast(comm, root, &len, sizeof(len), err);
+
+    if (sent)
+        return sent;
+    if (!rc && comm->rank != root) {
+        *bytes = (rsi_bytes){ .at = rsi_alloc_aligned(64, (size_t)len), .len = (size_t)len };
+        if (!bytes->at)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes of rank %" PRId32, bytes->len,
+                          root);
+    }
+    rc = rsi_agree(comm, rc, err);
+    return rc ? rc : rsi_broadcast(comm, root, bytes->at, bytes->len, err);
+}
+
 /* From sizes to places; the sum must fit. */
 static rsd_err place(rsd_comm *comm, size_t *first, rsd_error *err)
 {

@@ -4,7 +4,7 @@
 #include "comm/comm.h"
 #include "base/mem.h"
 #include "base/opts.h"
-#include "comm/alike.h"
+#include "comm/facts.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -243,7 +243,6 @@ rsd_err rsi_reach(rsd_comm *comm, int32_t owner, const rsd_exposed *what, void *
 rsd_err rsd_comm_alloc(rsd_comm *comm, size_t bytes, void **out, rsd_error *err)
 {
     rsd_error local;
-    rsi_terms terms = { 0 };
     void     *data = NULL;
     rsd_err   rc = RSD_OK;
 
@@ -252,8 +251,7 @@ rsd_err rsd_comm_alloc(rsd_comm *comm, size_t bytes, void **out, rsd_error *err)
         rc = rsi_fail(err, RSD_E_INVALID, "a comm and a place for the memory are needed");
     /* A transport may have to wait in there for all ranks without a deadline: see that they came.
      */
-    rsi_terms_call(&terms, "rsd_comm_alloc");
-    rc = rsi_alike(comm, &terms, rc, err);
+    rc = rsi_same_call(comm, "rsd_comm_alloc", rc, err);
     if (rc)
         return rc;
     if (comm->ops.alloc)
@@ -369,7 +367,6 @@ rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm
                        rsd_error *err)
 {
     rsd_error local;
-    rsi_terms terms = { 0 };
     rsd_comm *group = NULL;
     uint64_t *hash = NULL; /* [size] */
     void     *self = NULL;
@@ -383,8 +380,7 @@ rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm
         rc = hash ? check_group(comm, n, ranks, hash, err)
                   : rsi_fail(err, RSD_E_NOMEM, "no memory for a group of %" PRId32 " ranks", n);
     }
-    rsi_terms_call(&terms, "rsd_comm_split");
-    rc = rsi_alike(comm, &terms, rc, err);
+    rc = rsi_same_call(comm, "rsd_comm_split", rc, err);
     if (!rc)
         rc = compare_groups(comm, n, ranks, hash, err);
     rsi_free(hash);

@@ -5,6 +5,7 @@
 #ifndef RSI_COMM_H
 #define RSI_COMM_H
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "comm/signs.h"
 
@@ -75,6 +76,10 @@ rsd_err rsi_reach(rsd_comm *comm, int32_t owner, const rsd_exposed *what, void *
 /* A failure of the transport itself breaks the comm. All take O(log size) rounds. */
 rsd_err rsi_barrier(rsd_comm *comm, rsd_error *err);
 rsd_err rsi_broadcast(rsd_comm *comm, int32_t root, void *data, size_t bytes, rsd_error *err);
+/* The root's bytes, as many as it likes; on the others *bytes becomes memory for rsi_free. A rank
+ * with a `mine`, or without memory, fails all and breaks nothing. */
+rsd_err rsi_broadcast_any(rsd_comm *comm, int32_t root, rsi_bytes *bytes, rsd_err mine,
+                          rsd_error *err);
 /* Every rank gives `bytes`, the same everywhere; `out` has size * bytes, on the root only. */
 rsd_err rsi_gather(rsd_comm *comm, int32_t root, const void *mine, size_t bytes, void *out,
                    rsd_error *err);

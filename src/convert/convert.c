@@ -12,7 +12,7 @@
 #include "convert/convert.h"
 #include "base/digest.h"
 #include "base/mem.h"
-#include "comm/alike.h"
+#include "comm/facts.h"
 #include "convert/convert_carry.h"
 #include "convert/convert_partial.h"
 #include "convert/convert_state.h"
@@ -235,31 +235,12 @@ static uint64_t digest(const converting *c)
 
         d = rsi_digest(digest_text(d, c->job.save.image.file[i].name), fact, sizeof(fact));
     }
-    for (size_t i = 0; i < c->job.save.image.nparts; i++) {
-        const rsi_out_part *part = &c->job.save.image.part[i];
-        uint64_t            fact[] = { part->kind, part->len, part->tensor, part->nth };
-
-        d = rsi_digest(d, fact, sizeof(fact));
-        if (part->kind == RSI_PART_DATA) {
-            rsd_box box = rsi_part_box(state, part);
-
-            d = rsi_digest(d, box.off, 2 * sizeof(box.off));
-        } else if (part->kind == RSI_PART_BYTES) {
-            d = rsi_digest(d, part->bytes, (size_t)part->len);
-        } else if (part->nth == 0) {
-            d = rsi_digest(d, part->zip->spec.pickle, part->zip->spec.pickle_len);
-        }
-    }
-    return d;
+    return rsi_image_digest(&c->job.save.image, state, d);
 }
 
-/* The options were compared before; what a rank opened and how it renames shows here. */
-static rsd_err same_everywhere(const converting *c, uint64_t id, rsd_err rc, rsd_error *err)
+static void tell_id(rsi_facts *f, const void *id)
 {
-    rsi_terms terms = { 0 };
-
-    rsi_terms_number(&terms, "the digest of the source and the new names", id);
-    return rsi_alike(c->job.save.comm, &terms, rc, err);
+    rsi_fact_digest(f, "the source or its new names", *(const uint64_t *)id);
 }
 
 static rsd_err plan(converting *c, rsd_error *err)
@@ -282,7 +263,8 @@ static rsd_err plan(converting *c, rsd_error *err)
         if (c->keep)
             rc = rsi_partial_name(&c->partial, c->job.save.store, c->job.save.name, id, err);
     }
-    return same_everywhere(c, id, rc, err);
+    /* The options were compared before; what a rank opened and how it renames shows here. */
+    return rsi_same_facts(c->job.save.comm, tell_id, &id, rc, err);
 }
 
 /* ---- begin ---- */

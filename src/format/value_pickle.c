@@ -12,27 +12,6 @@
 enum { BATCH = 1000 };                /* items that are stacked at once, as Python does */
 #define MOST_PICKLE ((size_t)1 << 30) /* bytes that the reader takes */
 
-bool rsi_bytes_add(rsi_bytes *bytes, const void *more, size_t len)
-{
-    if (len > bytes->cap - bytes->len) {
-        size_t         cap = bytes->cap ? bytes->cap : 256;
-        unsigned char *bigger;
-
-        while (cap - bytes->len < len)
-            if (__builtin_mul_overflow(cap, 2, &cap))
-                return false;
-        bigger = rsi_realloc(bytes->at, cap, 1);
-        if (!bigger)
-            return false;
-        bytes->at = bigger;
-        bytes->cap = cap;
-    }
-    if (len)
-        memcpy(bytes->at + bytes->len, more, len);
-    bytes->len += len;
-    return true;
-}
-
 /* What is being written; the first failure is kept. */
 typedef struct writer {
     rsi_bytes    *out;

@@ -4,15 +4,8 @@
 #ifndef RSI_VALUE_PICKLE_H
 #define RSI_VALUE_PICKLE_H
 
+#include "base/bytes.h"
 #include "format/value.h"
-
-/* A growing buffer. */
-typedef struct rsi_bytes {
-    unsigned char *at; /* for rsi_free */
-    size_t         len, cap;
-} rsi_bytes; /* zeroed: empty */
-
-bool rsi_bytes_add(rsi_bytes *bytes, const void *more, size_t len); /* false: no memory */
 
 /* The tensors of a value in the order in which they were written: number i is storage i. */
 typedef struct rsi_storages {

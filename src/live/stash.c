@@ -5,7 +5,7 @@
 #include "live/stash.h"
 #include "base/mem.h"
 #include "base/opts.h"
-#include "comm/alike.h"
+#include "comm/facts.h"
 
 #include <inttypes.h>
 
@@ -177,12 +177,24 @@ static rsd_err make_local(rsd_stash *s, rsd_comm *comm, rsd_error *err)
     return comm ? rsi_agree(comm, rc, err) : rc;
 }
 
+static void tell_opts(rsi_facts *f, const void *arg)
+{
+    const rsd_stash_opts *opts = arg;
+
+    rsi_fact_word(f, "the call", "rsd_stash_create");
+    if (opts->dim < 0)
+        rsi_fact_word(f, "dim", "none");
+    else
+        rsi_fact_number(f, "dim", (uint64_t)opts->dim);
+    rsi_fact_number(f, "budget", opts->budget);
+    rsi_fact_number(f, "handles", opts->handles);
+}
+
 rsd_err rsd_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_stash **out,
                          rsd_error *err)
 {
     rsd_stash_opts known = { .size = sizeof(known) };
     rsd_stash     *s = NULL;
-    rsi_terms      terms = { 0 };
     rsd_error      local;
     rsd_err        rc;
 
@@ -194,14 +206,7 @@ rsd_err rsd_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_stash *
         rc = rsi_fail(err, RSD_E_INVALID, "a stash that cuts tensors needs a comm");
     if (!rc)
         rc = make_one(comm, &known, &s, err);
-    rsi_terms_call(&terms, "rsd_stash_create");
-    if (known.dim < 0)
-        rsi_terms_word(&terms, "dim", "none");
-    else
-        rsi_terms_number(&terms, "dim", (uint64_t)known.dim);
-    rsi_terms_number(&terms, "budget", known.budget);
-    rsi_terms_number(&terms, "handles", known.handles);
-    rc = rsi_alike(comm, &terms, rc, err);
+    rc = rsi_same_facts(comm, tell_opts, &known, rc, err);
     if (!rc)
         rc = (s->size > 1 ? connect_all : make_local)(s, comm, err);
     if (rc)

@@ -9,13 +9,13 @@
  */
 #include "save/save.h"
 #include "base/mem.h"
-#include "write/image_same.h"
-#include "save/merge.h"
+#include "write/image_follow.h"
 #include "format/path_format.h"
 #include "save/plan_cache.h"
 #include "commit/replace.h"
 #include "save/replicas.h"
-#include "save/same.h"
+#include "save/merge.h"
+#include "save/states_same.h"
 #include "write/shared.h"
 #include "state/stateful.h"
 
@@ -77,7 +77,7 @@ static rsd_err compare_states(rsi_save_job *s, rsd_err rc, rsd_error *err)
         rc = rsi_merge_states(s->comm, s->state, rc, &s->merged, err);
         s->state = rc ? s->state : s->merged;
     } else {
-        rc = rsi_same_state(s->comm, s->state, rc, err);
+        rc = rsi_states_same(s->comm, s->state, rc, err);
     }
     if (!rc && s->shared && s->merged)
         rc = agree(s, refuse_missing_values(s, err), err);
@@ -113,7 +113,7 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
     if (!rsi_plan_take(s->state, &s->spec, ranks(s), &s->image))
         rc = rsi_image_make(&s->image, s->state, &s->spec, err);
     if (s->shared)
-        rc = rsi_image_same(&s->image, s->state, s->comm, rc, err);
+        rc = rsi_image_follow(&s->image, s->state, s->comm, rc, err);
     if (!rc && !s->store) {
         rc = rsi_store_open_beside(s->path, true, &s->store, &s->name, err);
         s->own_store = !rc;

@@ -4,6 +4,7 @@
 #include "write/image.h"
 #include "base/checked.h"
 #include "base/crc32.h"
+#include "base/digest.h"
 #include "base/mem.h"
 #include "format/transform.h"
 #include "plan/side.h"
@@ -433,4 +434,24 @@ rsd_err rsi_stored_chunks(const rsd_state *state, size_t t, bool empties, rsi_st
         ok = add_chunk(list, &whole, 0);
     rsd_layout_free(layout);
     return ok ? RSD_OK : no_memory(err);
+}
+
+uint64_t rsi_image_digest(const rsi_image *image, const rsd_state *state, uint64_t d)
+{
+    for (size_t i = 0; i < image->nparts; i++) {
+        const rsi_out_part *part = &image->part[i];
+        uint64_t            fact[] = { part->kind, part->len, part->tensor, part->nth };
+
+        d = rsi_digest(d, fact, sizeof(fact));
+        if (part->kind == RSI_PART_DATA) {
+            rsd_box box = rsi_part_box(state, part);
+
+            d = rsi_digest(d, box.off, 2 * sizeof(box.off));
+        } else if (part->kind == RSI_PART_BYTES) {
+            d = rsi_digest(d, part->bytes, (size_t)part->len);
+        } else if (part->nth == 0) {
+            d = rsi_digest(d, part->zip->spec.pickle, part->zip->spec.pickle_len);
+        }
+    }
+    return d;
 }

@@ -83,6 +83,9 @@ typedef struct rsi_image_spec {
 rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
                        rsd_error *err);
 void    rsi_image_release(rsi_image *image);
+/* A digest of all parts, with headers, pickles and values but without the tensors' bytes: equal
+ * images have equal ones. `before` as in digest.h. */
+uint64_t rsi_image_digest(const rsi_image *image, const rsd_state *state, uint64_t before);
 
 /* ---- for the formats: image_dcp.c, image_st.c, image_torch.c ---- */
 

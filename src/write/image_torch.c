@@ -134,81 +134,68 @@ typedef struct told_head {
     uint64_t pickle_len, n;
 } told_head;
 typedef struct told_storage {
-    uint64_t tensor, bytes; /* UINT64_MAX: so many bytes of a value */
+    uint64_t tensor, bytes; /* UINT64_MAX: so many bytes of a value, which follow */
 } told_storage;
 
 rsd_err rsi_image_torch_tell(const rsi_image *image, rsi_bytes *out, rsd_error *err)
 {
     const rsi_zip_spec *zip = &image->part[image->item[0].first].zip->spec;
     told_head           head = { zip->pickle_len, 0 };
-    size_t              len = sizeof(head) + zip->pickle_len;
-    unsigned char      *at;
 
-    for (size_t i = 0; i < image->nparts; i++) {
+    for (size_t i = 0; i < image->nparts; i++)
         head.n += image->part[i].kind != RSI_PART_GAP;
-        len += image->part[i].kind != RSI_PART_GAP ? sizeof(told_storage) : 0;
-        len += image->part[i].kind == RSI_PART_BYTES ? (size_t)image->part[i].len : 0;
-    }
-    at = out->at = rsi_calloc(len, 1);
-    if (!at)
-        return no_memory(err);
-    out->len = len;
-    memcpy(at, &head, sizeof(head));
-    memcpy(at + sizeof(head), zip->pickle, zip->pickle_len);
-    at += sizeof(head) + zip->pickle_len;
+    rsi_bytes_add(out, &head, sizeof(head));
+    rsi_bytes_add(out, zip->pickle, zip->pickle_len);
     for (size_t i = 0; i < image->nparts; i++) {
         const rsi_out_part *part = &image->part[i];
-        told_storage        s = { UINT64_MAX, part->len };
+        bool                own = part->kind == RSI_PART_DATA;
+        told_storage        s = { own ? part->tensor : UINT64_MAX, part->len };
 
         if (part->kind == RSI_PART_GAP)
             continue;
-        s.tensor = part->kind == RSI_PART_DATA ? part->tensor : UINT64_MAX;
-        memcpy(at, &s, sizeof(s));
-        at += sizeof(s);
-        if (part->kind == RSI_PART_BYTES && part->len) {
-            memcpy(at, part->bytes, (size_t)part->len);
-            at += part->len;
-        }
+        rsi_bytes_add(out, &s, sizeof(s));
+        if (!own)
+            rsi_bytes_add(out, part->bytes, (size_t)part->len);
     }
-    return RSD_OK;
+    return out->lost ? no_memory(err) : RSD_OK;
 }
 
 rsd_err rsi_image_torch_told(rsi_image *image, const rsd_state *state, const rsi_bytes *told,
                              rsd_error *err)
 {
-    const char   *at;
+    const char   *kept, *pickle;
+    rsi_reader    r;
     told_head     head;
     rsi_out_part *part;
     rsd_err       rc = RSD_OK;
 
     rsi_image_release(image);
     *image = (rsi_image){ .format = RSD_FORMAT_TORCH, .keep = -1 };
-    at = rsi_arena_text(&image->mem, (const char *)told->at, told->len);
-    memcpy(&head, told->at, sizeof(head));
-    part = rsi_arena_array(&image->mem, (size_t)head.n, sizeof(part[0]));
-    if (!at || !part)
+    kept = rsi_arena_text(&image->mem, (const char *)told->at, told->len);
+    if (!kept)
         return no_memory(err);
-    at += sizeof(head) + head.pickle_len;
-    for (size_t i = 0; i < head.n && !rc; i++) {
+    r = (rsi_reader){ .at = (const void *)kept, .end = (const unsigned char *)kept + told->len };
+    rsi_read_copy(&r, &head, sizeof(head));
+    pickle = rsi_read_next(&r, (size_t)head.pickle_len);
+    part = rsi_arena_array(&image->mem, (size_t)head.n, sizeof(part[0]));
+    if (!part)
+        return no_memory(err);
+    for (size_t i = 0; i < head.n && !r.cut && !rc; i++) {
         told_storage s;
 
-        memcpy(&s, at, sizeof(s));
-        at += sizeof(s);
-        if (s.tensor < state->ntensors) {
+        rsi_read_copy(&r, &s, sizeof(s));
+        if (s.tensor < state->ntensors)
             rc = tensor_part(image, state, (size_t)s.tensor, &part[i], err);
-            continue;
-        }
-        part[i] = (rsi_out_part){ .kind = RSI_PART_BYTES, .len = s.bytes, .bytes = at };
-        at += s.bytes;
+        else
+            part[i] = (rsi_out_part){ .kind = RSI_PART_BYTES,
+                                      .len = s.bytes,
+                                      .bytes = rsi_read_next(&r, (size_t)s.bytes) };
     }
+    if (r.cut)
+        return rsi_fail(err, RSD_E_BUG, "the image of rank 0 is cut short");
     if (!rc)
         rc = rsi_image_file(image, NULL, 0, err);
-    at = rc ? NULL
-            : rsi_arena_text(&image->mem, (const char *)told->at + sizeof(head),
-                             (size_t)head.pickle_len);
-    if (!rc && !at)
-        rc = no_memory(err);
     return rc ? rc
-              : rsi_image_archive(image, NULL, at, (size_t)head.pickle_len, (size_t)head.n, part,
-                                  err);
+              : rsi_image_archive(image, NULL, pickle, (size_t)head.pickle_len, (size_t)head.n,
+                                  part, err);
 }

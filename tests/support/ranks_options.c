@@ -3,7 +3,7 @@
  * which names the option and the rank. */
 #include "ranks_case.h"
 
-#include "comm/alike.h"
+#include "comm/facts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -496,21 +496,24 @@ static rsd_err counted_send(void *self, int32_t to, int32_t tag, const void *dat
     return counted.real.send(self, to, tag, data, bytes, request, err);
 }
 
+static void tell_two(rsi_facts *facts, const void *path)
+{
+    rsi_fact_word(facts, "the call", "rsd_save");
+    rsi_fact_text(facts, "path", path);
+}
+
 static rsd_err comparing_takes_no_message_more_than_agreeing(rsd_comm *comm, rsd_error *err)
 {
-    rsi_terms terms = { 0 };
-    int       agreeing;
-    rsd_err   rc;
+    int     agreeing;
+    rsd_err rc;
 
     counted.real = comm->ops;
     counted.sent = 0;
     comm->ops.send = counted_send;
     rc = rsi_agree(comm, RSD_OK, err);
     agreeing = counted.sent;
-    rsi_terms_call(&terms, "rsd_save");
-    rsi_terms_text(&terms, "path", "/a/long/path/of/a/checkpoint");
     if (!rc)
-        rc = rsi_alike(comm, &terms, RSD_OK, err);
+        rc = rsi_same_facts(comm, tell_two, "/a/long/path/of/a/checkpoint", RSD_OK, err);
     comm->ops = counted.real;
     if (!rc && counted.sent != 2 * agreeing)
         rc = rsi_fail(err, RSD_E_BUG, "%d messages, and %d to agree", counted.sent - agreeing,

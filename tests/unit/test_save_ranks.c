@@ -110,7 +110,7 @@ static void ranks_with_other_keys_are_refused_unless_told(void **state)
     job j = { .store = fix_store(), .path = "ck", .odd = -1, .want = RSD_E_MISMATCH };
 
     (void)state;
-    j.text = "rank 1: has \"n.1.stage1\" as number 1, rank 0 has not";
+    j.text = "rank 1: tensor 1 is \"n.1.stage1\" here, but \"n.0.stage0\" on rank 0";
     assert_int_equal(run(4, save_stages, &j), RSD_OK);
     assert_string_equal(fix_list(j.store, ""), "");
     rsd_store_free(j.store);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Do all ranks mean the same state? */
-#ifndef RSI_SAME_H
-#define RSI_SAME_H
+#ifndef RSI_STATES_SAME_H
+#define RSI_STATES_SAME_H
 
 #include "comm/comm.h"
 #include "state/state.h"
@@ -9,6 +9,6 @@
 /* Compares names, dtypes, shapes and layouts of all ranks' tensors, and the names of their values.
  * The error, on all ranks, names the first tensor that a rank has otherwise than rank 0.
  * A rank with a `mine`, and its text in *err, fails all. [collective] */
-rsd_err rsi_same_state(rsd_comm *comm, const rsd_state *state, rsd_err mine, rsd_error *err);
+rsd_err rsi_states_same(rsd_comm *comm, const rsd_state *state, rsd_err mine, rsd_error *err);
 
 #endif
