@@ -14,7 +14,7 @@
 #include "save/plan_cache.h"
 #include "commit/replace.h"
 #include "save/replicas.h"
-#include "save/merge.h"
+#include "save/states_join.h"
 #include "save/states_same.h"
 #include "write/shared.h"
 #include "state/stateful.h"
@@ -74,7 +74,7 @@ static rsd_err compare_states(rsi_save_job *s, rsd_err rc, rsd_error *err)
     if (!s->comm)
         return rc;
     if (s->opts.uneven_keys && ranks(s) > 1) {
-        rc = rsi_merge_states(s->comm, s->state, rc, &s->merged, err);
+        rc = rsi_states_join(s->comm, s->state, rc, &s->merged, err);
         s->state = rc ? s->state : s->merged;
     } else {
         rc = rsi_states_same(s->comm, s->state, rc, err);

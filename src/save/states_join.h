@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One state out of those of all ranks, where each may hold other tensors and values. */
-#ifndef RSI_MERGE_H
-#define RSI_MERGE_H
+#ifndef RSI_STATES_JOIN_H
+#define RSI_STATES_JOIN_H
 
 #include "comm/comm.h"
 #include "state/state.h"
@@ -11,7 +11,7 @@
  * NULL where this rank has none. A tensor that ranks mean differently is refused by name. The
  * memory of views and values stays that of `state`. A rank with a `mine`, and its text in *err,
  * fails all. [collective] */
-rsd_err rsi_merge_states(rsd_comm *comm, const rsd_state *state, rsd_err mine, rsd_state **out,
-                         rsd_error *err);
+rsd_err rsi_states_join(rsd_comm *comm, const rsd_state *state, rsd_err mine, rsd_state **out,
+                        rsd_error *err);
 
 #endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks tell each other what they hold; every rank puts the same state together from that. */
+#include "save/states_join.h"
+#include "base/mem.h"
+#include "format/value.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* A tensor or value of one rank. Behind it stand, up to a multiple of 8 bytes, its name and the
+ * steps of its path, by which ranks know it, and then the rank's boxes. */
+typedef struct record {
+    int64_t  dtype, ndim, shape[RSD_MAX_NDIM]; /* a value: -1 dimensions */
+    int64_t  rank;
+    uint64_t number; /* among the tensors or values of the rank */
+    uint64_t steps, key_bytes, nboxes;
+    /* By who hears it. Of the first record of several that are the same thing: */
+    struct record *last, *own; /* this rank's, or NULL */
+    uint64_t       all_boxes;
+    struct record *next; /* of another rank */
+} record;
+
+typedef struct step {
+    int64_t index, kind;
+} step;
+enum { INDEX, NUMBER, KEY }; /* which follows as a text */
+
+static const char *name_of(const record *r)
+{
+    return (const char *)(r + 1);
+}
+
+static rsd_box *boxes_of(record *r)
+{
+    return (rsd_box *)(void *)((char *)(r + 1) + (r->key_bytes + 7) / 8 * 8);
+}
+
+static rsd_err no_memory(rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_NOMEM, "no memory to put the states of all ranks together");
+}
+
+/* ---- telling ---- */
+
+/* The record and its key; the boxes are still to come. */
+static void tell(rsi_bytes *w, const rsi_spot *spot, record r)
+{
+    size_t at = w->len;
+
+    r.steps = spot->nparts;
+    rsi_bytes_add(w, &r, sizeof(r));
+    rsi_bytes_add(w, spot->name, strlen(spot->name) + 1);
+    for (size_t i = 0; i < spot->nparts; i++) {
+        const rsd_path_part *part = &spot->part[i];
+        step                 s = { part->index, !part->key ? INDEX : part->number ? NUMBER : KEY };
+
+        s.index = s.kind == KEY ? 0 : s.index;
+        rsi_bytes_add(w, &s, sizeof(s));
+        if (s.kind == KEY)
+            rsi_bytes_add(w, part->key, strlen(part->key) + 1);
+    }
+    r.key_bytes = w->len - at - sizeof(r);
+    rsi_bytes_add(w, "\0\0\0\0\0\0\0", -w->len % 8);
+    if (!w->lost)
+        memcpy(w->at + at, &r, sizeof(r));
+}
+
+static rsd_err tell_all(rsi_bytes *w, const rsd_state *state, int32_t rank, rsd_error *err)
+{
+    for (size_t i = 0; i < state->ntensors; i++) {
+        const rsi_state_tensor *t = &state->tensor[i];
+        size_t   n = t->layout ? rsd_layout_boxes(t->layout, rank, NULL, 0) : t->views.n;
+        record   r = { .dtype = t->dtype, .ndim = t->ndim, .rank = rank, .number = i, .nboxes = n };
+        rsd_box *box;
+
+        memcpy(r.shape, rsi_tensor_whole(t).len, sizeof(r.shape));
+        tell(w, &t->spot, r);
+        box = rsi_bytes_more(w, n * sizeof(box[0]));
+        for (size_t k = 0; box && !t->layout && k < n; k++)
+            box[k] = t->views.view[k].box;
+        if (box && t->layout)
+            rsd_layout_boxes(t->layout, rank, box, n);
+    }
+    for (size_t i = 0; i < state->nvalues; i++)
+        tell(w, &state->value[i].spot, (record){ .ndim = -1, .rank = rank, .number = i });
+    return w->lost ? rsi_fail(err, RSD_E_NOMEM, "no memory to describe the state") : RSD_OK;
+}
+
+/* ---- the state ---- */
+
+static rsd_err compare(const record *a, const record *b, rsd_error *err)
+{
+    const char *what = (a->ndim < 0) != (b->ndim < 0) ? "kind"
+                       : a->dtype != b->dtype         ? "dtype"
+                       : a->ndim != b->ndim || memcmp(a->shape, b->shape, sizeof(a->shape))
+                           ? "shape"
+                           : NULL;
+
+    return what
+               ? rsi_fail(err, RSD_E_MISMATCH, "rank %" PRId64 " has another %s than rank %" PRId64,
+                          b->rank, what, a->rank)
+               : RSD_OK;
+}
+
+/* Puts a record behind those of the same thing. */
+static rsd_err hear(rsi_map *known, record *r, int32_t me, rsd_error *err)
+{
+    uint64_t at = (uintptr_t)r;
+    record  *first;
+
+    if (!rsi_map_add(known, r + 1, (size_t)r->key_bytes, &at, NULL))
+        return no_memory(err);
+    first = (record *)(uintptr_t)at;
+    if (first->last)
+        first->last->next = r;
+    first->last = r;
+    first->all_boxes += r->nboxes;
+    first->own = r->rank == me ? r : first->own;
+    return compare(first, r, err);
+}
+
+static rsd_err push_path(rsd_state *to, const record *r, rsd_error *err)
+{
+    const char *at = name_of(r) + strlen(name_of(r)) + 1;
+    rsd_err     rc = RSD_OK;
+
+    for (uint64_t i = 0; i < r->steps && !rc; i++) {
+        step s;
+
+        memcpy(&s, at, sizeof(s));
+        at += sizeof(s);
+        rc = s.kind == INDEX    ? rsd_state_push_index(to, s.index, err)
+             : s.kind == NUMBER ? rsd_state_push_number(to, s.index, err)
+                                : rsd_state_push(to, at, err);
+        at += s.kind == KEY ? strlen(at) + 1 : 0;
+    }
+    return rc;
+}
+
+static rsd_err add_tensor(const rsd_state *state, record *first, rsd_state *to, rsd_error *err)
+{
+    const rsi_state_tensor *own = first->own ? &state->tensor[first->own->number] : NULL;
+    size_t                  n = (size_t)first->all_boxes, k = 0;
+    int32_t                *owner = rsi_calloc(n, sizeof(owner[0]));
+    rsd_box                *box = rsi_calloc(n, sizeof(box[0]));
+    rsd_layout             *layout = NULL;
+    rsd_err                 rc = owner && box ? RSD_OK : no_memory(err);
+
+    for (record *r = first; r && !rc; r = r->next)
+        for (size_t i = 0; i < r->nboxes; i++, k++) {
+            owner[k] = (int32_t)r->rank;
+            box[k] = boxes_of(r)[i];
+        }
+    if (!rc)
+        rc = rsd_layout_create_boxes((rsd_dtype)first->dtype, (int)first->ndim, first->shape, n,
+                                     owner, box, &layout, err);
+    if (!rc)
+        rc = rsd_state_tensor(to, NULL, layout, (rsd_dtype)first->dtype, (int)first->ndim,
+                              first->shape, own ? own->views.n : 0, own ? own->views.view : NULL,
+                              err);
+    rsd_layout_free(layout);
+    rsi_free(owner);
+    rsi_free(box);
+    return rc;
+}
+
+static rsd_err add_value(const rsd_state *state, const record *first, rsd_state *to, rsd_error *err)
+{
+    static const rsd_value stand_in = { 0 };
+    const rsd_value       *value = first->own ? state->value[first->own->number].value : NULL;
+    rsd_err                rc = rsd_state_value(to, NULL, value ? value : &stand_in, err);
+
+    if (rc)
+        return rc;
+    to->value[to->nvalues - 1].value = value;
+    to->value[to->nvalues - 1].writer = (int32_t)first->rank;
+    return RSD_OK;
+}
+
+static rsd_err add(const rsd_state *state, record *first, rsd_state *to, rsd_error *err)
+{
+    rsd_err rc = push_path(to, first, err);
+
+    if (!rc)
+        rc = first->ndim < 0 ? add_value(state, first, to, err) : add_tensor(state, first, to, err);
+    to->depth = 0;
+    return rc;
+}
+
+/* From what all ranks told. */
+static rsd_err build(const rsd_state *state, const rsd_comm *comm, rsi_gathered *all, rsd_state *to,
+                     rsd_error *err)
+{
+    char   *end = all->data + all->first[comm->size];
+    rsi_map known = { 0 };
+    rsd_err rc = RSD_OK;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (record *r = (record *)(void *)all->data; (char *)r < end && !rc;
+             r = (record *)(void *)(boxes_of(r) + r->nboxes)) {
+            if (pass == 0)
+                rc = hear(&known, r, comm->rank, err);
+            else if (r->last)
+                rc = add(state, r, to, err);
+            if (rc)
+                rsi_while(err, rc, "\"%s\"", name_of(r));
+        }
+    rsi_map_release(&known);
+    return rc;
+}
+
+rsd_err rsi_states_join(rsd_comm *comm, const rsd_state *state, rsd_err rc, rsd_state **out,
+                        rsd_error *err)
+{
+    rsi_bytes    mine = { 0 };
+    rsi_gathered all = { 0 };
+    rsd_state   *made = NULL;
+
+    if (!rc)
+        rc = tell_all(&mine, state, rsd_comm_rank(comm), err);
+    if (!rc)
+        rc = rsd_state_create(&made, err);
+    rc = rsi_agree(comm, rc, err);
+    if (!rc)
+        rc = rsi_allgather_any(comm, mine.at, mine.len, &all, err);
+    if (!rc)
+        rc = rsi_agree(comm, build(state, comm, &all, made, err), err);
+    if (!rc)
+        *out = made;
+    else
+        rsd_state_free(made);
+    rsi_gathered_release(&all);
+    rsi_free(mine.at);
+    return rc;
+}
