@@ -18,6 +18,7 @@
 #include "convert/convert_state.h"
 #include "convert/convert_write.h"
 #include "format/path_format.h"
+#include "commit/outcome.h"
 #include "read/proof.h"
 
 #include <stdio.h>
@@ -34,42 +35,43 @@ typedef struct converting {
     rsi_st_pair            *meta; /* lines of __metadata__ that go along */
     rsi_pull                pull;
     rsi_convert_job         job;
-    bool                    stream; /* files are written from front to back, as saving does it */
-    bool                    keep;   /* the work is done in a folder that stays if it ends early */
-    bool                    begun;  /* and that is there */
+    rsi_image_spec          spec;
+    bool                    stream;  /* files are written from front to back, as saving does it */
+    bool                    keep;    /* the work is done in a folder that stays if it ends early */
+    bool                    begun;   /* and that is there */
+    bool                    adopted; /* and has become what is published */
     rsi_partial             partial;
 } converting;
 
 static rsd_err agree(const converting *c, rsd_err rc, rsd_error *err)
 {
-    return c->job.save.comm ? rsi_agree(c->job.save.comm, rc, err) : rc;
+    return rsi_commit_agree(&c->job.commit, rc, err);
 }
 
 static bool leads(const converting *c)
 {
-    return !c->job.save.comm || rsd_comm_rank(c->job.save.comm) == 0;
+    return rsi_commit_leads(&c->job.commit);
 }
 
 /* ---- plan ---- */
 
 static rsd_err make_image(converting *c, rsd_error *err)
 {
-    rsi_save_job    *save = &c->job.save;
     rsd_convert_opts again = *c->opts;
     rsd_err          rc;
 
     again.left_out = NULL; /* it has been told */
 
     for (int flat = 0; flat < 2; flat++) {
-        rc = rsi_convert_state_make(&c->taken, c->source, save->spec.format, flat,
+        rc = rsi_convert_state_make(&c->taken, c->source, c->spec.format, flat,
                                     flat ? &again : c->opts, err);
         if (!rc)
-            rc = rsi_image_make(&save->image, c->taken.state, &save->spec, err);
-        if (rc != RSD_E_INVALID || save->spec.format != RSD_FORMAT_TORCH)
+            rc = rsi_image_make(&c->job.commit.image, c->taken.state, &c->spec, err);
+        if (rc != RSD_E_INVALID || c->spec.format != RSD_FORMAT_TORCH)
             break; /* else a list has holes, or a name is a part of another's path */
         rsi_convert_state_release(&c->taken);
     }
-    save->state = c->taken.state;
+    c->job.state = c->taken.state;
     return rc;
 }
 
@@ -82,7 +84,7 @@ static void leave_out(const converting *c, const char *name, const char *why)
 /* The lines of __metadata__, which only safetensors can hold. "format" says what they all say. */
 static rsd_err take_meta(converting *c, rsd_error *err)
 {
-    rsi_image_spec *spec = &c->job.save.spec;
+    rsi_image_spec *spec = &c->spec;
     bool            more = false;
 
     c->meta = rsi_calloc(c->source->nmeta, sizeof(c->meta[0]));
@@ -113,69 +115,55 @@ static rsd_err take_meta(converting *c, rsd_error *err)
 /* The files beside the checkpoint. */
 static rsd_err take_files(converting *c, rsd_error *err)
 {
-    rsi_save_job *save = &c->job.save;
-    const char   *into = save->spec.one_file ? "a single file holds no others" : NULL;
-    rsd_err       rc = rsi_carry_find(&c->carry, c->source, into, c->opts, err);
+    const char *into = c->spec.one_file ? "a single file holds no others" : NULL;
+    rsd_err     rc = rsi_carry_find(&c->carry, c->source, into, c->opts, err);
 
-    return rc ? rc : rsi_carry_add(&c->carry, &save->image, c->taken.state, c->opts, err);
+    return rc ? rc : rsi_carry_add(&c->carry, &c->job.commit.image, c->taken.state, c->opts, err);
 }
 
 static rsd_err open_store(converting *c, rsd_error *err)
 {
-    rsi_save_job *save = &c->job.save;
-    rsd_err       rc;
+    rsi_commit *to = &c->job.commit;
+    rsd_err     rc = rsi_commit_store(to, !c->opts->dry_run, err);
 
-    if (save->store) {
-        save->name = rsi_strdup(save->path);
-        return save->name ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
-    }
-    rc = rsi_store_open_beside(save->path, !c->opts->dry_run, &save->store, &save->name, err);
-    if (rc == RSD_E_NOTFOUND && c->opts->dry_run) { /* its folder would be made: an empty one */
-        rc = rsd_store_open("mem:", &save->store, err);
-        save->name = rc ? NULL : rsi_strdup("target");
-    }
-    save->own_store = !rc;
-    return rc || save->name ? rc : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
+    if (rc != RSD_E_NOTFOUND || !c->opts->dry_run)
+        return rc;
+    rc = rsd_store_open("mem:", &to->store, err); /* its folder would be made: an empty one */
+    to->own_store = !rc;
+    to->name = rc ? NULL : rsi_strdup("target");
+    return rc || to->name ? rc : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
 }
 
-/* What the options mean for saving. */
+/* What the options mean for the target. */
 static rsd_err choose(converting *c, rsd_error *err)
 {
     const rsd_convert_opts *o = c->opts;
-    rsi_save_job           *save = &c->job.save;
+    rsi_commit             *to = &c->job.commit;
 
-    save->opts = (rsd_save_opts){ .size = sizeof(save->opts),
-                                  .overwrite = o->overwrite,
-                                  .sync = o->sync,
-                                  .threads = o->threads,
-                                  .checksum = o->checksum,
+    c->spec = (rsi_image_spec){ .format = o->format,
+                                .shard_size = o->shard_size,
+                                .transform = o->transform };
+    c->spec.one_file = to->one_file = rsi_path_format(to->path, &c->spec.format);
+    c->spec.distributed = o->layout && c->spec.format == RSD_FORMAT_SAFETENSORS;
+    to->flush = (rsi_flush_opts){ .sync = o->sync != RSD_NEVER,
                                   .on_progress = o->on_progress,
                                   .arg = o->arg };
-    save->spec = (rsi_image_spec){ .format = o->format,
-                                   .shard_size = o->shard_size,
-                                   .transform = o->transform };
-    save->spec.one_file = rsi_path_format(save->path, &save->spec.format);
-    save->spec.distributed = o->layout && save->spec.format == RSD_FORMAT_SAFETENSORS;
-    if (o->layout && save->spec.one_file)
+    if (o->layout && c->spec.one_file)
         return rsi_fail(err, RSD_E_INVALID, "one file has no layout: a folder has");
-    if (o->shard_size && save->spec.format != RSD_FORMAT_SAFETENSORS)
+    if (o->shard_size && c->spec.format != RSD_FORMAT_SAFETENSORS)
         return rsi_fail(err, RSD_E_INVALID, "only safetensors are cut into files of a size");
-    if (o->shard_size && save->spec.one_file)
+    if (o->shard_size && c->spec.one_file)
         return rsi_fail(err, RSD_E_INVALID, "one file is not cut by size: a folder is");
-    if (o->checksum == RSD_ALWAYS && !rsi_sums_available())
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "this build has no xxHash to make checksums with");
-    save->flush.sums = o->checksum != RSD_NEVER && rsi_sums_available() ? &save->sums : NULL;
-    save->flush.sync = o->sync != RSD_NEVER;
-    return RSD_OK;
+    return rsi_commit_want_sums(to, o->checksum, err);
 }
 
 /* What can be kept can be found again block by block. */
 static rsd_err choose_way(converting *c, rsd_error *err)
 {
-    rsi_save_job *save = &c->job.save;
-    const char   *kind = rsi_store_kind(save->store);
-    bool          random = rsi_store_flags(save->store) & RSD_STORE_RANDOM_WRITE;
-    int32_t       ranks = save->comm ? rsd_comm_size(save->comm) : 1;
+    rsi_commit *save = &c->job.commit;
+    const char *kind = rsi_store_kind(save->store);
+    bool        random = rsi_store_flags(save->store) & RSD_STORE_RANDOM_WRITE;
+    int32_t     ranks = save->comm ? rsd_comm_size(save->comm) : 1;
 
     c->stream = save->image.transform || !random;
     c->keep = (c->opts->keep || c->opts->resume) && !c->stream;
@@ -211,8 +199,8 @@ static uint64_t digest(const converting *c)
     const rsi_files *files = &c->source->files;
     const rsd_state *state = c->taken.state;
     char             seal[RSI_SUMS_TRAILER];
-    uint64_t         d = digest_text((uint64_t)c->job.save.spec.format + 256 * c->opts->dry_run,
-                                     c->job.save.image.transform);
+    uint64_t         d = digest_text((uint64_t)c->spec.format + 256 * c->opts->dry_run,
+                                     c->job.commit.image.transform);
 
     for (size_t i = 0; i < files->n; i++) {
         uint64_t fact[] = { files->file[i]->size, version_of(files->file[i]) };
@@ -230,12 +218,12 @@ static uint64_t digest(const converting *c)
 
         d = rsi_digest(digest_text(d, state->tensor[i].spot.name), fact, sizeof(fact));
     }
-    for (size_t i = 0; i < c->job.save.image.nfiles; i++) {
-        uint64_t fact[] = { c->job.save.image.file[i].bytes, c->job.save.image.file[i].nitems };
+    for (size_t i = 0; i < c->job.commit.image.nfiles; i++) {
+        uint64_t fact[] = { c->job.commit.image.file[i].bytes, c->job.commit.image.file[i].nitems };
 
-        d = rsi_digest(digest_text(d, c->job.save.image.file[i].name), fact, sizeof(fact));
+        d = rsi_digest(digest_text(d, c->job.commit.image.file[i].name), fact, sizeof(fact));
     }
-    return rsi_image_digest(&c->job.save.image, state, d);
+    return rsi_image_digest(&c->job.commit.image, state, d);
 }
 
 static void tell_id(rsi_facts *f, const void *id)
@@ -261,29 +249,13 @@ static rsd_err plan(converting *c, rsd_error *err)
     if (!rc) {
         id = digest(c);
         if (c->keep)
-            rc = rsi_partial_name(&c->partial, c->job.save.store, c->job.save.name, id, err);
+            rc = rsi_partial_name(&c->partial, c->job.commit.store, c->job.commit.name, id, err);
     }
     /* The options were compared before; what a rank opened and how it renames shows here. */
-    return rsi_same_facts(c->job.save.comm, tell_id, &id, rc, err);
+    return rsi_same_facts(c->job.commit.comm, tell_id, &id, rc, err);
 }
 
 /* ---- begin ---- */
-
-static uint32_t tree_flags(const converting *c)
-{
-    return (c->job.save.spec.one_file ? RSD_TREE_FILE : 0) |
-           (c->opts->overwrite ? RSD_TREE_OVERWRITE : 0);
-}
-
-static rsd_err begin_tree(converting *c, rsd_error *err)
-{
-    rsi_save_job *save = &c->job.save;
-    rsd_err       rc = rsi_save_open(save, err);
-
-    if (!rc)
-        save->flush.top = save->tree->temp;
-    return rc;
-}
 
 /* What the source is now, as rank 0 found it. The change times of its files are no part of its
  * digest: a rank that opens a file when that has just been replaced sees another one. */
@@ -297,8 +269,8 @@ static rsd_err stamp_journals(converting *c, rsd_error *err)
     for (size_t i = 0; i < c->carry.n; i++)
         d = rsi_digest(d, &c->carry.at[i].touched, sizeof(c->carry.at[i].touched));
     c->partial.id = d;
-    return c->job.save.comm
-               ? rsi_broadcast(c->job.save.comm, 0, &c->partial.id, sizeof(c->partial.id), err)
+    return c->job.commit.comm
+               ? rsi_broadcast(c->job.commit.comm, 0, &c->partial.id, sizeof(c->partial.id), err)
                : RSD_OK;
 }
 
@@ -310,12 +282,12 @@ static void not_resumed(void *arg, const char *folder, const char *why)
 /* Rank 0 sees that the target could be published before any work is done, then takes the folder. */
 static rsd_err begin_folder(converting *c, rsd_error *err)
 {
-    rsi_save_job *save = &c->job.save;
-    rsi_tree     *trial = NULL;
-    rsd_err       rc = rsi_save_may_replace(save, err);
+    rsi_commit *save = &c->job.commit;
+    rsi_tree   *trial = NULL;
+    rsd_err     rc = rsi_commit_may_replace(save, err);
 
     if (!rc)
-        rc = rsi_tree_begin(save->store, save->name, tree_flags(c), &trial, err);
+        rc = rsi_tree_begin(save->store, save->name, rsi_commit_tree_flags(save), &trial, err);
     if (rc)
         return rc;
     rc = rsi_tree_abort(trial, err);
@@ -327,16 +299,16 @@ static rsd_err begin_folder(converting *c, rsd_error *err)
         rc = rsi_partial_compare(&c->partial, not_resumed, c, err);
     if (!rc && c->opts->resume)
         rc = rsi_partial_tidy(&c->partial, &save->image, err);
-    if (!rc && !save->spec.one_file)
+    if (!rc && !save->one_file)
         rc = rsi_store_make_folder(save->store, c->partial.tree, err);
     return rc;
 }
 
 static rsd_err begin_partial(converting *c, rsd_error *err)
 {
-    rsi_save_job *save = &c->job.save;
-    char         *journal;
-    rsd_err       rc = stamp_journals(c, err);
+    rsi_commit *save = &c->job.commit;
+    char       *journal;
+    rsd_err     rc = stamp_journals(c, err);
 
     if (!rc)
         rc = agree(c, leads(c) ? begin_folder(c, err) : RSD_OK, err);
@@ -364,7 +336,7 @@ static rsd_choice on_the_way(const converting *c)
 {
     if (c->opts->verify == RSD_NEVER)
         return RSD_NEVER;
-    if (c->no_book || (c->job.save.comm && rsd_comm_size(c->job.save.comm) > 1))
+    if (c->no_book || (c->job.commit.comm && rsd_comm_size(c->job.commit.comm) > 1))
         return RSD_DEFAULT;
     return RSD_ALWAYS;
 }
@@ -386,7 +358,7 @@ static rsd_err open_book(converting *c, rsd_error *err)
 
 static rsd_err prove(converting *c, rsd_error *err)
 {
-    rsd_comm *comm = c->job.save.comm;
+    rsd_comm *comm = c->job.commit.comm;
     bool      needed = c->opts->resume || on_the_way(c) == RSD_DEFAULT;
     rsd_err   rc = RSD_OK;
 
@@ -412,8 +384,8 @@ static rsd_err make_workers(converting *c, rsd_error *err)
     if (rc)
         return rc;
     c->job.workers = workers;
-    c->job.save.opts.threads = rsi_workers_count(workers);
-    c->job.save.opts.staging = memory / 2;
+    c->job.commit.flush.threads = rsi_workers_count(workers);
+    c->job.commit.flush.staging = memory / 2;
     rc = rsi_pull_open(&c->pull, c->source, c->taken.from, on_the_way(c),
                        (size_t)rsi_workers_count(workers), memory / 2, err);
     for (size_t i = 0; i < c->taken.n; i++) {
@@ -428,17 +400,15 @@ static rsd_err make_workers(converting *c, rsd_error *err)
 
 static rsd_err write_data(converting *c, rsd_error *err)
 {
-    rsi_save_job *save = &c->job.save;
-    rsd_err       rc = make_workers(c, err);
+    rsi_commit *to = &c->job.commit;
+    rsd_err     rc = make_workers(c, err);
 
-    if (c->stream) {
-        rc = rc ? rc : rsi_save_write(save, err);
-        return rsi_save_share(save, rc, err);
-    }
-    if (!rc && leads(c))
+    if (!rc && c->stream)
+        rc = rsi_flush_files(&to->image, c->job.state, to->rank, to->store, &to->flush, err);
+    else if (!rc && leads(c))
         rc = rsi_convert_make_files(&c->job, err);
     rc = agree(c, rc, err);
-    return rc ? rc : rsi_convert_write(&c->job, err);
+    return rc || c->stream ? rc : rsi_convert_write(&c->job, err);
 }
 
 static rsd_err check_source(converting *c, rsd_error *err)
@@ -461,42 +431,36 @@ static void drop_partial(converting *c)
 
 /* ---- publish ---- */
 
-static rsd_err protect(const converting *c, rsd_error *err)
+/* The work of a run that can be resumed stays where it is until the very rename. */
+static rsd_err adopt_work(void *arg, rsd_error *err)
 {
-    const rsi_save_job *save = &c->job.save;
-    rsd_err             rc = RSD_OK;
+    converting *c = arg;
+    rsi_commit *to = &c->job.commit;
+    rsd_err     rc = rsi_carry_protect(&c->carry, to->store, to->flush.top, err);
 
-    if (c->carry.n == 0)
-        return RSD_OK;
-    if (leads(c))
-        rc = rsi_carry_protect(&c->carry, save->store, save->flush.top, err);
-    return agree(c, rc, err);
+    if (!rc && c->keep)
+        rc = rsi_tree_adopt(to->store, to->name, rsi_commit_tree_flags(to), c->partial.tree,
+                            &to->tree, err);
+    c->adopted = c->keep && !rc;
+    return rc;
 }
 
-/* The work of a run that can be resumed stays where it is until the very rename. */
-static rsd_err publish_kept(converting *c, rsd_error *err)
+static rsd_err publish(converting *c, rsd_error *err)
 {
-    rsi_save_job *save = &c->job.save;
-    rsd_err       rc = leads(c) ? rsi_save_rest(save, err) : RSD_OK;
+    rsd_err rc;
 
     rsi_journal_close(c->job.journal); /* by every rank, before the folder is removed */
     c->job.journal = NULL;
-    rc = agree(c, rc, err);
-    if (!rc && leads(c))
-        rc = rsi_tree_adopt(save->store, save->name, tree_flags(c), c->partial.tree, &save->tree,
-                            err);
-    if (!rc && leads(c)) {
-        rc = rsi_save_name(save, err);
-        if (!save->tree) /* it has its name, even if its checksums have not */
-            drop_partial(c);
-    }
-    return agree(c, rc, err);
+    rc = rsi_outcome_settle(&c->job.commit, RSD_OK, adopt_work, c, err);
+    if (c->adopted && !c->job.commit.tree) /* it has its name, even if its checksums have not */
+        drop_partial(c);
+    return rc;
 }
 
 /* Tells where the work of a run that failed is. */
 static void tell_kept(const converting *c)
 {
-    const char *path = c->job.save.path;
+    const char *path = c->job.commit.path;
     size_t      len = strlen(path);
     char        kept[4096];
 
@@ -504,7 +468,7 @@ static void tell_kept(const converting *c)
         return;
     while (len > 1 && path[len - 1] == '/')
         len--;
-    snprintf(kept, sizeof(kept), "%.*s%s", (int)(len - strlen(rsi_last_part(c->job.save.name))),
+    snprintf(kept, sizeof(kept), "%.*s%s", (int)(len - strlen(rsi_last_part(c->job.commit.name))),
              path, rsi_last_part(c->partial.name));
     c->opts->kept(c->opts->arg, kept);
 }
@@ -517,7 +481,8 @@ static rsd_err end(converting *c, rsd_err rc, rsd_error *err)
     rsi_partial_release(&c->partial);
     rsi_workers_free(c->job.workers);
     rsi_cuts_release(&c->job.cuts);
-    rc = rsi_save_end(&c->job.save, rc, err);
+    rc = rsi_commit_end(&c->job.commit, rc, err);
+    rsi_image_release(&c->job.commit.image);
     rsi_pull_close(&c->pull);
     rsi_convert_state_release(&c->taken);
     rsi_carry_release(&c->carry);
@@ -527,7 +492,7 @@ static rsd_err end(converting *c, rsd_err rc, rsd_error *err)
 
 static void tell_stats(const converting *c)
 {
-    const rsi_image   *image = &c->job.save.image;
+    const rsi_image   *image = &c->job.commit.image;
     rsd_convert_stats *stats = c->opts->stats;
     const bool         unknown = image->transform && c->opts->dry_run;
 
@@ -537,7 +502,7 @@ static void tell_stats(const converting *c)
                                   .tensors = (int64_t)c->taken.n,
                                   .objects = (int64_t)c->taken.state->nvalues,
                                   .files = (int64_t)(image->nfiles + (image->meta != NULL)),
-                                  .bytes = unknown ? -1 : (int64_t)c->job.save.metadata };
+                                  .bytes = unknown ? -1 : (int64_t)c->job.commit.metadata };
     for (size_t i = 0; i < image->nfiles; i++) {
         stats->carried += image->file[i].plain;
         stats->bytes += unknown ? 0 : (int64_t)image->file[i].bytes;
@@ -547,12 +512,12 @@ static void tell_stats(const converting *c)
 /* What could still be in the way of a conversion whose plan is made. */
 static rsd_err try_target(const converting *c, rsd_error *err)
 {
-    const rsi_save_job *save = &c->job.save;
-    rsd_entry           entry;
-    rsd_err             rc = RSD_OK;
+    const rsi_commit *save = &c->job.commit;
+    rsd_entry         entry;
+    rsd_err           rc = RSD_OK;
 
     if (leads(c) && c->opts->overwrite)
-        rc = rsi_save_may_replace(save, err);
+        rc = rsi_commit_may_replace(save, err);
     else if (leads(c) && rsi_store_stat(save->store, save->name, &entry, NULL) == RSD_OK)
         rc = rsi_fail(err, RSD_E_EXISTS, "\"%s\" exists already", save->path);
     return agree(c, rc, err);
@@ -565,9 +530,11 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
     converting       c = { .source = source, .opts = &own };
     rsd_err          rc;
 
-    c.job.save = (rsi_save_job){ .path = path, .comm = comm, .rank = -1, .store = opts->store };
-    if (comm)
-        c.job.save.rank = rsd_comm_rank(comm);
+    c.job.commit = (rsi_commit){ .path = path,
+                                 .comm = comm,
+                                 .rank = comm ? rsd_comm_rank(comm) : -1,
+                                 .overwrite = opts->overwrite,
+                                 .store = opts->store };
     if (!leads(&c))
         own.left_out = NULL; /* one rank tells */
     own.verify = own.salvage ? RSD_NEVER : own.verify;
@@ -583,7 +550,7 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
         return end(&c, rc, err);
     }
     if (!rc)
-        rc = c.keep ? begin_partial(&c, err) : begin_tree(&c, err);
+        rc = c.keep ? begin_partial(&c, err) : rsi_commit_open(&c.job.commit, err);
     if (!rc)
         rc = write_data(&c, err);
     if (!rc)
@@ -593,9 +560,7 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
     if (rc == RSD_E_CORRUPT || rc == RSD_E_FORMAT || rc == RSD_E_MISMATCH)
         drop_partial(&c); /* the source is damaged, or was changed meanwhile */
     if (!rc)
-        rc = protect(&c, err);
-    if (!rc)
-        rc = c.keep ? publish_kept(&c, err) : rsi_save_publish(&c.job.save, err);
+        rc = publish(&c, err);
     if (!rc)
         tell_stats(&c);
     return end(&c, rc, err);

@@ -59,20 +59,20 @@ size_t rsi_convert_thread_memory(void)
 
 static char *full_name(const rsi_convert_job *job, const char *name)
 {
-    size_t len = strlen(job->save.flush.top) + (name ? strlen(name) : 0) + 2;
+    size_t len = strlen(job->commit.flush.top) + (name ? strlen(name) : 0) + 2;
     char  *full = rsi_calloc(len, 1);
 
     if (full)
-        snprintf(full, len, name ? "%s/%s" : "%s%s", job->save.flush.top, name ? name : "");
+        snprintf(full, len, name ? "%s/%s" : "%s%s", job->commit.flush.top, name ? name : "");
     return full;
 }
 
 static rsd_err open_target(const rsi_convert_job *job, size_t f, uint32_t flags, rsi_file **out,
                            rsd_error *err)
 {
-    const rsi_out_file *file = &job->save.image.file[f];
+    const rsi_out_file *file = &job->commit.image.file[f];
     char               *name = full_name(job, file->name);
-    rsd_err rc = name ? rsi_file_open(job->save.store, name, flags, file->bytes, out, err)
+    rsd_err rc = name ? rsi_file_open(job->commit.store, name, flags, file->bytes, out, err)
                       : rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
 
     rsi_free(name);
@@ -83,7 +83,7 @@ rsd_err rsi_convert_make_files(const rsi_convert_job *job, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
-    for (size_t f = 0; f < job->save.image.nfiles && !rc; f++) {
+    for (size_t f = 0; f < job->commit.image.nfiles && !rc; f++) {
         rsi_file *file = NULL;
 
         rc = open_target(job, f, RSD_OPEN_CREATE, &file, err);
@@ -124,8 +124,8 @@ static rsd_err make_piece(const rsi_convert_job *job, const rsi_out_part *part, 
 
     switch (part->kind) {
     case RSI_PART_DATA:
-        box = rsi_part_box(job->save.state, part);
-        return rsi_tensor_bytes(&job->save.state->tensor[part->tensor], &box, off, len, out, err);
+        box = rsi_part_box(job->state, part);
+        return rsi_tensor_bytes(&job->state->tensor[part->tensor], &box, off, len, out, err);
     case RSI_PART_GAP:
         return gap_piece(part, off, len, out, err);
     default:
@@ -166,7 +166,7 @@ static rsd_err do_cut(doing *d, rsi_cut *cut, rsd_error *err)
     rsd_err          rc = RSD_OK;
 
     for (uint32_t left = cut->len; left > 0 && !rc;) {
-        const rsi_out_part *part = &job->save.image.part[p];
+        const rsi_out_part *part = &job->commit.image.part[p];
         size_t              len = (size_t)rsi_min((int64_t)(part->len - off), left);
         unsigned char      *to;
 
@@ -201,8 +201,8 @@ static rsd_err tell_progress(pass *p, uint64_t bytes, rsd_error *err)
     pthread_mutex_lock(&p->lock);
     rsi_beat(); /* another thread's call may have taken long, and so may this one's */
     p->done += (int64_t)bytes;
-    if (p->job->save.opts.on_progress)
-        stop = p->job->save.opts.on_progress(p->job->save.opts.arg, p->done, p->total);
+    if (p->job->commit.flush.on_progress)
+        stop = p->job->commit.flush.on_progress(p->job->commit.flush.arg, p->done, p->total);
     pthread_mutex_unlock(&p->lock);
     rsi_beat();
     return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
@@ -212,8 +212,9 @@ static rsd_err tell_progress(pass *p, uint64_t bytes, rsd_error *err)
 static rsd_err hold_file(pass *p, size_t f, rsi_file **out, rsd_error *err)
 {
     target  *t = &p->target[f];
-    uint32_t direct = p->job->save.flush.sync ? RSD_OPEN_DIRECT : 0; /* it has to reach the disk */
-    rsd_err  rc = RSD_OK;
+    uint32_t direct =
+        p->job->commit.flush.sync ? RSD_OPEN_DIRECT : 0; /* it has to reach the disk */
+    rsd_err rc = RSD_OK;
 
     pthread_mutex_lock(&p->lock);
     if (!t->file)
@@ -239,7 +240,7 @@ static rsd_err leave_file(pass *p, size_t f, rsd_error *err)
     pthread_mutex_unlock(&p->lock);
     if (!file)
         return RSD_OK;
-    if (p->job->save.flush.sync && !p->check && !t->later)
+    if (p->job->commit.flush.sync && !p->check && !t->later)
         rc = rsi_file_sync(file, err);
     closed = rsi_file_close(file, rc ? NULL : err);
     return rc ? rc : closed;
@@ -280,7 +281,7 @@ static rsd_err do_unit(void *arg, size_t i, rsd_error *err)
     d.buf = buf; /* which lies to pages as the file does: so it can go past the cache */
     if (buf)
         d.buf += first->off % PAGE;
-    if (!rc && (job->save.flush.sums || job->journal)) {
+    if (!rc && (job->commit.flush.sums || job->journal)) {
         d.hash = rsi_hash128_create();
         rc = d.hash ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a hash");
     }
@@ -309,10 +310,10 @@ static bool is_mine(const rsi_convert_job *job, uint64_t middle, uint64_t total)
 {
     uint64_t share;
 
-    if (!job->save.comm)
+    if (!job->commit.comm)
         return true;
-    share = total / (uint64_t)rsd_comm_size(job->save.comm) + 1;
-    return (int32_t)(middle / share) == rsd_comm_rank(job->save.comm);
+    share = total / (uint64_t)rsd_comm_size(job->commit.comm) + 1;
+    return (int32_t)(middle / share) == rsd_comm_rank(job->commit.comm);
 }
 
 /* The blocks of this rank that this pass is for, as units. */
@@ -350,7 +351,7 @@ static rsd_err list_units(pass *p, bool late, rsd_error *err)
 
 static rsd_err run_pass(pass *p, bool check, bool late, rsd_error *err)
 {
-    size_t  nfiles = p->job->save.image.nfiles;
+    size_t  nfiles = p->job->commit.image.nfiles;
     rsd_err rc;
 
     memset(p->target, 0, nfiles * sizeof(p->target[0]));
@@ -362,7 +363,7 @@ static rsd_err run_pass(pass *p, bool check, bool late, rsd_error *err)
         rsi_file_close(p->target[f].file, NULL);
         p->target[f].file = NULL;
     }
-    return p->job->save.comm ? rsi_agree(p->job->save.comm, rc, err) : rc;
+    return rsi_commit_agree(&p->job->commit, rc, err);
 }
 
 /* The storages that begin and end in a block; visit gets the part's number. */
@@ -416,25 +417,25 @@ static void exchange_words(rsi_convert_job *job, int64_t *word, bool mine)
             c->done = w[0] >> 32;
             memcpy(c->hash, w + 1, sizeof(c->hash));
         }
-        each_storage(&job->save.image, c, mine ? put_crc : get_crc, word + 3 * cuts->n);
+        each_storage(&job->commit.image, c, mine ? put_crc : get_crc, word + 3 * cuts->n);
     }
 }
 
 /* What each rank alone knows of its blocks, to all of them. */
 static rsd_err share_cuts(rsi_convert_job *job, rsd_error *err)
 {
-    size_t   n = 3 * job->cuts.n + job->save.image.nparts;
+    size_t   n = 3 * job->cuts.n + job->commit.image.nparts;
     int64_t *word;
     rsd_err  rc;
 
-    if (!job->save.comm || rsd_comm_size(job->save.comm) == 1)
+    if (!job->commit.comm || rsd_comm_size(job->commit.comm) == 1)
         return RSD_OK;
     word = rsi_calloc(n, sizeof(word[0]));
-    rc = rsi_agree(job->save.comm, word ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to agree"),
-                   err);
+    rc = rsi_agree(job->commit.comm,
+                   word ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to agree"), err);
     if (!rc) {
         exchange_words(job, word, true);
-        rc = rsi_allreduce(job->save.comm, RSI_OP_SUM, word, n, err);
+        rc = rsi_allreduce(job->commit.comm, RSI_OP_SUM, word, n, err);
     }
     if (!rc)
         exchange_words(job, word, false);
@@ -479,7 +480,7 @@ static rsd_err run_passes(pass *p, bool again, rsd_error *err)
     if (!rc)
         rc = share_cuts(job, err);
     if (!rc && job->cuts.nlate) {
-        rsi_cuts_join_crcs(&job->cuts, &job->save.image);
+        rsi_cuts_join_crcs(&job->cuts, &job->commit.image);
         rc = run_pass(p, false, true, err);
         if (!rc)
             rc = share_cuts(job, err);
@@ -487,18 +488,19 @@ static rsd_err run_passes(pass *p, bool again, rsd_error *err)
     return rc;
 }
 
+/* Rank 0 knows all of them. */
 static rsd_err list_rows(rsi_convert_job *job, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
-    for (size_t i = 0; i < job->cuts.n && !rc; i++) {
+    for (size_t i = 0; i < job->cuts.n && !rc && rsi_commit_leads(&job->commit); i++) {
         const rsi_cut *c = &job->cuts.at[i];
         rsi_sum_row    row = { .off = c->off, .len = c->len, .file = c->file };
 
         memcpy(row.hash, c->hash, sizeof(row.hash));
-        rc = rsi_sums_join(&job->save.sums, &row, 1, err);
+        rc = rsi_sums_join(&job->commit.sums, &row, 1, err);
     }
-    return job->save.comm ? rsi_agree(job->save.comm, rc, err) : rc;
+    return rsi_commit_agree(&job->commit, rc, err);
 }
 
 rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
@@ -509,16 +511,15 @@ rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
 
     for (size_t i = 0; i < job->cuts.n; i++)
         again = again || job->cuts.at[i].done;
-    p.target = rsi_calloc(job->save.image.nfiles, sizeof(p.target[0]));
+    p.target = rsi_calloc(job->commit.image.nfiles, sizeof(p.target[0]));
     rc = p.target ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
     if (!rc)
         rc =
             rsi_pool_create((size_t)rsi_workers_count(job->workers) * BUFFER, BUFFER, &p.pool, err);
-    if (job->save.comm)
-        rc = rsi_agree(job->save.comm, rc, err);
+    rc = rsi_commit_agree(&job->commit, rc, err);
     if (!rc)
         rc = run_passes(&p, again, err);
-    if (!rc && job->save.flush.sums)
+    if (!rc && job->commit.flush.sums)
         rc = list_rows(job, err);
     if (!rc)
         rsi_cuts_release(&job->cuts); /* all of them are done */

@@ -6,13 +6,14 @@
 #include "base/workers.h"
 #include "write/cuts.h"
 #include "convert/journal.h"
-#include "save/save.h"
+#include "commit/commit.h"
 
 typedef struct rsi_convert_job {
-    rsi_save_job save; /* the target: the image of all ranks, the store, where to write */
-    rsi_cuts     cuts;
-    rsi_workers *workers;
-    rsi_journal *journal; /* NULL: none is kept */
+    rsi_commit       commit; /* the target: the image of all ranks, the store, where to write */
+    const rsd_state *state;
+    rsi_cuts         cuts;
+    rsi_workers     *workers;
+    rsi_journal     *journal; /* NULL: none is kept */
 } rsi_convert_job;
 
 /* Bytes that a thread takes at most, besides what pulling takes. */

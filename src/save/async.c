@@ -2,11 +2,11 @@
 /* A save spread over calls. begin does all that needs other ranks before the first byte (plan,
  * tree) and stages; a thread or a child process (snapshot.c) writes and syncs this rank's files and
  * talks to nobody; when it has ended, test and wait vote and publish on the caller's thread
- * (ballot.c). So the transport is only ever used by the thread that calls, and no other call is
+ * (outcome.c). So the transport is only ever used by the thread that calls, and no other call is
  * disturbed. */
 #include "save/async.h"
 #include "base/mem.h"
-#include "save/ballot.h"
+#include "commit/outcome.h"
 #include "save/capture.h"
 #include "save/snapshot.h"
 #include "save/stage.h"
@@ -37,7 +37,7 @@ struct rsi_async {
     rsd_error        write_err;
     atomic_bool      cancel;
     bool             voted, done;
-    rsi_ballot       ballot;
+    rsi_outcome      outcome;
     rsd_err          rc; /* once it is done */
     rsd_error        err;
     async           *next; /* under way */
@@ -72,7 +72,7 @@ static async *find(const rsd_comm *comm, const rsd_state *state)
 
     pthread_mutex_lock(&list_lock);
     for (a = under_way; a; a = a->next)
-        if ((comm && a->job.comm == comm) || a->home == state)
+        if ((comm && a->job.commit.comm == comm) || a->home == state)
             break;
     pthread_mutex_unlock(&list_lock);
     return a;
@@ -103,7 +103,8 @@ static rsd_err write_files(async *a, rsd_error *err)
 
     if (job->shared)
         return rsi_capture_write(&a->capture, on_progress, a, err);
-    return rsi_flush_files(&job->image, job->state, job->rank, job->store, &job->flush, err);
+    return rsi_flush_files(&job->commit.image, job->state, job->commit.rank, job->commit.store,
+                           &job->commit.flush, err);
 }
 
 static void *thread_main(void *arg)
@@ -184,9 +185,9 @@ static void finish(async *a, rsd_err rc, rsd_error *err)
 {
     rsi_capture_end(&a->capture, a->home);
     rsi_stage_end(&a->stage, &a->job, a->home);
-    if (!rsi_ballot_end(&a->ballot))
-        a->job.sums = (rsi_sums){ 0 }; /* the transport still uses it: it stays for good */
-    a->job.path = a->path;
+    if (!rsi_outcome_end(&a->outcome))
+        a->job.commit.sums = (rsi_sums){ 0 }; /* the transport still uses it: it stays for good */
+    a->job.commit.path = a->path;
     a->rc = rsi_save_end(&a->job, rc, err);
     if (rc)
         a->err = *err;
@@ -207,10 +208,10 @@ static void advance(async *a, bool wait)
         rc = a->write_rc;
         if (!rc || a->how == RSD_STAGE_FORK)
             rc = canceled(a, &a->write_err) ? RSD_E_CANCELED : rc;
-        rsi_ballot_vote(&a->ballot, rc, &a->write_err);
+        rsi_outcome_vote(&a->outcome, rc, &a->write_err);
         a->voted = true;
     }
-    rc = rsi_ballot_go(&a->ballot, wait, &done, &err);
+    rc = rsi_outcome_go(&a->outcome, wait, &done, &err);
     if (done)
         finish(a, rc, &err);
 }
@@ -221,7 +222,7 @@ static void go(async *a, bool wait)
 
     if (a->done)
         return;
-    before = rsi_comm_enter(a->job.comm);
+    before = rsi_comm_enter(a->job.commit.comm);
     advance(a, wait);
     rsi_comm_leave(before, RSD_OK);
 }
@@ -282,8 +283,8 @@ static void free_async(void *self)
         cancel_async(a);
         look(a, true);
         rsi_fail(&err, RSD_E_CANCELED, "a save was freed before it had finished");
-        if (a->ballot.peers)
-            rsi_break(a->job.comm, RSD_E_CANCELED, &err);
+        if (a->outcome.peers)
+            rsi_break(a->job.commit.comm, RSD_E_CANCELED, &err);
         finish(a, RSD_E_CANCELED, &err);
     }
     rsi_async_free(a);
@@ -323,8 +324,8 @@ static rsd_err stage(async *a, rsd_error *err)
     rsi_save_job *job = &a->job;
 
     rsi_save_how(job);
-    job->flush.on_progress = on_progress;
-    job->flush.arg = a;
+    job->commit.flush.on_progress = on_progress;
+    job->commit.flush.arg = a;
     if (a->how == RSD_STAGE_FORK)
         return rsi_snapshot_check(job, err);
     if (job->shared)
@@ -348,7 +349,7 @@ static void start(async *a)
 
 static rsd_err agree(const async *a, rsd_err rc, rsd_error *err)
 {
-    return a->job.comm ? rsi_agree(a->job.comm, rc, err) : rc;
+    return a->job.commit.comm ? rsi_agree(a->job.commit.comm, rc, err) : rc;
 }
 
 static rsd_err prepare(async *a, rsd_comm *comm, const rsd_save_opts *opts, rsd_error *err)
@@ -359,9 +360,9 @@ static rsd_err prepare(async *a, rsd_comm *comm, const rsd_save_opts *opts, rsd_
     known.transform = a->transform;
     rc = rsi_save_plan(&a->job, a->path, comm, a->home, &known, err);
     if (!rc)
-        rc = agree(a, rsi_ballot_begin(&a->ballot, &a->job, err), err);
+        rc = agree(a, rsi_outcome_begin(&a->outcome, &a->job.commit, err), err);
     if (!rc)
-        rc = rsi_save_open(&a->job, err);
+        rc = rsi_commit_open(&a->job.commit, err);
     if (!rc)
         rc = stage(a, err);
     if (!rc || !a->job.shared) /* those have agreed already */
@@ -387,8 +388,8 @@ rsd_err rsi_async_begin(async *a, rsd_comm *comm, const rsd_state *state, const 
         rsi_async_free(a);
         return rc;
     }
-    a->ballot.last = before_name;
-    a->ballot.arg = a;
+    a->outcome.last = before_name;
+    a->outcome.arg = a;
     start(a);
     enlist(a);
     rsi_op_set(a->op, a);

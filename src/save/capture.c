@@ -165,27 +165,27 @@ static rsd_err make_store(rsi_capture *c, rsd_store **out, rsd_error *err)
 /* What a rank writes at most: its share of the blocks of all files. */
 static size_t share(const rsi_save_job *job)
 {
-    uint64_t blocks = 0, ranks = (uint64_t)job->comm->size;
+    uint64_t blocks = 0, ranks = (uint64_t)job->commit.comm->size;
 
-    for (size_t i = 0; i < job->image.nfiles; i++)
-        blocks += (job->image.file[i].bytes + RSI_BLOCK_BYTES - 1) / RSI_BLOCK_BYTES;
+    for (size_t i = 0; i < job->commit.image.nfiles; i++)
+        blocks += (job->commit.image.file[i].bytes + RSI_BLOCK_BYTES - 1) / RSI_BLOCK_BYTES;
     return (size_t)(blocks / ranks + 1) * RSI_BLOCK_BYTES;
 }
 
 rsd_err rsi_capture_make(rsi_capture *c, rsi_save_job *job, const rsd_state *home, rsd_error *err)
 {
-    rsi_flush_opts flush = job->flush;
+    rsi_flush_opts flush = job->commit.flush;
     rsd_store     *store = NULL;
     rsd_err        rc;
 
-    *c = (rsi_capture){ .real = job->store, .sync = job->flush.sync };
+    *c = (rsi_capture){ .real = job->commit.store, .sync = job->commit.flush.sync };
     flush.on_progress = NULL; /* it is told while the files are written */
     rc = rsi_stage_take(home, share(job), &c->mem, err);
     if (!rc)
         rc = make_store(c, &store, err);
-    rc = rsi_agree(job->comm, rc, err);
+    rc = rsi_agree(job->commit.comm, rc, err);
     if (!rc)
-        rc = rsi_shared_flush(&job->image, job->state, job->comm, store, &flush, err);
+        rc = rsi_shared_flush(&job->commit.image, job->state, job->commit.comm, store, &flush, err);
     rsd_store_free(store);
     return rc;
 }

@@ -7,6 +7,7 @@
 #include "save/snapshot.h"
 #include "base/crc32.h"
 #include "base/mem.h"
+#include "commit/outcome.h"
 #include "write/fill.h"
 #include "save/stage.h"
 #include "format/transform.h"
@@ -26,16 +27,12 @@
 enum { LOOK_MS = 1000, READ = 64 << 10 }; /* between looks whether the child still lives; bytes */
 #define COMPLETE UINT64_C(0x72736420736e6170)
 
-/* What the child sends first; then rows of checksums, places of items, sizes of files. */
+/* What the child sends first; then rows of checksums and places of items. */
 typedef struct head {
     uint64_t  complete; /* COMPLETE */
-    uint64_t  nsums, nplaces, nfiles;
+    uint64_t  nsums, nplaces;
     rsd_error err; /* .code 0: all is written and synced */
 } head;
-
-typedef struct place {
-    int64_t offset, length;
-} place;
 
 /* ---- is it possible ---- */
 
@@ -109,7 +106,7 @@ rsd_err rsi_snapshot_check(const rsi_save_job *job, rsd_error *err)
 {
     rsd_err rc;
 
-    if (job->comm && job->comm->ops.flags & RSD_COMM_THREADS)
+    if (job->commit.comm && job->commit.comm->ops.flags & RSD_COMM_THREADS)
         return rsi_fail(err, RSD_E_UNSUPPORTED,
                         "the ranks are threads of one process, which can't each fork: stage with "
                         "RSD_STAGE_COPY");
@@ -117,11 +114,11 @@ rsd_err rsi_snapshot_check(const rsi_save_job *job, rsd_error *err)
         return rsi_fail(err, RSD_E_UNSUPPORTED,
                         "a file that all ranks write together has to be gathered first: stage with "
                         "RSD_STAGE_COPY");
-    if (!(rsi_store_flags(job->store) & RSD_STORE_SHARED))
+    if (!(rsi_store_flags(job->commit.store) & RSD_STORE_SHARED))
         return rsi_fail(err, RSD_E_UNSUPPORTED,
                         "what a forked process writes to a %s store stays its own: stage with "
                         "RSD_STAGE_COPY",
-                        rsi_store_kind(job->store));
+                        rsi_store_kind(job->commit.store));
     rc = check_views(job->state, err);
     if (!rc)
         rc = check_maps(job->state, err);
@@ -155,43 +152,31 @@ static int must_stop(void *arg, int64_t done, int64_t total)
     return poll(&line, 1, 0) > 0;
 }
 
-static rsi_dcp_row *row_of(rsi_dcp_meta *meta, size_t i)
+static void send_result(int fd, const rsi_commit *c, rsd_error *err)
 {
-    return i < meta->nchunks ? &meta->row[i] : &meta->item[i - meta->nchunks].row;
-}
-
-/* Items whose place, and files whose size, only their writer knows. */
-static size_t count_rows(const rsi_image *image)
-{
-    return image->transform && image->meta ? image->meta->nchunks + image->meta->nitems : 0;
-}
-
-static void send_result(int fd, const rsi_save_job *job, const rsd_error *err)
-{
-    const rsi_image *image = &job->image;
-    head             h = { .complete = COMPLETE, .err = *err };
-    bool             ok;
+    head            h = { .complete = COMPLETE };
+    rsi_item_place *place = NULL;
 
     if (!err->code) {
-        h.nsums = job->sums.n;
-        h.nplaces = count_rows(image);
-        h.nfiles = image->transform ? image->nfiles : 0;
+        h.nsums = c->sums.n;
+        h.nplaces = rsi_places_list(c, NULL);
+        place = rsi_calloc((size_t)h.nplaces, sizeof(place[0]));
+        if (!place)
+            rsi_fail(err, RSD_E_NOMEM, "no memory for the places of %zu items", (size_t)h.nplaces);
     }
-    ok = send_all(fd, &h, sizeof(h)) &&
-         send_all(fd, job->sums.row, (size_t)h.nsums * sizeof(job->sums.row[0]));
-    for (size_t i = 0; i < h.nplaces && ok; i++) {
-        const rsi_dcp_row *row = row_of(image->meta, i);
-        place              p = { row->offset, row->length };
-
-        ok = send_all(fd, &p, sizeof(p));
-    }
-    for (size_t i = 0; i < h.nfiles && ok; i++)
-        ok = send_all(fd, &image->file[i].bytes, sizeof(image->file[i].bytes));
+    h.err = *err;
+    if (err->code)
+        h.nsums = h.nplaces = 0;
+    else
+        rsi_places_list(c, place);
+    if (send_all(fd, &h, sizeof(h)) &&
+        send_all(fd, c->sums.row, (size_t)h.nsums * sizeof(c->sums.row[0])))
+        send_all(fd, place, (size_t)h.nplaces * sizeof(place[0]));
 }
 
 static void child_main(int fd, rsi_save_job *job, rsi_beats *beats)
 {
-    rsi_flush_opts flush = job->flush;
+    rsi_flush_opts flush = job->commit.flush;
     rsd_error      err = { .rank = -1 };
     rsd_err        rc;
 
@@ -200,10 +185,11 @@ static void child_main(int fd, rsi_save_job *job, rsi_beats *beats)
     flush.staging = (size_t)2 * RSI_BLOCK_BYTES;
     flush.on_progress = must_stop;
     flush.arg = &fd;
-    rc = rsi_flush_files(&job->image, job->state, job->rank, job->store, &flush, &err);
+    rc = rsi_flush_files(&job->commit.image, job->state, job->commit.rank, job->commit.store,
+                         &flush, &err);
     if (rc && err.code != (int32_t)rc)
         rsi_fail(&err, rc, "%s", rsd_err_name(rc));
-    send_result(fd, job, &err);
+    send_result(fd, &job->commit, &err);
     _exit(0);
 }
 
@@ -311,10 +297,9 @@ static const unsigned char *next(const rsi_snapshot *child, size_t *at, uint64_t
     return from;
 }
 
-static rsd_err apply(rsi_snapshot *child, rsi_save_job *job, rsd_error *err)
+static rsd_err apply(rsi_snapshot *child, rsi_commit *c, rsd_error *err)
 {
-    const unsigned char *rows, *places, *sizes;
-    rsi_image           *image = &job->image;
+    const unsigned char *rows, *places;
     size_t               at = sizeof(head);
     head                 h = { 0 };
     rsd_err              rc = RSD_OK;
@@ -329,26 +314,21 @@ static rsd_err apply(rsi_snapshot *child, rsi_save_job *job, rsd_error *err)
         return (rsd_err)h.err.code;
     }
     rows = next(child, &at, h.nsums, sizeof(rsi_sum_row));
-    places = rows ? next(child, &at, h.nplaces, sizeof(place)) : NULL;
-    sizes = places ? next(child, &at, h.nfiles, sizeof(uint64_t)) : NULL;
-    if (!sizes || at != child->nheard || (h.nplaces && h.nplaces != count_rows(image)) ||
-        (h.nfiles && h.nfiles != image->nfiles))
+    places = rows ? next(child, &at, h.nplaces, sizeof(rsi_item_place)) : NULL;
+    if (!places || at != child->nheard)
         return cut_short(child, err);
     for (size_t i = 0; i < h.nsums && !rc; i++) {
         rsi_sum_row row;
 
         memcpy(&row, rows + i * sizeof(row), sizeof(row));
-        rc = rsi_sums_join(&job->sums, &row, 1, err);
+        rc = rsi_sums_join(&c->sums, &row, 1, err);
     }
     for (size_t i = 0; i < h.nplaces && !rc; i++) {
-        place p;
+        rsi_item_place place;
 
-        memcpy(&p, places + i * sizeof(p), sizeof(p));
-        row_of(image->meta, i)->offset = p.offset;
-        row_of(image->meta, i)->length = p.length;
+        memcpy(&place, places + i * sizeof(place), sizeof(place));
+        rc = rsi_places_set(c, &place, 1, err);
     }
-    for (size_t i = 0; i < h.nfiles && !rc; i++)
-        memcpy(&image->file[i].bytes, sizes + i * sizeof(uint64_t), sizeof(uint64_t));
     return rc;
 }
 
@@ -372,7 +352,7 @@ rsd_err rsi_snapshot_look(rsi_snapshot *child, rsi_save_job *job, bool wait, boo
     if (child->deaf && !child->reaped)
         shutdown(child->line, SHUT_RDWR);
     reap(child, true);
-    return apply(child, job, err);
+    return apply(child, &job->commit, err);
 }
 
 void rsi_snapshot_cancel(rsi_snapshot *child)

@@ -154,7 +154,7 @@ static rsd_err check_part(const rsd_state *state, const rsi_out_part *part, rsd_
 static rsd_err list_parts(const rsi_save_job *job, place *p, size_t *n, uint64_t *total,
                           rsd_error *err)
 {
-    const rsi_image *image = &job->image;
+    const rsi_image *image = &job->commit.image;
     rsd_err          rc = RSD_OK;
 
     *n = 0;
@@ -162,7 +162,7 @@ static rsd_err list_parts(const rsi_save_job *job, place *p, size_t *n, uint64_t
     for (size_t f = 0; f < image->nfiles; f++) {
         size_t count, k = rsi_fill_parts(image, f, &count), end = k + count;
 
-        if (job->rank >= 0 && image->file[f].owner != job->rank)
+        if (job->commit.rank >= 0 && image->file[f].owner != job->commit.rank)
             continue;
         for (; k < end && !rc; k++) {
             const rsi_out_part *part = &image->part[k];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports go to rank 0; if all are good it asks for the rows that only the writers know, closes and
- * publishes the checkpoint (save.c), and tells everybody. A rank that reports has nothing under way
- * any more, so when rank 0 has all reports it may remove the tree. Next: async.c. */
-#include "save/ballot.h"
+ * publishes the checkpoint (commit.c), and tells everybody. A rank that reports has nothing under
+ * way any more, so when rank 0 has all reports it may remove the tree. Next: async.c. */
+#include "commit/outcome.h"
 #include "base/mem.h"
 
 #include <inttypes.h>
@@ -11,24 +11,24 @@
 enum { TAG_REPORT = 0x110, TAG_ROWS, TAG_PLACES, TAG_ANSWER };
 enum { IN, PLACES, OUT, SLOTS }; /* requests for each peer; on other ranks than 0 OUT comes in */
 
-static bool leads(const rsi_ballot *b)
+static bool leads(const rsi_outcome *b)
 {
-    return b->job->rank <= 0;
+    return b->c->rank <= 0;
 }
 
-static void **slot(const rsi_ballot *b, int32_t peer, int what)
+static void **slot(const rsi_outcome *b, int32_t peer, int what)
 {
     return &b->request[(size_t)peer * SLOTS + (size_t)what];
 }
 
-rsd_err rsi_ballot_begin(rsi_ballot *b, rsi_save_job *job, rsd_error *err)
+rsd_err rsi_outcome_begin(rsi_outcome *b, rsi_commit *c, rsd_error *err)
 {
-    const rsd_comm *comm = job->comm;
+    const rsd_comm *comm = c->comm;
     size_t          n;
 
-    *b = (rsi_ballot){ .job = job };
+    *b = (rsi_outcome){ .c = c };
     if (comm && comm->size > 1 && !comm->alone)
-        b->peers = job->rank == 0 ? comm->size : 1;
+        b->peers = c->rank == 0 ? comm->size : 1;
     n = (size_t)b->peers * SLOTS;
     b->request = rsi_calloc(n, sizeof(b->request[0]));
     b->peer = rsi_calloc(n, sizeof(b->peer[0]));
@@ -37,23 +37,23 @@ rsd_err rsi_ballot_begin(rsi_ballot *b, rsi_save_job *job, rsd_error *err)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the reports of %" PRId32 " ranks",
                         b->peers);
     for (size_t i = 0; i < n; i++)
-        b->peer[i] = job->rank == 0 ? (int32_t)(i / SLOTS) : 0;
+        b->peer[i] = c->rank == 0 ? (int32_t)(i / SLOTS) : 0;
     return RSD_OK;
 }
 
-bool rsi_ballot_end(rsi_ballot *b)
+bool rsi_outcome_end(rsi_outcome *b)
 {
     bool mine = true;
 
     if (b->peers && b->request)
-        mine = rsi_drop(b->job->comm, (size_t)b->peers * SLOTS, b->request);
+        mine = rsi_drop(b->c->comm, (size_t)b->peers * SLOTS, b->request);
     if (!mine)
         return false;
     rsi_free(b->request);
     rsi_free(b->peer);
     rsi_free(b->report);
     rsi_free(b->place);
-    *b = (rsi_ballot){ 0 };
+    *b = (rsi_outcome){ 0 };
     return true;
 }
 
@@ -64,22 +64,17 @@ static rsi_dcp_row *row_of(rsi_dcp_meta *meta, size_t i)
     return i < meta->nchunks ? &meta->row[i] : &meta->item[i - meta->nchunks].row;
 }
 
-/* Are there items whose place is known only to who wrote them? */
-static bool has_places(const rsi_save_job *job)
+size_t rsi_places_list(const rsi_commit *c, rsi_item_place *out)
 {
-    return job->image.meta && (job->image.transform || job->merged);
-}
-
-/* Those of this rank; `out` NULL: only counts them. */
-static size_t list_places(const rsi_save_job *job, rsi_item_place *out)
-{
-    rsi_dcp_meta *meta = job->image.meta;
+    rsi_dcp_meta *meta = c->image.meta;
     size_t        n = 0;
 
-    for (size_t i = 0; has_places(job) && i < meta->nchunks + meta->nitems; i++) {
+    if (!meta || !(c->image.transform || c->uneven))
+        return 0;
+    for (size_t i = 0; i < meta->nchunks + meta->nitems; i++) {
         const rsi_dcp_row *row = row_of(meta, i);
 
-        if (job->image.file[row->file].owner != job->rank)
+        if (c->rank >= 0 && c->image.file[row->file].owner != c->rank)
             continue;
         if (out)
             out[n] = (rsi_item_place){ .row = i, .offset = row->offset, .length = row->length };
@@ -88,12 +83,12 @@ static size_t list_places(const rsi_save_job *job, rsi_item_place *out)
     return n;
 }
 
-static rsd_err set_places(rsi_ballot *b, rsd_error *err)
+rsd_err rsi_places_set(rsi_commit *c, const rsi_item_place *place, size_t n, rsd_error *err)
 {
-    rsi_dcp_meta *meta = b->job->image.meta;
+    rsi_dcp_meta *meta = c->image.meta;
 
-    for (size_t i = 0; i < b->nplaces; i++) {
-        const rsi_item_place *p = &b->place[i];
+    for (size_t i = 0; i < n; i++) {
+        const rsi_item_place *p = &place[i];
 
         if (!meta || p->row >= meta->nchunks + meta->nitems)
             return rsi_fail(err, RSD_E_BUG, "an item with the number %" PRIu64 " was reported",
@@ -117,23 +112,23 @@ static void note(rsd_error *out, rsd_err rc, const rsd_error *err, int32_t rank)
 /* ---- messages: who expects an answer asks for it before it says what is answered. So rank 0,
  * which has published by then, needs no memory to tell everybody ---- */
 
-static rsd_err hear(rsi_ballot *b, int32_t peer, int what, int32_t tag, void *to, size_t bytes,
+static rsd_err hear(rsi_outcome *b, int32_t peer, int what, int32_t tag, void *to, size_t bytes,
                     rsd_error *err)
 {
     int32_t from = b->peer[(size_t)peer * SLOTS];
 
-    return rsi_recv(b->job->comm, from, tag, to, bytes, slot(b, peer, what), err);
+    return rsi_recv(b->c->comm, from, tag, to, bytes, slot(b, peer, what), err);
 }
 
-static rsd_err tell(rsi_ballot *b, int32_t peer, int what, int32_t tag, const void *data,
+static rsd_err tell(rsi_outcome *b, int32_t peer, int what, int32_t tag, const void *data,
                     size_t bytes, rsd_error *err)
 {
     int32_t to = b->peer[(size_t)peer * SLOTS];
 
-    return rsi_send(b->job->comm, to, tag, data, bytes, slot(b, peer, what), err);
+    return rsi_send(b->c->comm, to, tag, data, bytes, slot(b, peer, what), err);
 }
 
-static bool all_ended(const rsi_ballot *b)
+static bool all_ended(const rsi_outcome *b)
 {
     for (size_t i = 0; i < (size_t)b->peers * SLOTS; i++)
         if (b->request[i])
@@ -144,7 +139,7 @@ static bool all_ended(const rsi_ballot *b)
 /* ---- rank 0 ---- */
 
 /* The first that failed speaks for all; false: none did. */
-static bool take_failure(rsi_ballot *b)
+static bool take_failure(rsi_outcome *b)
 {
     int32_t   n = b->peers ? b->peers : 1, count = 0;
     rsd_error first = { 0 };
@@ -158,22 +153,22 @@ static bool take_failure(rsi_ballot *b)
     if (count == 0)
         return false;
     b->answer.err = first;
-    if (b->job->comm) {
+    if (b->c->comm) {
         b->answer.err.nfailed = count;
         rsi_while(&b->answer.err, (rsd_err)first.code, "rank %" PRId32, first.rank);
     }
     return true;
 }
 
-static void fail_here(rsi_ballot *b, rsd_err rc, const rsd_error *err)
+static void fail_here(rsi_outcome *b, rsd_err rc, const rsd_error *err)
 {
-    note(&b->report[0].err, rc, err, b->job->comm ? b->job->rank : -1);
+    note(&b->report[0].err, rc, err, b->c->comm ? b->c->rank : -1);
     take_failure(b);
 }
 
-static rsd_err make_room(rsi_ballot *b, rsd_error *err)
+static rsd_err make_room(rsi_outcome *b, rsd_error *err)
 {
-    rsi_sums    *sums = &b->job->sums;
+    rsi_sums    *sums = &b->c->sums;
     uint64_t     rows = sums->n, places = 0;
     rsi_sum_row *grown;
 
@@ -195,9 +190,9 @@ static rsd_err make_room(rsi_ballot *b, rsd_error *err)
 }
 
 /* Asks every rank that has some for its rows, which go straight to their place. */
-static rsd_err ask_rows(rsi_ballot *b, rsd_error *err)
+static rsd_err ask_rows(rsi_outcome *b, rsd_error *err)
 {
-    rsi_sums *sums = &b->job->sums;
+    rsi_sums *sums = &b->c->sums;
     size_t    place = 0;
     rsd_err   rc = RSD_OK;
 
@@ -218,39 +213,39 @@ static rsd_err ask_rows(rsi_ballot *b, rsd_error *err)
         sums->n += (size_t)from->nsums;
         place += (size_t)from->nplaces;
     }
-    b->step = RSI_BALLOT_ROWS;
+    b->step = RSI_OUTCOME_ROWS;
     return rc;
 }
 
-static rsd_err tell_all(rsi_ballot *b, rsd_error *err)
+static rsd_err tell_all(rsi_outcome *b, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
     for (int32_t r = 1; r < b->peers && !rc; r++)
         rc = tell(b, r, OUT, TAG_ANSWER, &b->answer, sizeof(b->answer), err);
-    b->step = RSI_BALLOT_VERDICT;
+    b->step = RSI_OUTCOME_VERDICT;
     return rc;
 }
 
 /* Every rank has said yes, and all rows are here. */
-static rsd_err publish(rsi_ballot *b, rsd_error *err)
+static rsd_err publish(rsi_outcome *b, rsd_error *err)
 {
     rsd_error why = { .rank = -1 };
-    rsd_err   rc = set_places(b, &why);
+    rsd_err   rc = rsi_places_set(b->c, b->place, b->nplaces, &why);
 
     if (!rc)
-        rc = rsi_save_rest(b->job, &why); /* C4 */
-    if (!rc)
+        rc = rsi_commit_close(b->c, &why); /* C4 */
+    if (!rc && b->last)
         rc = b->last(b->arg, &why);
     if (!rc)
-        rc = rsi_save_name(b->job, &why); /* C5 */
+        rc = rsi_commit_name(b->c, &why); /* C5 */
     if (rc)
         fail_here(b, rc, &why);
     return tell_all(b, err);
 }
 
 /* All reports are here. */
-static rsd_err count(rsi_ballot *b, rsd_error *err)
+static rsd_err count(rsi_outcome *b, rsd_error *err)
 {
     rsd_error why = { .rank = -1 };
     rsd_err   rc;
@@ -267,9 +262,9 @@ static rsd_err count(rsi_ballot *b, rsd_error *err)
 
 /* ---- another rank ---- */
 
-static rsd_err give_rows(rsi_ballot *b, rsd_error *err)
+static rsd_err give_rows(rsi_outcome *b, rsd_error *err)
 {
-    const rsi_sums *sums = &b->job->sums;
+    const rsi_sums *sums = &b->c->sums;
     rsd_err         rc;
 
     rc = hear(b, 0, OUT, TAG_ANSWER, &b->answer, sizeof(b->answer), err);
@@ -277,18 +272,18 @@ static rsd_err give_rows(rsi_ballot *b, rsd_error *err)
         rc = tell(b, 0, IN, TAG_ROWS, sums->row, sums->n * sizeof(sums->row[0]), err);
     if (!rc && b->nplaces)
         rc = tell(b, 0, PLACES, TAG_PLACES, b->place, b->nplaces * sizeof(b->place[0]), err);
-    b->step = RSI_BALLOT_ROWS;
+    b->step = RSI_OUTCOME_ROWS;
     return rc;
 }
 
 /* ---- both ---- */
 
 /* Reports are on their way, or expected. */
-static rsd_err open_vote(rsi_ballot *b, rsd_error *err)
+static rsd_err open_vote(rsi_outcome *b, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
-    b->step = RSI_BALLOT_REPORTS;
+    b->step = RSI_OUTCOME_REPORTS;
     if (!b->peers)
         return RSD_OK;
     if (!leads(b)) {
@@ -300,11 +295,11 @@ static rsd_err open_vote(rsi_ballot *b, rsd_error *err)
     return rc;
 }
 
-void rsi_ballot_vote(rsi_ballot *b, rsd_err mine, const rsd_error *err)
+void rsi_outcome_vote(rsi_outcome *b, rsd_err mine, const rsd_error *err)
 {
     rsi_report *own = &b->report[0];
     rsd_error   why;
-    size_t      n = list_places(b->job, NULL);
+    size_t      n = rsi_places_list(b->c, NULL);
 
     if (!mine && b->peers && !leads(b)) {
         b->place = rsi_calloc(n, sizeof(b->place[0]));
@@ -312,53 +307,52 @@ void rsi_ballot_vote(rsi_ballot *b, rsd_err mine, const rsd_error *err)
             mine = rsi_fail(&why, RSD_E_NOMEM, "no memory for the places of %zu items", n);
             err = &why;
         } else {
-            b->nplaces = list_places(b->job, b->place);
+            b->nplaces = rsi_places_list(b->c, b->place);
         }
     }
-    own->nsums = b->job->sums.n;
+    own->nsums = b->c->sums.n;
     own->nplaces = b->nplaces;
     if (mine)
-        note(&own->err, mine, err, b->job->comm ? b->job->rank : -1);
-    b->step = RSI_BALLOT_IDLE;
+        note(&own->err, mine, err, b->c->comm ? b->c->rank : -1);
+    b->step = RSI_OUTCOME_IDLE;
 }
 
 /* One step, when all that was under way has come. */
-static rsd_err advance(rsi_ballot *b, rsd_error *err)
+static rsd_err advance(rsi_outcome *b, rsd_error *err)
 {
-    if (b->step == RSI_BALLOT_IDLE)
+    if (b->step == RSI_OUTCOME_IDLE)
         return open_vote(b, err);
-    if (b->step == RSI_BALLOT_VERDICT) {
-        b->step = RSI_BALLOT_DONE;
+    if (b->step == RSI_OUTCOME_VERDICT) {
+        b->step = RSI_OUTCOME_DONE;
         return RSD_OK;
     }
     if (leads(b))
-        return b->step == RSI_BALLOT_REPORTS ? count(b, err) : publish(b, err);
-    if (b->peers && b->answer.nsums && b->step == RSI_BALLOT_REPORTS)
+        return b->step == RSI_OUTCOME_REPORTS ? count(b, err) : publish(b, err);
+    if (b->peers && b->answer.nsums && b->step == RSI_OUTCOME_REPORTS)
         return give_rows(b, err);
     if (!b->peers)
         take_failure(b);
-    b->step = RSI_BALLOT_DONE;
+    b->step = RSI_OUTCOME_DONE;
     return RSD_OK;
 }
 
-static rsd_err look(rsi_ballot *b, bool wait, rsd_error *err)
+static rsd_err look(rsi_outcome *b, bool wait, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
     if (wait)
-        return rsi_wait_all(b->job->comm, (size_t)b->peers * SLOTS, b->request, b->peer, "save",
-                            err);
+        return rsi_wait_all(b->c->comm, (size_t)b->peers * SLOTS, b->request, b->peer, "save", err);
     for (size_t i = 0; i < (size_t)b->peers * SLOTS && !rc; i++)
         if (b->request[i])
-            rc = rsi_test(b->job->comm, &b->request[i], err);
+            rc = rsi_test(b->c->comm, &b->request[i], err);
     return rc;
 }
 
-rsd_err rsi_ballot_go(rsi_ballot *b, bool wait, bool *done, rsd_error *err)
+rsd_err rsi_outcome_go(rsi_outcome *b, bool wait, bool *done, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
-    while (b->step != RSI_BALLOT_DONE && !rc) {
+    while (b->step != RSI_OUTCOME_DONE && !rc) {
         if (b->peers)
             rc = look(b, wait, err);
         if (!rc && !all_ended(b))
@@ -366,10 +360,38 @@ rsd_err rsi_ballot_go(rsi_ballot *b, bool wait, bool *done, rsd_error *err)
         if (!rc)
             rc = advance(b, err);
     }
-    *done = rc || b->step == RSI_BALLOT_DONE;
+    *done = rc || b->step == RSI_OUTCOME_DONE;
     if (rc)
-        return rsi_break(b->job->comm, rc, err);
+        return rsi_break(b->c->comm, rc, err);
     if (*done && b->answer.err.code && err)
         *err = b->answer.err;
     return *done ? (rsd_err)b->answer.err.code : RSD_OK;
+}
+
+rsd_err rsi_outcome_settle(rsi_commit *c, rsd_err mine, rsd_err (*last)(void *arg, rsd_error *err),
+                           void *arg, rsd_error *err)
+{
+    rsi_outcome b = { 0 };
+    rsd_error   spare;
+    bool        done;
+    rsd_err     rc = mine;
+
+    err = err ? err : &spare;
+    if (!rc)
+        rc = rsi_outcome_begin(&b, c, err);
+    rc = rsi_commit_agree(c, rc, err);
+    if (!rc) {
+        b.last = last;
+        b.arg = arg;
+        rsi_outcome_vote(&b, RSD_OK, NULL);
+        rc = rsi_outcome_go(&b, true, &done, err);
+    }
+    if (rc && b.peers && b.answer.err.code) { /* so that rsd_comm_failures has it */
+        if (rsi_commit_leads(c))
+            *err = b.report[0].err;
+        rc = rsi_commit_agree(c, rsi_commit_leads(c) ? rc : RSD_OK, err);
+    }
+    if (!rsi_outcome_end(&b))
+        c->sums = (rsi_sums){ 0 }; /* the transport still uses it: it stays for good */
+    return rc;
 }
