@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ROWS = 8, COLS = 6, BIAS = 5 };
@@ -236,6 +237,7 @@ bool fault_save_version(fault_bed *bed, int version, bool overwrite)
     rank_arg  arg[FAULT_RANKS];
     int32_t   n = bed->c->ranks;
     bool      same = true;
+    time_t    start = time(NULL);
 
     assert_int_equal(rsd_comm_create_threads(n, comm, NULL), RSD_OK);
     for (int32_t r = 0; r < n && bed->tune; r++)
@@ -250,6 +252,7 @@ bool fault_save_version(fault_bed *bed, int version, bool overwrite)
         pthread_join(thread[r], NULL);
     for (int32_t r = 1; r < n; r++)
         same = same && bed->rc[r] == bed->rc[0];
+    bed->seconds = (long long)(time(NULL) - start);
     return same;
 }
 
@@ -461,19 +464,8 @@ void fault_count(fault_row *row, const fault_bed *bed, fault_found found)
     row->found_new += found == FAULT_NEW;
     row->found_old += found == (bed->c->overwrite ? FAULT_OLD : FAULT_NONE);
     row->lost += found == FAULT_LOST || (bed->c->overwrite && found == FAULT_NONE);
-}
-
-void fault_row_print(const fault_row *row)
-{
-    const char *path = getenv("RESHARD_FAULTS_TABLE");
-    FILE       *file = path ? fopen(path, "a") : NULL;
-    char        line[128];
-
-    snprintf(line, sizeof(line), "%-52s %7d %7d %7d %7d %7d\n", row->fault, row->tried,
-             row->found_old, row->found_new, row->refused, row->lost);
-    fputs(line, stdout);
-    if (file) {
-        fputs(line, file);
-        fclose(file);
-    }
+    if (row->silent != FAULT_NOT_COUNTED)
+        row->silent += !refused && found != FAULT_NEW;
+    if (row->hung != FAULT_NOT_COUNTED)
+        row->hung += bed->seconds > FAULT_HUNG;
 }

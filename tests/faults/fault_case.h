@@ -6,6 +6,7 @@
 #ifndef FAULT_CASE_H
 #define FAULT_CASE_H
 
+#include "fault_row.h"
 #include "reshard/reshard.h"
 #include "store/file.h"
 
@@ -62,6 +63,7 @@ typedef struct fault_bed {
     void (*ended)(int32_t rank);
 
     /* Of the last save. */
+    long long seconds;
     rsd_err   rc[FAULT_RANKS];
     rsd_error err[FAULT_RANKS];
 } fault_bed;
@@ -94,13 +96,6 @@ int fault_descriptors(void);
 
 /* ---- the table ---- */
 
-typedef struct fault_row {
-    const char *fault;
-    int         tried, found_old, found_new, refused, lost; /* refused: the save said so */
-} fault_row;
-
 void fault_count(fault_row *row, const fault_bed *bed, fault_found found);
-/* One line, to stdout and to the end of the file RESHARD_FAULTS_TABLE, if there is that name. */
-void fault_row_print(const fault_row *row);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "fault_row.h"
 #include "overwriting.h"
 
 #include <errno.h>
@@ -50,7 +51,7 @@ static bool is_whole(const char *path)
 /* Readers look while both write: the pair is one writer's at every moment. */
 static void two_writers_never_mix(const overwriting_kind *kind)
 {
-    overwriting_counts counts = { 0 };
+    overwriting_counts counts = { .hung = FAULT_NOT_COUNTED };
     overwriting        o;
     char               label[64];
 
@@ -90,7 +91,7 @@ static void two_writers_of_a_pt_file_never_mix(void **state)
  */
 static void what_two_jobs_leave_is_one_of_theirs(void **state)
 {
-    overwriting_counts counts = { 0 };
+    overwriting_counts counts = { .hung = FAULT_NOT_COUNTED };
     char               path[300];
 
     (void)state;

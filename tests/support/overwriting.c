@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "overwriting.h"
+#include "fault_row.h"
 
 #include "comm/comm.h"
 
@@ -219,6 +220,7 @@ rsd_err overwriting_loads(const overwriting *o, rsd_comm *comm, int64_t loads,
 
         us = now_us() - us;
         counts->longest_load = us > counts->longest_load ? us : counts->longest_load;
+        counts->hung += us > FAULT_HUNG * (int64_t)1000000;
         counts->whole += !rc && number >= 0;
         counts->mixed += !rc && number < 0;
         counts->refused += rc != RSD_OK;
@@ -235,18 +237,12 @@ rsd_err overwriting_loads(const overwriting *o, rsd_comm *comm, int64_t loads,
 
 void overwriting_row(const char *fault, const overwriting_counts *counts)
 {
-    const char *path = getenv("RESHARD_FAULTS_TABLE");
-    FILE       *file = path ? fopen(path, "a") : NULL;
-
-    for (int i = 0; i < 2; i++) {
-        FILE *to = i ? file : stdout;
-
-        if (to)
-            fprintf(to, "%-52s %7" PRId64 " %7d %7" PRId64 " %7" PRId64 " %7" PRId64 "\n", fault,
-                    counts->tried, 0, counts->whole, counts->refused, counts->mixed);
-    }
-    if (file)
-        fclose(file);
+    fault_row_print(&(fault_row){ .fault = fault,
+                                  .tried = (int)counts->tried,
+                                  .found_new = (int)counts->whole,
+                                  .refused = (int)counts->refused,
+                                  .silent = (int)counts->mixed,
+                                  .hung = (int)counts->hung });
     if (counts->published)
         printf("    longest load %.1f ms; %" PRId64 " saves meanwhile, the longest %.1f ms\n",
                (double)counts->longest_load / 1e3, counts->published,

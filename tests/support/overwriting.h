@@ -31,9 +31,9 @@ typedef struct overwriting {
 
 /* What came of loads. */
 typedef struct overwriting_counts {
-    int64_t tried, whole, refused, mixed;
-    int64_t published;                  /* saves meanwhile */
-    int64_t longest_load, longest_save; /* in microseconds */
+    int64_t tried, whole, refused, mixed, hung; /* hung: see fault_row.h */
+    int64_t published;                          /* saves meanwhile */
+    int64_t longest_load, longest_save;         /* in microseconds */
 } overwriting_counts;
 
 /* Saves once; then `writers` processes overwrite it until it is ended. Returns false and prints why
@@ -56,7 +56,7 @@ rsd_err overwriting_load(const overwriting *o, rsd_comm *comm, int64_t nth, int6
 /* Loads until `loads` were tried and `loads` / 10 saves were published meanwhile. [collective] */
 rsd_err overwriting_loads(const overwriting *o, rsd_comm *comm, int64_t loads,
                           overwriting_counts *counts, rsd_error *err);
-/* A row of tools/run-faults' table: whole ones count as new, mixed ones as lost. */
+/* A row of tools/run-faults' table: whole ones count as new, mixed ones as silent. */
 void overwriting_row(const char *fault, const overwriting_counts *counts);
 
 #endif
