@@ -32,7 +32,8 @@ typedef struct rsi_item {
     uint64_t    off, len;
     const char *what;   /* "metadata": opening the checkpoint read them; NULL: an object, */
     const char *object; /* this one; NULL: */
-    size_t      t, i;   /* chunk i of tensor t */
+    size_t      t, i;   /* chunk i of tensor t, */
+    bool        transformed;
 } rsi_item;
 
 typedef struct rsi_ckpt_ops {

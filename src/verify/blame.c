@@ -10,24 +10,33 @@
 
 #define NAMED 3 /* more would not fit into a message */
 
+rsi_item rsi_chunk_item(const rsd_ckpt *ckpt, size_t t, size_t i)
+{
+    rsd_chunk chunk;
+    uint32_t  file;
+
+    ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
+    return (rsi_item){ .file = file,
+                       .off = chunk.offset,
+                       .len = chunk.length,
+                       .t = t,
+                       .i = i,
+                       .transformed = chunk.ntransforms > 0 };
+}
+
 bool rsi_items_next(const rsd_ckpt *ckpt, rsi_items *items)
 {
     rsd_tensor_info info;
-    rsd_chunk       chunk;
-    uint32_t        file;
 
     for (; items->t < ckpt->ntensors; items->t++, items->i = 0) {
         if (items->i == 0) {
             ckpt->ops->tensor(ckpt, items->t, &info);
             items->chunks = info.chunks;
         }
-        if (items->i == items->chunks)
-            continue;
-        ckpt->ops->chunk(ckpt, items->t, items->i, &chunk, &file);
-        items->item = (rsi_item){
-            .file = file, .off = chunk.offset, .len = chunk.length, .t = items->t, .i = items->i++
-        };
-        return true;
+        if (items->i < items->chunks) {
+            items->item = rsi_chunk_item(ckpt, items->t, items->i++);
+            return true;
+        }
     }
     return ckpt->ops->span(ckpt, items->k++, &items->item);
 }

@@ -5,6 +5,8 @@
 
 #include "format/ckpt.h"
 
+rsi_item rsi_chunk_item(const rsd_ckpt *ckpt, size_t t, size_t i);
+
 /* Goes through all items of a checkpoint: chunks first. */
 typedef struct rsi_items {
     rsi_item item;

@@ -5,8 +5,8 @@
  * its bytes are read once for both. Next: verify_rows.c. */
 #include "verify/verify.h"
 #include "base/mem.h"
-#include "read/fetch.h"
 #include "read/proof.h"
+#include "verify/blame.h"
 #include "verify/verify_core.h"
 #include "format/st_dcp.h"
 #include "format/torch_archive.h"
@@ -14,12 +14,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool rsi_is_damage(rsd_err rc)
-{
-    return rc == RSD_E_FORMAT || rc == RSD_E_CORRUPT || rc == RSD_E_IO || rc == RSD_E_NOTFOUND ||
-           rc == RSD_E_UNSUPPORTED;
-}
 
 void rsi_verify_mark(void *arg, size_t number)
 {
@@ -62,14 +56,17 @@ void rsi_verify_name(const rsi_verifying *v, size_t t, size_t i, rsd_error *what
     rsi_while(what, (rsd_err)what->code, "tensor \"%s\": file \"%s\"", info.name, chunk.file);
 }
 
-/* Notes it if it is damage, else hands it on. */
+/* Notes it if the checkpoint is at fault, else hands it on. */
 static rsd_err note_or_fail(rsi_verifying *v, const rsi_damage *damage, rsd_error *err)
 {
-    if (rsi_is_damage((rsd_err)damage->what.code))
+    const rsd_err rc = (rsd_err)damage->what.code;
+
+    if (rc == RSD_E_FORMAT || rc == RSD_E_CORRUPT || rc == RSD_E_IO || rc == RSD_E_NOTFOUND ||
+        rc == RSD_E_UNSUPPORTED)
         return rsi_verify_note(v, damage, err);
     if (err)
         *err = damage->what;
-    return (rsd_err)damage->what.code;
+    return rc;
 }
 
 static size_t place_of(const rsi_verifying *v, uint32_t file)
@@ -77,27 +74,19 @@ static size_t place_of(const rsi_verifying *v, uint32_t file)
     return v->book ? v->ckpt->guard.place[file] : SIZE_MAX;
 }
 
-/* A chunk that is read for itself, not with the rows around it. */
-static bool is_read_alone(const rsi_verifying *v, const rsd_chunk *chunk, uint32_t file)
+/* Bytes of a chunk if it is read for itself, not with the rows around it. */
+static uint64_t bytes_alone(const rsi_verifying *v, const rsi_item *item)
 {
-    return chunk->ntransforms > 0 || place_of(v, file) == SIZE_MAX;
+    return item->transformed || place_of(v, item->file) == SIZE_MAX ? item->len : 0;
 }
 
 static uint64_t bytes_to_read(const rsi_verifying *v)
 {
-    uint64_t total = 0;
+    rsi_items items = { 0 };
+    uint64_t  total = 0;
 
-    for (size_t t = 0; t < v->ckpt->ntensors; t++) {
-        rsd_tensor_info info;
-        rsd_chunk       chunk;
-        uint32_t        file;
-
-        v->ckpt->ops->tensor(v->ckpt, t, &info);
-        for (size_t i = 0; i < info.chunks; i++) {
-            v->ckpt->ops->chunk(v->ckpt, t, i, &chunk, &file);
-            total += is_read_alone(v, &chunk, file) ? chunk.length : 0;
-        }
-    }
+    while (rsi_items_next(v->ckpt, &items) && rsi_item_is_chunk(&items.item))
+        total += bytes_alone(v, &items.item);
     for (size_t i = 0; v->book && i < v->book->nfiles; i++)
         total += v->book->file[i].size;
     return total;
@@ -105,45 +94,39 @@ static uint64_t bytes_to_read(const rsi_verifying *v)
 
 /* ---- files ---- */
 
-static bool is_there(const rsi_verifying *v, uint32_t file, uint64_t end)
+/* What is not is told with the file. */
+static bool is_there(const rsi_verifying *v, const rsi_item *item)
 {
-    const rsi_file *f = v->ckpt->files.file[file];
+    const rsi_file *f = v->ckpt->files.file[item->file];
 
-    return !v->ckpt->salvage || (!f->missing && end <= f->size);
+    return !v->ckpt->salvage || (!f->missing && item->off + item->len <= f->size);
 }
 
-/* How far into each file tensors and objects reach. A tensor that lacks something although all its
- * chunks are there has lost a file that nothing names. */
-static rsd_err find_ends(rsi_verifying *v, uint64_t *end, rsd_error *err)
+/* A tensor that lacks something although all its chunks are there has lost a file that nothing
+ * names. */
+static rsd_err note_holes(rsi_verifying *v, rsd_error *err)
 {
-    rsd_ckpt *ckpt = v->ckpt;
-    rsi_item  span;
-    rsd_err   rc = RSD_OK;
+    rsd_ckpt       *ckpt = v->ckpt;
+    rsd_tensor_info info;
+    rsd_err         rc = RSD_OK;
 
     for (size_t t = 0; t < ckpt->ntensors && !rc; t++) {
-        rsi_damage      damage = { .kind = RSI_DAMAGE_TENSOR, .first = t, .what.rank = -1 };
-        rsd_tensor_info info;
-        rsd_chunk       chunk;
-        uint32_t        file;
-        bool            there = true;
+        rsi_damage damage = { .kind = RSI_DAMAGE_TENSOR, .first = t };
+        bool       lost = ckpt->health[t] != RSD_WHOLE;
 
         ckpt->ops->tensor(ckpt, t, &info);
-        for (size_t i = 0; i < info.chunks; i++) {
-            ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
-            there = there && is_there(v, file, chunk.offset + chunk.length);
-            if (chunk.offset + chunk.length > end[file])
-                end[file] = chunk.offset + chunk.length;
+        for (size_t i = 0; i < info.chunks && lost; i++) {
+            rsi_item item = rsi_chunk_item(ckpt, t, i);
+
+            lost = is_there(v, &item);
         }
-        if (there && ckpt->health[t] != RSD_WHOLE) {
-            rsi_fail(&damage.what, RSD_E_NOTFOUND,
-                     "tensor \"%s\": its parts leave holes or overlap, a file may be missing",
-                     info.name);
-            rc = rsi_verify_note(v, &damage, err);
-        }
+        if (!lost)
+            continue;
+        rsi_fail(&damage.what, RSD_E_NOTFOUND,
+                 "tensor \"%s\": its parts leave holes or overlap, a file may be missing",
+                 info.name);
+        rc = rsi_verify_note(v, &damage, err);
     }
-    for (size_t k = 0; !rc && ckpt->ops->span(ckpt, k, &span); k++)
-        if (span.off + span.len > end[span.file])
-            end[span.file] = span.off + span.len;
     return rc;
 }
 
@@ -152,8 +135,13 @@ static rsd_err find_ends(rsi_verifying *v, uint64_t *end, rsd_error *err)
 static rsd_err note_lost_files(rsi_verifying *v, rsd_error *err)
 {
     rsd_ckpt *ckpt = v->ckpt;
-    uint64_t *end = rsi_calloc(ckpt->files.n, sizeof(end[0]));
-    rsd_err   rc = end ? find_ends(v, end, err) : rsi_fail(err, RSD_E_NOMEM, "no memory for files");
+    uint64_t *end = rsi_calloc(ckpt->files.n, sizeof(end[0])); /* how far items reach */
+    rsi_items items = { 0 };
+    rsd_err   rc = end ? note_holes(v, err) : rsi_fail(err, RSD_E_NOMEM, "no memory for files");
+
+    while (!rc && rsi_items_next(ckpt, &items))
+        if (items.item.off + items.item.len > end[items.item.file])
+            end[items.item.file] = items.item.off + items.item.len;
 
     for (size_t i = 0; i < ckpt->files.n && !rc; i++) {
         rsi_damage      damage = { .kind = RSI_DAMAGE_SIDE, .first = i, .what.rank = -1 };
@@ -192,33 +180,34 @@ static rsd_err put_off(rsi_verifying *v, const rsi_claim *claim, rsd_error *err)
     return rc;
 }
 
-static rsd_err check_chunk(rsi_verifying *v, size_t t, size_t i, const rsd_chunk *chunk,
-                           uint32_t file, rsd_error *err)
+static rsd_err check_chunk(rsi_verifying *v, const rsi_item *item, rsd_error *err)
 {
-    rsi_damage damage = { .kind = RSI_DAMAGE_TENSOR, .first = t, .second = i, .what.rank = -1 };
+    rsi_damage damage = { .kind = RSI_DAMAGE_TENSOR,
+                          .first = item->t,
+                          .second = item->i,
+                          .place = place_of(v, item->file),
+                          .off = item->off,
+                          .len = item->len,
+                          .what.rank = -1 };
     rsi_extent x;
-    rsd_err    rc;
+    rsd_err    rc = v->ckpt->ops->locate(v->ckpt, item->t, item->i, true, &x, &damage.what);
 
-    damage.place = place_of(v, file);
-    damage.off = chunk->offset;
-    damage.len = chunk->length;
-    rc = v->ckpt->ops->locate(v->ckpt, t, i, true, &x, &damage.what);
     if (!rc && x.has_crc && !x.decoded && damage.place != SIZE_MAX)
         return put_off(v,
                        &(rsi_claim){ .place = damage.place,
                                      .off = x.record,
                                      .len = x.record_bytes,
                                      .crc32 = x.crc32,
-                                     .t = t,
-                                     .i = i },
+                                     .t = item->t,
+                                     .i = item->i },
                        err);
     if (!rc) {
-        rc = rsi_proof_crc(v->ckpt->files.file[file], &x, &damage.what);
+        rc = rsi_proof_crc(v->ckpt->files.file[item->file], &x, &damage.what);
         rsi_free(x.decoded);
     }
     if (!rc)
         return RSD_OK;
-    rsi_verify_name(v, t, i, &damage.what);
+    rsi_verify_name(v, item->t, item->i, &damage.what);
     return note_or_fail(v, &damage, err);
 }
 
@@ -229,15 +218,12 @@ static rsd_err check_tensor(rsi_verifying *v, size_t t, rsd_error *err)
 
     v->ckpt->ops->tensor(v->ckpt, t, &info);
     for (size_t i = 0; i < info.chunks && !rc; i++) {
-        rsd_chunk chunk;
-        uint32_t  file;
+        rsi_item item = rsi_chunk_item(v->ckpt, t, i);
 
-        v->ckpt->ops->chunk(v->ckpt, t, i, &chunk, &file);
-        if (is_there(v, file, chunk.offset + chunk.length)) /* else it is told with the file */
-            rc = check_chunk(v, t, i, &chunk, file, err);
+        if (is_there(v, &item))
+            rc = check_chunk(v, &item, err);
         if (!rc)
-            rc = rsi_progress_add(&v->progress, is_read_alone(v, &chunk, file) ? chunk.length : 0,
-                                  err);
+            rc = rsi_progress_add(&v->progress, bytes_alone(v, &item), err);
     }
     return rc;
 }
@@ -250,19 +236,22 @@ typedef struct records {
     bool              *use; /* [a->zip.n] */
 } records;
 
+static int by_data(const void *data, const void *record)
+{
+    const uint64_t a = *(const uint64_t *)data, b = ((const rsi_zip_record *)record)->data;
+
+    return (a > b) - (a < b);
+}
+
 static void use_record(const records *r, uint64_t data)
 {
-    for (size_t lo = 0, hi = r->a->zip.n; lo < hi;) { /* sorted by place */
-        const size_t   mid = lo + (hi - lo) / 2;
-        const uint64_t at = r->a->source.start + r->a->zip.record[mid].data;
+    const rsi_zip        *zip = &r->a->zip;
+    const uint64_t        at = data - r->a->source.start;
+    const rsi_zip_record *hit =
+        zip->n ? bsearch(&at, zip->record, zip->n, sizeof(zip->record[0]), by_data) : NULL;
 
-        if (at == data)
-            r->use[mid] = true;
-        if (at < data)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
+    if (hit)
+        r->use[hit - zip->record] = true;
 }
 
 static rsd_err use_storage(void *arg, rsd_value_tensor *tensor, bool opaque, rsd_error *err)
@@ -469,20 +458,6 @@ void rsi_verify_sort(rsi_verifying *v)
         qsort(v->found, v->n, sizeof(v->found[0]), by_order);
 }
 
-static size_t tell(rsi_verifying *v, void (*damage)(void *arg, const rsd_error *what), void *arg)
-{
-    size_t told = 0;
-
-    for (size_t i = 0; i < v->n; i++) {
-        if (v->found[i].gone)
-            continue;
-        told++;
-        if (damage)
-            damage(arg, &v->found[i].what);
-    }
-    return told;
-}
-
 /* What was found says nothing if the files changed meanwhile, or were removed because another
  * checkpoint has the name now. */
 static rsd_err still_the_same(const rsi_verifying *v, rsd_error *err)
@@ -504,7 +479,7 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                         .progress = { .lock = PTHREAD_MUTEX_INITIALIZER,
                                       .call = opts->on_progress,
                                       .arg = opts->progress_arg } };
-    size_t        told;
+    size_t        told = 0;
     rsd_err       rc = rsi_workers_create(opts->threads, &v.workers, err);
 
     if (!rc)
@@ -524,12 +499,14 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
         rc = rsi_verify_rows(&v, err);
     if (!rc)
         rc = still_the_same(&v, err);
-    if (!rc) {
-        rsi_verify_sort(&v);
-        told = tell(&v, damage, arg);
-        if (count)
-            *count = told;
+    rsi_verify_sort(&v);
+    for (size_t i = 0; i < v.n && !rc; i++) {
+        if (!v.found[i].gone && damage)
+            damage(arg, &v.found[i].what);
+        told += !v.found[i].gone;
     }
+    if (!rc && count)
+        *count = told;
     rsi_workers_free(v.workers);
     rsi_free(v.found);
     rsi_free(v.claim);

@@ -84,8 +84,6 @@ static inline bool rsi_claim_same(const rsi_claim *a, const rsi_claim *b)
 /* Notes that a tensor, or behind the tensors an object, is no longer whole, if the checkpoint was
  * opened for that. `arg` is the rsi_verifying. Any thread. */
 void rsi_verify_mark(void *arg, size_t number);
-/* True if an error says that the checkpoint, not the machine, is at fault. */
-bool rsi_is_damage(rsd_err rc);
 /* Any thread. `damage` is copied. */
 rsd_err rsi_verify_note(rsi_verifying *v, const rsi_damage *damage, rsd_error *err);
 /* In the order in which they are told. */
