@@ -6,6 +6,7 @@
 #include "store/store.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,24 +21,14 @@ static rsd_err no_memory(const rsi_sums *s, size_t more, rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", s->n + more);
 }
 
-static rsd_err keep_row(rsi_sums *s, rsd_error *err)
-{
-    if (!rsi_grow(&s->row, s->n, &s->cap, sizeof(s->row[0])))
-        return no_memory(s, 1, err);
-    s->row[s->n++] = s->open;
-    return RSD_OK;
-}
-
 /* The row behind the open one; what is in that is kept. */
 static rsd_err next_row(rsi_sums *s, rsd_error *err)
 {
-    rsd_err rc;
-
     if (s->open.len) {
+        if (!rsi_grow(&s->row, s->n, &s->cap, sizeof(s->row[0])))
+            return no_memory(s, 1, err);
         rsi_hash128_end(s->stream, s->open.hash);
-        rc = keep_row(s, err);
-        if (rc)
-            return rc;
+        s->row[s->n++] = s->open;
         rsi_hash128_begin(s->stream);
     }
     s->open.off += s->open.len;
@@ -53,11 +44,8 @@ rsd_err rsi_sums_begin(rsi_sums *s, uint32_t file, uint64_t off, rsd_error *err)
         return rc;
     if (!rsi_sums_available())
         return rsi_fail(err, RSD_E_UNSUPPORTED, "this build has no xxHash to make checksums with");
-    if (!s->stream) {
-        s->stream = rsi_hash128_create();
-        if (!s->stream)
-            return no_memory(s, 1, err);
-    }
+    if (!s->stream && !(s->stream = rsi_hash128_create()))
+        return no_memory(s, 1, err);
     s->open = (rsi_sum_row){ .off = off, .file = file };
     s->is_open = true;
     return RSD_OK;
@@ -98,19 +86,11 @@ rsd_err rsi_sums_end(rsi_sums *s, rsd_error *err)
 
 rsd_err rsi_sums_join(rsi_sums *into, const rsi_sum_row *row, size_t n, rsd_error *err)
 {
-    rsi_sum_row *grown;
-
-    if (n > into->cap - into->n) {
-        grown = n > SIZE_MAX - into->n ? NULL
-                                       : rsi_realloc(into->row, into->n + n, sizeof(into->row[0]));
-        if (!grown)
-            return no_memory(into, n, err);
-        into->row = grown;
-        into->cap = into->n + n;
+    for (size_t i = 0; i < n; i++) {
+        if (!rsi_grow(&into->row, into->n, &into->cap, sizeof(into->row[0])))
+            return no_memory(into, n - i, err);
+        into->row[into->n++] = row[i];
     }
-    if (n)
-        memcpy(into->row + into->n, row, n * sizeof(row[0]));
-    into->n += n;
     return RSD_OK;
 }
 
@@ -123,7 +103,14 @@ void rsi_sums_release(rsi_sums *s)
 
 /* ---- the text ---- */
 
-enum { OUT_BYTES = 1 << 16, LINE_BYTES = 128 }; /* a row's line is shorter than that */
+enum { OUT_BYTES = 1 << 16, LINE_BYTES = 1 << 13 }; /* names are checked: no line is longer */
+
+/* A file as it is listed. */
+typedef struct listed {
+    const char *name;
+    uint64_t    size;
+    size_t      row, end; /* its rows are these */
+} listed;
 
 typedef struct writer {
     char               *buf; /* [OUT_BYTES] */
@@ -143,91 +130,50 @@ static rsd_err flush(writer *w)
     return rc;
 }
 
-static rsd_err add(writer *w, const char *text, size_t len)
+RSI_PRINTF(2, 3) static rsd_err add(writer *w, const char *fmt, ...)
 {
-    rsd_err rc = RSD_OK;
+    rsd_err rc = w->len > OUT_BYTES - LINE_BYTES ? flush(w) : RSD_OK;
+    va_list args;
 
-    while (len && !rc) {
-        size_t part = OUT_BYTES - w->len < len ? OUT_BYTES - w->len : len;
-
-        memcpy(w->buf + w->len, text, part);
-        w->len += part;
-        text += part;
-        len -= part;
-        if (w->len == OUT_BYTES)
-            rc = flush(w);
-    }
+    va_start(args, fmt);
+    w->len += (size_t)vsnprintf(w->buf + w->len, LINE_BYTES, fmt, args);
+    va_end(args);
     return rc;
 }
 
-/* 32 hex digits and the end of the line at `to`. */
-static size_t hex_line(const unsigned char *hash, char *to)
+/* 32 hex digits at `to`. */
+static const char *hex(const unsigned char *hash, char to[2 * RSI_HASH128_BYTES + 1])
 {
-    static const char digit[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < RSI_HASH128_BYTES; i++) {
-        to[2 * i] = digit[hash[i] >> 4];
-        to[2 * i + 1] = digit[hash[i] & 15];
-    }
-    to[2 * RSI_HASH128_BYTES] = '\n';
-    return 2 * RSI_HASH128_BYTES + 1;
+    for (size_t i = 0; i < 2 * RSI_HASH128_BYTES; i++)
+        to[i] = "0123456789abcdef"[i % 2 ? hash[i / 2] & 15 : hash[i / 2] >> 4];
+    to[2 * RSI_HASH128_BYTES] = '\0';
+    return to;
 }
 
-static rsd_err add_row(writer *w, const rsi_sum_row *row)
+static rsd_err add_file(writer *w, const rsi_sums *s, const listed *file)
 {
-    char   line[LINE_BYTES];
-    size_t len =
-        (size_t)snprintf(line, sizeof(line), "%" PRIu64 " %" PRIu32 " ", row->off, row->len);
-
-    return add(w, line, len + hex_line(row->hash, line + len));
-}
-
-/* The first row at `at` or behind it that belongs to `file` or a later one. */
-static size_t first_row(const rsi_sums *s, uint32_t file)
-{
-    size_t lo = 0, hi = s->n;
-
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (s->row[mid].file < file)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-static rsd_err add_file(writer *w, const rsi_sums *s, uint32_t file, const char *name,
-                        uint64_t size)
-{
-    char     line[LINE_BYTES];
+    char     digits[2 * RSI_HASH128_BYTES + 1];
     uint64_t end = 0;
-    rsd_err  rc = rsi_store_name_check(name, w->err);
+    rsd_err  rc = rsi_store_name_check(file->name, w->err);
 
-    if (rc)
-        return rc;
-    rc = add(w, line, (size_t)snprintf(line, sizeof(line), "file %" PRIu64 " ", size));
     if (!rc)
-        rc = add(w, name, strlen(name));
-    if (!rc)
-        rc = add(w, "\n", 1);
-    for (size_t i = first_row(s, file); i < s->n && s->row[i].file == file && !rc; i++) {
+        rc = add(w, "file %" PRIu64 " %s\n", file->size, file->name);
+    for (size_t i = file->row; i < file->end && !rc; i++) {
         const rsi_sum_row *row = &s->row[i];
 
         if (row->off != end || row->len == 0 || row->len > RSI_SUM_ROW_BYTES ||
-            row->len > size - end)
+            row->len > file->size - end)
             return rsi_fail(w->err, RSD_E_BUG,
                             "checksums of file \"%s\" (%" PRIu64 " bytes): a row of %" PRIu32
                             " bytes at byte %" PRIu64 " follows on byte %" PRIu64,
-                            name, size, row->len, row->off, end);
+                            file->name, file->size, row->len, row->off, end);
         end += row->len;
-        rc = add_row(w, row);
+        rc = add(w, "%" PRIu64 " %" PRIu32 " %s\n", row->off, row->len, hex(row->hash, digits));
     }
-    if (!rc && end != size)
+    if (!rc && end != file->size)
         rc = rsi_fail(w->err, RSD_E_BUG,
-                      "checksums of file \"%s\" end at byte %" PRIu64 " of %" PRIu64, name, end,
-                      size);
+                      "checksums of file \"%s\" end at byte %" PRIu64 " of %" PRIu64, file->name,
+                      end, file->size);
     return rc;
 }
 
@@ -240,43 +186,38 @@ static int by_place(const void *left, const void *right)
     return (a->off > b->off) - (a->off < b->off);
 }
 
-static int by_name(const void *left, const void *right, void *arg)
+static int by_name(const void *left, const void *right)
 {
-    const char *const *name = arg;
-
-    return strcmp(name[*(const uint32_t *)left], name[*(const uint32_t *)right]);
+    return strcmp(((const listed *)left)->name, ((const listed *)right)->name);
 }
 
-static rsd_err add_all(writer *w, const rsi_sums *s, size_t nfiles, const uint32_t *order,
-                       const char *const *name, const uint64_t *size)
+static rsd_err add_all(writer *w, const rsi_sums *s, size_t nfiles, const listed *file)
 {
     unsigned char hash[RSI_HASH128_BYTES];
-    char          line[LINE_BYTES];
-    rsd_err       rc = add(w, RSI_SUMS_FIRST, strlen(RSI_SUMS_FIRST));
+    char          digits[2 * RSI_HASH128_BYTES + 1];
+    rsd_err       rc = add(w, RSI_SUMS_FIRST);
 
     for (size_t i = 0; i < nfiles && !rc; i++) {
-        uint32_t file = order[i];
-
-        if (i && strcmp(name[order[i - 1]], name[file]) == 0)
-            return rsi_fail(w->err, RSD_E_INVALID, "file \"%s\" has checksums twice", name[file]);
-        rc = add_file(w, s, file, name[file], size[file]);
+        if (i && by_name(&file[i - 1], &file[i]) == 0)
+            return rsi_fail(w->err, RSD_E_INVALID, "file \"%s\" has checksums twice", file[i].name);
+        rc = add_file(w, s, &file[i]);
     }
     if (!rc)
         rc = flush(w);
     if (rc)
         return rc;
     rsi_hash128_end(w->stream, hash);
-    memcpy(line, "self ", 5);
-    rc = add(w, line, 5 + hex_line(hash, line + 5));
+    rc = add(w, "self %s\n", hex(hash, digits));
     return rc ? rc : flush(w);
 }
 
 rsd_err rsi_sums_write(rsi_sums *s, size_t nfiles, const char *const *name, const uint64_t *size,
                        rsi_sums_put put, void *arg, rsd_error *err)
 {
-    writer    w = { .put = put, .arg = arg, .err = err };
-    uint32_t *order;
-    rsd_err   rc = rsi_sums_end(s, err);
+    writer  w = { .put = put, .arg = arg, .err = err };
+    listed *file;
+    size_t  row = 0;
+    rsd_err rc = rsi_sums_end(s, err);
 
     if (rc)
         return rc;
@@ -284,25 +225,29 @@ rsd_err rsi_sums_write(rsi_sums *s, size_t nfiles, const char *const *name, cons
         return rsi_fail(err, RSD_E_UNSUPPORTED, "this build has no xxHash to make checksums with");
     if (nfiles > UINT32_MAX)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "checksums of %zu files", nfiles);
-    order = rsi_calloc(nfiles, sizeof(order[0]));
+    file = rsi_calloc(nfiles, sizeof(file[0]));
     w.buf = rsi_calloc(OUT_BYTES, 1);
     w.stream = rsi_hash128_create();
-    if (!order || !w.buf || !w.stream) {
+    if (!file || !w.buf || !w.stream) {
         rc = no_memory(s, 0, err);
         goto out;
     }
-    for (uint32_t i = 0; i < nfiles; i++)
-        order[i] = i;
-    qsort_r(order, nfiles, sizeof(order[0]), by_name, (void *)(uintptr_t)name);
     if (s->n)
         qsort(s->row, s->n, sizeof(s->row[0]), by_place);
-    if (s->n && s->row[s->n - 1].file >= nfiles)
+    for (uint32_t i = 0; i < nfiles; i++) {
+        file[i] = (listed){ .name = name[i], .size = size[i], .row = row };
+        while (row < s->n && s->row[row].file == i)
+            row++;
+        file[i].end = row;
+    }
+    qsort(file, nfiles, sizeof(file[0]), by_name);
+    if (row < s->n)
         rc = rsi_fail(err, RSD_E_BUG, "a checksum of file number %" PRIu32 " of %zu",
                       s->row[s->n - 1].file, nfiles);
     else
-        rc = add_all(&w, s, nfiles, order, name, size);
+        rc = add_all(&w, s, nfiles, file);
 out:
-    rsi_free(order);
+    rsi_free(file);
     rsi_free(w.buf);
     rsi_hash128_free(w.stream);
     return rc;
