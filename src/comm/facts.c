@@ -56,10 +56,25 @@ void rsi_fact_text(rsi_facts *f, const char *name, const char *value)
 
 void rsi_fact_number(rsi_facts *f, const char *name, uint64_t value)
 {
-    char text[24];
+    char text[24] = "";
 
-    snprintf(text, sizeof(text), "%" PRIu64, value);
-    rsi_fact_word(f, name, text);
+    if (f->in_words)
+        snprintf(text, sizeof(text), "%" PRIu64, value);
+    tell(f, name, &value, sizeof(value), "", text);
+}
+
+void rsi_facts_item(rsi_facts *f, const char *kind, size_t i, const char *name)
+{
+    rsi_facts_about(f, "%s %zu", kind, i);
+    rsi_fact_text(f, "", name);
+    if (name)
+        rsi_facts_about(f, "%s \"%s\"", kind, name);
+}
+
+void rsi_facts_count(rsi_facts *f, const char *what, size_t n)
+{
+    f->about[0] = 0;
+    rsi_fact_number(f, what, n);
 }
 
 void rsi_fact_flag(rsi_facts *f, const char *name, bool value)
@@ -81,11 +96,11 @@ void rsi_fact_shape(rsi_facts *f, const char *name, int ndim, const int64_t *sha
 
 void rsi_fact_digest(rsi_facts *f, const char *name, uint64_t digest)
 {
-    char text[24];
+    char text[24] = "";
 
     if (f->in_words)
         snprintf(text, sizeof(text), NO_WORDS "%" PRIx64, digest);
-    tell(f, name, &digest, sizeof(digest), "", f->in_words ? text : "");
+    tell(f, name, &digest, sizeof(digest), "", text);
 }
 
 /* ---- comparing ---- */

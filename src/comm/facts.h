@@ -21,6 +21,10 @@ typedef void (*rsi_tell_facts)(rsi_facts *facts, const void *arg);
 
 /* What the facts that follow are about: goes in front of their names. */
 void rsi_facts_about(rsi_facts *facts, const char *fmt, ...) RSI_PRINTF(2, 3);
+/* Item i of a list is called `name`, which is a fact itself, and the facts that follow are about
+ * it. The number of items ends the list. */
+void rsi_facts_item(rsi_facts *facts, const char *kind, size_t i, const char *name);
+void rsi_facts_count(rsi_facts *facts, const char *what, size_t n);
 /* `value` NULL: "none". */
 void rsi_fact_text(rsi_facts *facts, const char *name, const char *value);
 /* A word that needs no quotes. */

@@ -182,59 +182,58 @@ static rsd_err choose_way(converting *c, rsd_error *err)
     return RSD_OK;
 }
 
-static uint64_t digest_text(uint64_t d, const char *text)
-{
-    return text ? rsi_digest(d, text, strlen(text)) : rsi_digest(d, "", 0);
-}
-
 /* The same on every host: a stamp may have the number of an inode. */
 static uint64_t version_of(const rsi_file *file)
 {
     return file->version ? file->version : file->stamp;
 }
 
-/* One number for source, target and all that is to happen between. */
-static uint64_t digest(const converting *c)
+/* Source, target and all that is to happen between. */
+static void tell_plan(rsi_facts *f, const void *arg)
 {
-    const rsi_files *files = &c->source->files;
-    const rsd_state *state = c->taken.state;
-    char             seal[RSI_SUMS_TRAILER];
-    uint64_t         d = digest_text((uint64_t)c->spec.format + 256 * c->opts->dry_run,
-                                     c->job.commit.image.transform);
+    const converting *c = arg;
+    const rsi_files  *files = &c->source->files;
+    const rsd_state  *state = c->taken.state;
+    const rsi_image  *image = &c->job.commit.image;
+    char              seal[RSI_SUMS_TRAILER] = { 0 };
 
+    rsi_fact_number(f, "format", (uint64_t)c->spec.format);
+    rsi_fact_flag(f, "dry_run", c->opts->dry_run);
+    rsi_fact_text(f, "transform", image->transform);
     for (size_t i = 0; i < files->n; i++) {
-        uint64_t fact[] = { files->file[i]->size, version_of(files->file[i]) };
-
-        d = rsi_digest(digest_text(d, files->file[i]->name), fact, sizeof(fact));
+        rsi_facts_item(f, "source file", i, files->file[i]->name);
+        rsi_fact_number(f, "size", files->file[i]->size);
+        rsi_fact_digest(f, "version", version_of(files->file[i]));
     }
-    for (size_t i = 0; i < c->carry.n; i++)
-        d = rsi_digest(digest_text(d, c->carry.at[i].name), &c->carry.at[i].version,
-                       sizeof(c->carry.at[i].version));
-    if (c->source->guard.file && rsi_guard_trailer(c->source->guard.file, seal, NULL) == RSD_OK)
-        d = rsi_digest(d, seal, sizeof(seal));
+    rsi_facts_count(f, "the number of source files", files->n);
+    for (size_t i = 0; i < c->carry.n; i++) {
+        rsi_facts_item(f, "file that goes along", i, c->carry.at[i].name);
+        rsi_fact_digest(f, "version", c->carry.at[i].version);
+    }
+    rsi_facts_count(f, "the number of files that go along", c->carry.n);
+    if (c->source->guard.file)
+        rsi_guard_trailer(c->source->guard.file, seal, NULL);
+    rsi_fact_digest(f, "the checksum file of the source", rsi_digest(0, seal, sizeof(seal)));
     for (size_t i = 0; i < state->ntensors; i++) {
-        uint64_t fact[] = { i < c->taken.n ? c->taken.from[i].t : SIZE_MAX,
-                            (uint64_t)state->tensor[i].dtype };
-
-        d = rsi_digest(digest_text(d, state->tensor[i].spot.name), fact, sizeof(fact));
+        rsi_facts_item(f, "tensor", i, state->tensor[i].spot.name);
+        rsi_fact_number(f, "its number in the source",
+                        i < c->taken.n ? c->taken.from[i].t : SIZE_MAX);
+        rsi_fact_word(f, "dtype", rsd_dtype_name(state->tensor[i].dtype));
     }
-    for (size_t i = 0; i < c->job.commit.image.nfiles; i++) {
-        uint64_t fact[] = { c->job.commit.image.file[i].bytes, c->job.commit.image.file[i].nitems };
-
-        d = rsi_digest(digest_text(d, c->job.commit.image.file[i].name), fact, sizeof(fact));
+    rsi_facts_count(f, "the number of tensors", state->ntensors);
+    for (size_t i = 0; i < image->nfiles; i++) {
+        rsi_facts_item(f, "target file", i, image->file[i].name);
+        rsi_fact_number(f, "size", image->file[i].bytes);
+        rsi_fact_number(f, "items", image->file[i].nitems);
     }
-    return rsi_image_digest(&c->job.commit.image, state, d);
-}
-
-static void tell_id(rsi_facts *f, const void *id)
-{
-    rsi_fact_digest(f, "the source or its new names", *(const uint64_t *)id);
+    rsi_facts_count(f, "the number of target files", image->nfiles);
+    rsi_fact_digest(f, "the content of the target", rsi_image_digest(image, state, 0));
 }
 
 static rsd_err plan(converting *c, rsd_error *err)
 {
-    uint64_t id = 0;
-    rsd_err  rc = choose(c, err);
+    rsi_facts f = { 0 };
+    rsd_err   rc = choose(c, err);
 
     if (!rc)
         rc = take_meta(c, err);
@@ -246,13 +245,12 @@ static rsd_err plan(converting *c, rsd_error *err)
         rc = open_store(c, err);
     if (!rc)
         rc = choose_way(c, err);
-    if (!rc) {
-        id = digest(c);
-        if (c->keep)
-            rc = rsi_partial_name(&c->partial, c->job.commit.store, c->job.commit.name, id, err);
+    if (!rc && c->keep) {
+        tell_plan(&f, c);
+        rc = rsi_partial_name(&c->partial, c->job.commit.store, c->job.commit.name, f.digest, err);
     }
     /* The options were compared before; what a rank opened and how it renames shows here. */
-    return rsi_same_facts(c->job.commit.comm, tell_id, &id, rc, err);
+    return rsi_same_facts(c->job.commit.comm, tell_plan, c, rc, err);
 }
 
 /* ---- begin ---- */

@@ -9,21 +9,15 @@ static void tell_state(rsi_facts *f, const void *arg)
     for (size_t i = 0; i < state->ntensors; i++) {
         const rsi_state_tensor *t = &state->tensor[i];
 
-        rsi_facts_about(f, "tensor %zu", i);
-        rsi_fact_text(f, "", t->spot.name);
-        rsi_facts_about(f, "tensor \"%s\"", t->spot.name);
+        rsi_facts_item(f, "tensor", i, t->spot.name);
         rsi_fact_word(f, "dtype", rsd_dtype_name(t->dtype));
         rsi_fact_shape(f, "shape", t->ndim, t->shape);
         rsi_fact_digest(f, "layout", t->layout ? rsi_layout_digest(t->layout) : 1);
     }
-    rsi_facts_about(f, "%s", "");
-    rsi_fact_number(f, "the number of tensors", state->ntensors);
-    for (size_t i = 0; i < state->nvalues; i++) {
-        rsi_facts_about(f, "value %zu", i);
-        rsi_fact_text(f, "", state->value[i].spot.name);
-    }
-    rsi_facts_about(f, "%s", "");
-    rsi_fact_number(f, "the number of values", state->nvalues);
+    rsi_facts_count(f, "the number of tensors", state->ntensors);
+    for (size_t i = 0; i < state->nvalues; i++)
+        rsi_facts_item(f, "value", i, state->value[i].spot.name);
+    rsi_facts_count(f, "the number of values", state->nvalues);
 }
 
 rsd_err rsi_states_same(rsd_comm *comm, const rsd_state *state, rsd_err mine, rsd_error *err)
