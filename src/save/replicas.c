@@ -18,6 +18,7 @@ typedef struct copy_of {
     uint64_t tensor, box; /* which box of the holder */
     int64_t  chunk;
     uint64_t hash; /* behind what it is compared by */
+    int64_t  rank;
 } copy_of;
 
 typedef struct hashing {
@@ -55,7 +56,7 @@ static rsd_err hash_box(const hashing *h, const rsi_state_tensor *t, const rsd_b
 static rsd_err add_box(hashing *h, size_t t, const rsd_box *box, int64_t chunk, size_t nth,
                        rsd_error *err)
 {
-    copy_of c = { .tensor = t, .box = nth, .chunk = chunk };
+    copy_of c = { .tensor = t, .box = nth, .chunk = chunk, .rank = h->rank };
     rsd_err rc = rsi_tensor_check(&h->state->tensor[t], box, err);
 
     if (!rc)
@@ -94,63 +95,45 @@ static rsd_err add_tensor(hashing *h, size_t t, rsd_error *err)
     return rc;
 }
 
-/* The ranks that have another hash than the first holder of the same box, from `at` on. */
-static rsd_err tell(const hashing *h, const rsi_gathered *all, int32_t size, const copy_of *wrong,
-                    int32_t than, uint64_t hash, rsd_error *err)
+/* Names the ranks that have another hash than `first` has of the same box. */
+static rsd_err tell(const hashing *h, const copy_of *all, size_t n, const copy_of *first,
+                    rsd_error *err)
 {
     char     text[128];
     rsi_text ranks = rsi_text_begin(text, sizeof(text));
-    int32_t  first = -1, n = 0;
+    int32_t  lowest = -1, count = 0;
     rsd_err  rc;
 
-    for (int32_t r = 0; r < size; r++) {
-        for (size_t at = all->first[r]; at < all->first[r + 1]; at += sizeof(copy_of)) {
-            copy_of c;
-
-            memcpy(&c, all->data + at, sizeof(c));
-            if (memcmp(&c, wrong, offsetof(copy_of, hash)) != 0 || c.hash == hash)
-                continue;
-            if (n < RANKS_NAMED)
-                rsi_text_add(&ranks, "%s%" PRId32, n ? ", " : "", r);
-            else if (n == RANKS_NAMED)
-                rsi_text_add(&ranks, " and others");
-            first = n++ ? first : r;
-        }
+    for (size_t i = 0; i < n; i++) {
+        if (memcmp(&all[i], first, offsetof(copy_of, hash)) != 0 || all[i].hash == first->hash)
+            continue;
+        if (count < RANKS_NAMED)
+            rsi_text_add(&ranks, "%s%" PRId64, count ? ", " : "", all[i].rank);
+        else if (count == RANKS_NAMED)
+            rsi_text_add(&ranks, " and others");
+        lowest = count++ ? lowest : (int32_t)all[i].rank;
     }
-    rc = rsi_fail(err, RSD_E_MISMATCH,
-                  "tensor \"%s\" is meant to be equal, but not the same as on rank %" PRId32
-                  " on rank%s %s",
-                  h->state->tensor[wrong->tensor].spot.name, than, n > 1 ? "s" : "", text);
-    if (err) {
-        err->rank = first;
-        err->nfailed = n;
-    }
+    rc = rsi_fail(
+        err, RSD_E_MISMATCH,
+        "tensor \"%s\" is meant to be equal, but not the same as on rank %" PRId64 " on rank%s %s",
+        h->state->tensor[first->tensor].spot.name, first->rank, count > 1 ? "s" : "", text);
+    err->rank = lowest;
+    err->nfailed = count;
     return rc;
 }
 
-static rsd_err compare(const hashing *h, const rsi_gathered *all, int32_t size, rsd_error *err)
+static rsd_err compare(const hashing *h, const copy_of *all, size_t n, rsd_error *err)
 {
     rsi_map known = { 0 };
     rsd_err rc = RSD_OK;
 
-    for (int32_t r = 0; r < size && !rc; r++) {
-        for (size_t at = all->first[r]; at < all->first[r + 1] && !rc; at += sizeof(copy_of)) {
-            const char *key = all->data + at;
-            uint64_t    place = at;
-            copy_of     c, first;
-            int32_t     owner = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        uint64_t first = i;
 
-            if (!rsi_map_add(&known, key, offsetof(copy_of, hash), &place, NULL)) {
-                rc = rsi_fail(err, RSD_E_NOMEM, "no memory to compare hashes");
-                break;
-            }
-            memcpy(&c, key, sizeof(c));
-            memcpy(&first, all->data + place, sizeof(first));
-            while (all->first[owner + 1] <= place)
-                owner++;
-            if (c.hash != first.hash)
-                rc = tell(h, all, size, &c, owner, first.hash, err);
-        }
+        if (!rsi_map_add(&known, &all[i], offsetof(copy_of, hash), &first, NULL))
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory to compare hashes");
+        else if (all[i].hash != all[first].hash)
+            rc = tell(h, all, n, &all[first], err);
     }
     rsi_map_release(&known);
     return rc;
@@ -174,7 +157,8 @@ rsd_err rsi_replicas_equal(rsd_comm *comm, const rsd_state *state, rsd_error *er
         rc = rsi_allgather_any(comm, h.copy, h.n * sizeof(h.copy[0]), &all, err);
     if (!rc) {
         rsd_error why = { .rank = -1 };
-        rsd_err   verdict = compare(&h, &all, rsd_comm_size(comm), &why);
+        rsd_err   verdict = compare(&h, (const copy_of *)(const void *)all.data,
+                                    all.first[rsd_comm_size(comm)] / sizeof(copy_of), &why);
 
         /* All come to the same one, unless a rank had no memory to. */
         rc = rsi_agree(comm, verdict == RSD_E_NOMEM ? verdict : RSD_OK, &why);
