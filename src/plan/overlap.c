@@ -42,16 +42,7 @@ typedef struct growing {
 
 static void *grow(growing *g)
 {
-    if (g->n == g->cap) {
-        size_t cap = g->cap ? 2 * g->cap : 16;
-        void  *more = rsi_realloc(g->at, cap, g->size);
-
-        if (!more)
-            return NULL;
-        g->at = more;
-        g->cap = cap;
-    }
-    return (char *)g->at + g->size * g->n++;
+    return rsi_grow(&g->at, g->n, &g->cap, g->size) ? (char *)g->at + g->size * g->n++ : NULL;
 }
 
 static void *keep(growing *g, rsi_arena *mem, size_t *n)

@@ -96,15 +96,8 @@ static bool add_link(building *b, links *l, enum way way, int32_t rank, size_t p
 
     if (way != KEEP && !peer_number(&b->peers, rank, &link.peer))
         return false;
-    if (l->n == l->cap) {
-        size_t       cap = l->cap ? 2 * l->cap : 64;
-        struct link *more = rsi_realloc(l->link, cap, sizeof(more[0]));
-
-        if (!more)
-            return false;
-        l->link = more;
-        l->cap = cap;
-    }
+    if (!rsi_grow(&l->link, l->n, &l->cap, sizeof(l->link[0])))
+        return false;
     l->link[l->n++] = link;
     l->bytes[way] += bytes;
     return true;

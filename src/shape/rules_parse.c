@@ -121,17 +121,10 @@ static rsd_err take_ranks(parser *p, int64_t most, int32_t **out, size_t *n)
                           " places, more ranks are listed",
                           p->line, (int)(p->at - p->line_start) + 1, most);
         for (int64_t r = first; !rc && r <= last; r++) {
-            if (*n == cap) {
-                int32_t *more = rsi_realloc(ranks, cap ? 2 * cap : 16, sizeof(ranks[0]));
-
-                if (!more) {
-                    rc = rsi_fail(p->err, RSD_E_NOMEM, "no memory for a list of ranks");
-                    break;
-                }
-                ranks = more;
-                cap = cap ? 2 * cap : 16;
-            }
-            ranks[(*n)++] = (int32_t)r;
+            if (rsi_grow(&ranks, *n, &cap, sizeof(ranks[0])))
+                ranks[(*n)++] = (int32_t)r;
+            else
+                rc = rsi_fail(p->err, RSD_E_NOMEM, "no memory for a list of ranks");
         }
     } while (!rc && *p->at == ',' && p->at++);
     if (!rc && word_len(p->at, "") > 0)
@@ -359,15 +352,8 @@ static rsi_rule *add_rule(parser *p)
     rsd_rules *rules = p->rules;
     rsi_rule  *rule;
 
-    if (rules->n == p->cap) {
-        size_t    cap = p->cap ? 2 * p->cap : 8;
-        rsi_rule *more = rsi_realloc(rules->rule, cap, sizeof(rules->rule[0]));
-
-        if (!more)
-            return NULL;
-        rules->rule = more;
-        p->cap = cap;
-    }
+    if (!rsi_grow(&rules->rule, rules->n, &p->cap, sizeof(rules->rule[0])))
+        return NULL;
     rule = &rules->rule[rules->n++];
     *rule = (rsi_rule){ .line = p->line };
     for (int a = 0; a < RSD_MAX_NDIM; a++) {

@@ -85,16 +85,7 @@ rsi_node *rsi_ram_add(rsi_node *folder, const char *name, size_t len, bool is_fo
     node->name = rsi_calloc(len + 1, 1);
     node->folder = is_folder;
     node->parent = folder;
-    if (node->name && folder->n == folder->room) {
-        size_t     room = folder->room ? 2 * folder->room : 8;
-        rsi_node **child = rsi_realloc(folder->child, room, sizeof(child[0]));
-
-        if (child) {
-            folder->child = child;
-            folder->room = room;
-        }
-    }
-    if (!node->name || folder->n == folder->room) {
+    if (!node->name || !rsi_grow(&folder->child, folder->n, &folder->room, sizeof(node))) {
         free_node(node);
         return NULL;
     }

@@ -2,6 +2,7 @@
 /* A log is entries one behind the other: a head, a key, an answer. The key of a name is the kind of
  * question and the name; that of a read the file's number in the log, offset and length. */
 #include "store/record.h"
+#include "base/bytes.h"
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -32,8 +33,7 @@ typedef struct replay {
     rsd_store       *inner;
     _Atomic bool     recording;
     pthread_mutex_t  lock; /* of what follows, while recording or asking */
-    char            *log;
-    size_t           len, cap;
+    rsi_bytes        log;
     rsi_replay_check check; /* replaying: to be asked once */
     bool             asked;
     rsd_error        answer; /* what it said */
@@ -53,41 +53,23 @@ typedef struct handle {
 
 /* ---- writing a log ---- */
 
-static bool log_room(replay *r, size_t more)
-{
-    size_t want;
-    char  *grown;
-
-    if (__builtin_add_overflow(r->len, more, &want))
-        return false;
-    if (want <= r->cap)
-        return true;
-    want += want / 2;
-    grown = rsi_realloc(r->log, want, 1);
-    if (!grown)
-        return false;
-    r->log = grown;
-    r->cap = want;
-    return true;
-}
-
 /* `key` in two parts, either of which may be empty. */
 static void log_add(replay *r, head h, const void *key, size_t key_len, const void *name,
                     const void *data)
 {
     size_t name_len = (size_t)h.key_len - key_len;
-    char  *at;
+    char  *at = NULL;
 
     pthread_mutex_lock(&r->lock);
-    if (atomic_load(&r->recording) && log_room(r, sizeof(h) + (size_t)(h.key_len + h.len))) {
-        at = r->log + r->len;
+    if (atomic_load(&r->recording))
+        at = rsi_bytes_more(&r->log, sizeof(h) + (size_t)(h.key_len + h.len));
+    if (at) {
         memcpy(at, &h, sizeof(h));
         memcpy(at + sizeof(h), key, key_len);
         if (name_len)
             memcpy(at + sizeof(h) + key_len, name, name_len);
         if (h.len)
             memcpy(at + sizeof(h) + h.key_len, data, (size_t)h.len);
-        r->len += sizeof(h) + (size_t)(h.key_len + h.len);
     }
     pthread_mutex_unlock(&r->lock);
 }
@@ -133,8 +115,8 @@ static bool look_up(const replay *r, const void *key, size_t key_len, head *out,
 
     if (!rsi_map_get(&r->known, key, key_len, &at))
         return false;
-    memcpy(out, r->log + at, sizeof(*out));
-    *data = r->log + at + sizeof(*out) + out->key_len;
+    memcpy(out, r->log.at + at, sizeof(*out));
+    *data = (const char *)r->log.at + at + sizeof(*out) + out->key_len;
     return true;
 }
 
@@ -158,16 +140,16 @@ static bool look_up_name(const replay *r, char kind, const char *name, head *out
 
 static rsd_err check_entry(const replay *r, size_t at, head *out)
 {
-    size_t left = r->len - at;
+    size_t left = r->log.len - at;
 
     if (left < sizeof(*out))
         return RSD_E_FORMAT;
-    memcpy(out, r->log + at, sizeof(*out));
+    memcpy(out, r->log.at + at, sizeof(*out));
     left -= sizeof(*out);
     if (out->key_len > left || out->len > left - out->key_len)
         return RSD_E_FORMAT;
     if (out->rc)
-        return out->len && r->log[at + sizeof(*out) + out->key_len + out->len - 1] == '\0'
+        return out->len && r->log.at[at + sizeof(*out) + out->key_len + out->len - 1] == '\0'
                    ? RSD_OK
                    : RSD_E_FORMAT;
     if (out->kind == STAT || out->kind == OPEN)
@@ -179,13 +161,13 @@ static rsd_err index_log(replay *r, rsd_error *err)
 {
     head h;
 
-    for (size_t at = 0; at < r->len; at += sizeof(h) + (size_t)(h.key_len + h.len)) {
+    for (size_t at = 0; at < r->log.len; at += sizeof(h) + (size_t)(h.key_len + h.len)) {
         uint64_t value = at;
 
         if (check_entry(r, at, &h))
             return rsi_fail(err, RSD_E_FORMAT, "byte %zu of a log of %zu bytes is no entry", at,
-                            r->len);
-        if (!rsi_map_add(&r->known, r->log + at + sizeof(h), (size_t)h.key_len, &value, NULL))
+                            r->log.len);
+        if (!rsi_map_add(&r->known, r->log.at + at + sizeof(h), (size_t)h.key_len, &value, NULL))
             return rsi_fail(err, RSD_E_NOMEM, "no memory for a log");
     }
     return RSD_OK;
@@ -373,9 +355,7 @@ static rsd_err replay_close(void *self, void *file, rsd_error *err)
 typedef struct listing {
     rsi_visit visit;
     void     *arg;
-    char     *data;
-    size_t    len, cap;
-    bool      lost; /* no memory: it is not logged */
+    rsi_bytes data; /* if something is lost, it is not logged */
 } listing;
 
 typedef struct listed {
@@ -389,20 +369,9 @@ static rsd_err note_entry(void *arg, const rsd_entry *entry, rsd_error *err)
     listed   e = { .size = entry->size,
                    .kind = (uint32_t)entry->kind,
                    .name_len = (uint32_t)strlen(entry->name) + 1 };
-    size_t   end = l->len + sizeof(e) + e.name_len;
 
-    if (end > l->cap && !l->lost) {
-        char *grown = rsi_realloc(l->data, 2 * end, 1);
-
-        l->lost = !grown;
-        l->data = grown ? grown : l->data;
-        l->cap = grown ? 2 * end : l->cap;
-    }
-    if (!l->lost) {
-        memcpy(l->data + l->len, &e, sizeof(e));
-        memcpy(l->data + l->len + sizeof(e), entry->name, e.name_len);
-        l->len = end;
-    }
+    rsi_bytes_add(&l->data, &e, sizeof(e));
+    rsi_bytes_add(&l->data, entry->name, e.name_len);
     return l->visit(l->arg, entry, err);
 }
 
@@ -444,9 +413,9 @@ static rsd_err replay_list(void *self, const char *name, rsi_visit visit, void *
     if (!atomic_load(&r->recording))
         return rsi_store_list(r->inner, name, visit, arg, err);
     rc = rsi_store_list(r->inner, name, note_entry, &l, err);
-    if (!rc && !l.lost)
-        log_name(r, LIST, name, RSD_OK, NULL, l.data, l.len);
-    rsi_free(l.data);
+    if (!rc && !l.data.lost)
+        log_name(r, LIST, name, RSD_OK, NULL, l.data.at, l.data.len);
+    rsi_free(l.data.at);
     return rc;
 }
 
@@ -504,8 +473,8 @@ static void replay_destroy(void *self)
 {
     replay *r = self;
 
-    if (r->cap) /* a log that is only answered from is the caller's */
-        rsi_free(r->log);
+    if (r->log.cap) /* a log that is only answered from is the caller's */
+        rsi_free(r->log.at);
     rsi_map_release(&r->known);
     rsi_arena_release(&r->names);
     pthread_mutex_destroy(&r->lock);
@@ -564,8 +533,8 @@ void rsi_record_end(rsd_store *store, const void **log, size_t *len)
 
     atomic_store(&r->recording, false);
     rsi_map_release(&r->known); /* names of files would be taken for keys */
-    *log = r->log;
-    *len = r->len;
+    *log = r->log.at;
+    *len = r->log.len;
 }
 
 rsd_err rsi_replay_open(rsd_store *inner, const void *log, size_t len, rsd_store **out,
@@ -577,8 +546,7 @@ rsd_err rsi_replay_open(rsd_store *inner, const void *log, size_t len, rsd_store
 
     if (rc)
         return rc;
-    r->log = (char *)(uintptr_t)log;
-    r->len = len;
+    r->log = (rsi_bytes){ .at = (unsigned char *)(uintptr_t)log, .len = len };
     rc = index_log(r, err);
     if (rc) {
         rsd_store_free(store);
@@ -595,6 +563,5 @@ void rsi_replay_end(rsd_store *store, const rsi_replay_check *check)
     if (check)
         r->check = *check;
     rsi_map_release(&r->known);
-    r->log = NULL;
-    r->len = 0;
+    r->log = (rsi_bytes){ 0 };
 }
