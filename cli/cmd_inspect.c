@@ -255,10 +255,28 @@ static int print_objects(listing *l)
     return EXIT_DONE;
 }
 
+/* What objects hide: somebody who looks for weights shall know. */
+static void print_hidden(const listing *l)
+{
+    char    size[32], line[256];
+    size_t  n = 0;
+    int64_t bytes = 0;
+
+    if (l->nobjects == 0 || rsd_ckpt_hidden(l->ckpt, &n, &bytes, NULL) || n == 0)
+        return;
+    snprintf(
+        line, sizeof(line),
+        "%zu storage%s with %s inside objects of unknown classes: load them in Python and save "
+        "the state_dict to have their tensors",
+        n, plural(n), size_text((uint64_t)bytes, size, sizeof(size)));
+    print_wrapped(stdout, line);
+}
+
 static int print_text(listing *l)
 {
-    char size[32], count[32], line[256];
-    int  code = EXIT_DONE;
+    const char *kind = rsd_ckpt_kind(l->ckpt);
+    char        size[32], count[32], line[512];
+    int         code = EXIT_DONE;
 
     if (l->ntensors && args_has(l->a, "tree")) {
         if (!tree_print(stdout, l->tensor, l->ntensors))
@@ -276,11 +294,13 @@ static int print_text(listing *l)
         return code;
     printf(l->ntensors || l->nobjects ? "\n" : "");
     snprintf(line, sizeof(line),
-             "%s: %zu tensor%s in %" PRIu64 " chunk%s, %s parameter%s, %s; %zu object%s",
-             format_name(rsd_ckpt_format(l->ckpt)), l->ntensors, plural(l->ntensors), l->chunks,
-             plural(l->chunks), count_text(l->elements, count, sizeof(count)), plural(l->elements),
+             "%s%s%s%s: %zu tensor%s in %" PRIu64 " chunk%s, %s parameter%s, %s; %zu object%s",
+             format_name(rsd_ckpt_format(l->ckpt)), *kind ? " (" : "", kind, *kind ? ")" : "",
+             l->ntensors, plural(l->ntensors), l->chunks, plural(l->chunks),
+             count_text(l->elements, count, sizeof(count)), plural(l->elements),
              size_text(l->bytes, size, sizeof(size)), l->nobjects, plural(l->nobjects));
     print_wrapped(stdout, line);
+    print_hidden(l);
     health_print(stdout, l->ckpt);
     return EXIT_DONE;
 }
@@ -352,6 +372,8 @@ static int print_json(listing *l)
 
     json_open_object(&j, NULL);
     json_text(&j, "format", format_name(rsd_ckpt_format(l->ckpt)));
+    if (*rsd_ckpt_kind(l->ckpt))
+        json_text(&j, "kind", rsd_ckpt_kind(l->ckpt));
     json_text(&j, "path", l->a->operand[0]);
     json_uint(&j, "parameters", l->elements);
     json_uint(&j, "bytes", l->bytes);

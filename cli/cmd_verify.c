@@ -3,6 +3,7 @@
 #include "cli.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 typedef struct report {
     bool     json;
@@ -42,10 +43,11 @@ static int count_bytes(const args *a, rsd_ckpt *ckpt, uint64_t *out)
     return EXIT_DONE;
 }
 
-/* Safetensors have none of their own. */
+/* Safetensors have none of their own, nor has the legacy form of torch.save. */
 static bool has_checksums(const rsd_ckpt *ckpt)
 {
-    return rsd_ckpt_sealed(ckpt) || rsd_ckpt_format(ckpt) != RSD_FORMAT_SAFETENSORS;
+    return rsd_ckpt_sealed(ckpt) || (rsd_ckpt_format(ckpt) != RSD_FORMAT_SAFETENSORS &&
+                                     strncmp(rsd_ckpt_kind(ckpt), "legacy", 6) != 0);
 }
 
 static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, size_t damages)

@@ -204,6 +204,8 @@ const char *format_name(rsd_format format)
         return "safetensors";
     case RSD_FORMAT_TORCH:
         return "torch";
+    case RSD_FORMAT_RANKS:
+        return "ranks";
     case RSD_FORMAT_AUTO:
         break;
     }

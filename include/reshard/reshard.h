@@ -845,7 +845,9 @@ typedef enum rsd_format {
     RSD_FORMAT_AUTO = 0,
     RSD_FORMAT_DCP = 1,         /* PyTorch's distributed checkpoint: a folder */
     RSD_FORMAT_SAFETENSORS = 2, /* one file, or a folder of them */
-    RSD_FORMAT_TORCH = 3        /* torch.save: one file */
+    RSD_FORMAT_TORCH = 3,       /* torch.save: one file */
+    /* These are read only. */
+    RSD_FORMAT_RANKS = 4 /* torch.save on every rank, with DTensors: a folder of files */
 } rsd_format;
 
 /* A choice that is usually best left to the library. */
@@ -942,6 +944,8 @@ RSD_API rsd_health rsd_ckpt_object_health(const rsd_ckpt *ckpt, size_t i);
 RSD_API const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i);
 
 RSD_API rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt);
+/* Which form of the format it is and what wrote it, in words; "" for the usual one. */
+RSD_API const char *rsd_ckpt_kind(const rsd_ckpt *ckpt);
 RSD_API size_t     rsd_ckpt_tensors(const rsd_ckpt *ckpt);
 /* Tensor t < rsd_ckpt_tensors: in the order of the format. */
 RSD_API rsd_err rsd_ckpt_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out,
@@ -968,6 +972,9 @@ RSD_API size_t rsd_ckpt_objects(const rsd_ckpt *ckpt);
  * that we don't know is opaque: its class is named, and nothing is run. */
 RSD_API rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                                 const rsd_value **value, rsd_error *err);
+/* Storages inside objects of classes that we don't know, such as a whole nn.Module: how many, and
+ * their bytes. They are no tensors of the checkpoint; saving a state_dict makes them some. */
+RSD_API rsd_err rsd_ckpt_hidden(rsd_ckpt *ckpt, size_t *storages, int64_t *bytes, rsd_error *err);
 /* A digest of object i or, if `part` is not NULL, of that value inside it: two values are the same
  * if their digests are, whatever checkpoints and formats they are in. Dicts and sets have no order;
  * tensors count by their elements, objects of classes that we don't know by all that is pickled of

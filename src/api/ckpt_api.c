@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checkpoint section of reshard.h: checks arguments and hands them on. */
 #include "base/mem.h"
+#include "base/checked.h"
 #include "base/opts.h"
 #include "read/fetch.h"
 #include "verify/seal.h"
@@ -54,6 +55,11 @@ void rsd_ckpt_close(rsd_ckpt *ckpt)
 rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt)
 {
     return ckpt->format;
+}
+
+const char *rsd_ckpt_kind(const rsd_ckpt *ckpt)
+{
+    return ckpt->kind ? ckpt->kind : "";
 }
 
 size_t rsd_ckpt_tensors(const rsd_ckpt *ckpt)
@@ -267,4 +273,42 @@ rsd_err rsd_ckpt_seal(rsd_store *store, const char *path, const rsd_seal_opts *o
     if (!rc && !path)
         rc = rsi_fail(err, RSD_E_INVALID, "a path is needed");
     return rc ? rc : rsi_seal(store, path, &known, err);
+}
+
+/* ---- storages inside objects ---- */
+
+typedef struct hidden {
+    size_t  n;
+    int64_t bytes;
+} hidden;
+
+static rsd_err count_storage(void *arg, rsd_value_tensor *tensor, bool opaque, rsd_error *err)
+{
+    hidden *h = arg;
+
+    (void)err;
+    h->n += opaque;
+    if (opaque && !rsi_add(h->bytes, tensor->storage_bytes, &h->bytes))
+        h->bytes = INT64_MAX;
+    return RSD_OK;
+}
+
+rsd_err rsd_ckpt_hidden(rsd_ckpt *ckpt, size_t *storages, int64_t *bytes, rsd_error *err)
+{
+    hidden  h = { 0 };
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < ckpt->nobjects && !rc; i++) {
+        rsi_archive a = { 0 };
+
+        rc = ckpt->ops->archive(ckpt, i, &a, err);
+        if (!rc && a.value)
+            rc = rsi_torch_each_tensor(a.value, count_storage, &h, err);
+        rsi_archive_close(&a);
+    }
+    if (rc)
+        return rc;
+    *storages = h.n;
+    *bytes = h.bytes;
+    return RSD_OK;
 }

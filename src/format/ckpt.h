@@ -54,10 +54,13 @@ typedef struct rsi_ckpt_ops {
      * them. */
     rsd_err (*inner)(rsd_ckpt *ckpt, const char *name, rsd_values *owner, const rsd_value **out,
                      rsd_error *err);
-    /* The archive that object i is in, and the object as it stands there; i == nobjects: the one
-     * that the checkpoint is. Sets out->zip.n to 0 if there is none. For rsi_archive_close, also
-     * after a failure. Any thread. */
+    /* The archive that object i is in, and the object as it stands there; i >= nobjects: archive
+     * i - nobjects of those that the checkpoint is made of. Sets out->zip.n to 0 if there is none.
+     * For rsi_archive_close, also after a failure. Any thread. */
     rsd_err (*archive)(rsd_ckpt *ckpt, size_t i, struct rsi_archive *out, rsd_error *err);
+    /* RSD_E_CORRUPT if replica k < nreplicas is not what is loaded in its place. Any thread. NULL:
+     * the format has none. */
+    rsd_err (*replica)(rsd_ckpt *ckpt, size_t k, rsd_error *err);
     /* The path of a name in the nesting of the source; 0 if the format has none. */
     size_t (*path)(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap);
     /* Item k of those that are no chunks, counted from 0; false behind the last. What no item has
@@ -70,7 +73,9 @@ struct rsd_ckpt {
     const rsi_ckpt_ops *ops;
     void               *self; /* the format's */
     rsd_format          format;
+    const char         *kind; /* of the format's forms, in words; NULL: the usual one */
     size_t              ntensors, nobjects;
+    size_t              narchives, nreplicas;
     rsd_meta           *meta; /* [nmeta] what rsd_ckpt_meta tells */
     size_t              nmeta;
     rsi_attributes      lost_attributes; /* of dicts, met on opening */
@@ -92,6 +97,10 @@ struct rsd_ckpt {
 rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err);
 rsd_err rsi_st_open(rsd_ckpt *ckpt, rsd_error *err);
 rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err);
+rsd_err rsi_ranks_open(rsd_ckpt *ckpt, rsd_error *err);
+
+/* True if torch.save files are called like this. */
+bool rsi_torch_is_name(const char *name);
 
 /* Refuses chunks that overlap or leave holes; `get` gives box i of n, all of them inside `shape`.
  */

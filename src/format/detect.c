@@ -2,6 +2,7 @@
 /* Finds the format of a checkpoint. */
 #include "format/detect.h"
 #include "base/text.h"
+#include "format/ckpt.h"
 #include "format/dcp.h"
 #include "format/st_index.h"
 
@@ -11,7 +12,7 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
 {
     char  **names;
     size_t  n;
-    bool    dcp = false, st = false, temp = false, bins = false;
+    bool    dcp = false, st = false, temp = false, bins = false, torch = false;
     rsd_err rc = rsi_files_list(files, &names, &n, err);
 
     for (size_t i = 0; !rc && i < n; i++) {
@@ -20,6 +21,7 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
              strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
         temp = temp || strcmp(names[i], ".metadata.tmp") == 0;
         bins = bins || rsi_text_ends(names[i], ".bin.index.json");
+        torch = torch || rsi_torch_is_name(names[i]);
     }
     if (rc)
         return rc;
@@ -33,6 +35,10 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
     if (bins)
         return rsi_fail(err, RSD_E_UNSUPPORTED,
                         "it has the index of several torch.save files: open each .bin file");
+    if (torch) {
+        *out = RSD_FORMAT_RANKS;
+        return RSD_OK;
+    }
     return rsi_fail(err, RSD_E_FORMAT,
                     "no checkpoint is in it: neither \".metadata\" nor a \".safetensors\" file");
 }

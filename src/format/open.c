@@ -62,6 +62,7 @@ static rsd_err open_once(rsd_store *store, const char *path, uint32_t flags, rsd
         [RSD_FORMAT_DCP] = rsi_dcp_open,
         [RSD_FORMAT_SAFETENSORS] = rsi_st_open,
         [RSD_FORMAT_TORCH] = rsi_torch_open,
+        [RSD_FORMAT_RANKS] = rsi_ranks_open,
     };
     rsd_err rc = rsi_files_open_held(&ckpt->files, store, path, flags, err);
 

@@ -1,283 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens a torch.save file: one archive with nested dicts and lists of tensors and values. Names are
- * the keys on the way to a tensor, joined by dots; what has neither tensors nor dicts inside is one
- * object. Tensors may share storages. */
+/* Opens a torch.save file: one archive with nested dicts and lists of tensors and values. Tensors
+ * may share storages. Folders of such files (torch_bins.c, torch_ranks.c, zero_open.c) add theirs
+ * and are answered for here too. */
 #include "base/checked.h"
 #include "base/mem.h"
-#include "base/text.h"
-#include "format/path.h"
-#include "format/torch_archive.h"
+#include "format/torch_core.h"
 #include "format/torch_legacy.h"
+#include "format/value_digest.h"
+#include "shape/box.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* A tensor or an object, and the way to it. */
-typedef struct entry {
-    const char      *name;
-    rsd_path_part   *part;
-    size_t           nparts;
-    const rsd_value *value;
-} entry;
-
-typedef struct entries {
-    entry *at;
-    size_t n, cap;
-} entries;
-
-typedef struct torch {
-    rsi_source       source;
-    rsi_zip          zip;
-    rsd_values      *values;
-    const rsd_value *root;
-    entries          tensors, objects;
-    rsi_map          names; /* to tensor number, or ~ object number */
-    rsi_arena        mem;   /* of names and paths, within the budget of the pickle */
-} torch;
-
-/* ---- from nesting to names ---- */
-
-/* A container on the way down. */
-struct frame {
-    const rsd_value *value;
-    size_t           next;
-};
-
-typedef struct walk {
-    rsd_ckpt     *ckpt;
-    torch        *t;
-    size_t        depth;
-    struct frame  stack[RSD_VALUE_MAX_DEPTH + 1];
-    struct frame  probe[RSD_VALUE_MAX_DEPTH + 1]; /* for looking ahead */
-    rsd_path_part part[RSD_VALUE_MAX_DEPTH + 1];
-} walk;
-
-/* Of a dict with other keys, or without any, no names can be made. */
-static bool has_names(const rsd_value *dict)
-{
-    for (size_t i = 0; i < rsd_value_count(dict); i++) {
-        rsd_value_type key = rsd_value_kind(rsd_value_key(dict, i));
-
-        if (key != RSD_VALUE_STR && key != RSD_VALUE_INT)
-            return false;
-    }
-    return rsd_value_count(dict) > 0;
-}
-
-/* True if somewhere in v there is a tensor; or a dict with names, and nothing but lists around it.
- */
-static bool has(rsd_value_type what, struct frame *stack, const rsd_value *v)
-{
-    size_t depth = 0;
-
-    while (v) {
-        if (rsd_value_kind(v) == what && (what == RSD_VALUE_TENSOR || has_names(v)))
-            return true;
-        if (what == RSD_VALUE_TENSOR ? rsd_value_count(v) > 0 : rsd_value_kind(v) == RSD_VALUE_LIST)
-            stack[depth++] = (struct frame){ .value = v };
-        for (v = NULL; depth > 0 && !v;) {
-            struct frame *top = &stack[depth - 1];
-
-            if (top->next < rsd_value_count(top->value))
-                v = rsd_value_item(top->value, top->next++);
-            else
-                depth--;
-        }
-    }
-    return false;
-}
-
-/* Dicts are always opened, lists for the tensors and dicts in them, as torch's own flattening does:
- * a trainer asks a DCP checkpoint for "optim.param_groups.0.lr". Tuples only for tensors. */
-static bool opens(struct frame *probe, const rsd_value *v)
-{
-    switch (rsd_value_kind(v)) {
-    case RSD_VALUE_DICT:
-        return has_names(v);
-    case RSD_VALUE_LIST:
-        return has(RSD_VALUE_DICT, probe, v) || has(RSD_VALUE_TENSOR, probe, v);
-    case RSD_VALUE_TUPLE:
-        return has(RSD_VALUE_TENSOR, probe, v);
-    default:
-        return false;
-    }
-}
-
-static rsd_err no_memory(rsd_error *err)
+rsd_err rsi_torch_no_memory(rsd_error *err)
 {
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the names of a checkpoint");
 }
 
-/* Long keys over many tensors can make names that are thousands of times longer than the file. */
-static rsd_err no_room(const torch *self, rsd_error *err)
-{
-    if (self->mem.full)
-        return rsi_fail(err, RSD_E_FORMAT,
-                        "the names of what is in it would take more than %zu bytes",
-                        self->mem.limit);
-    return no_memory(err);
-}
-
-static rsd_err add_entry(walk *w, const rsd_value *v, rsd_error *err)
-{
-    bool       tensor = rsd_value_kind(v) == RSD_VALUE_TENSOR, was;
-    entries   *list = tensor ? &w->t->tensors : &w->t->objects;
-    rsi_arena *mem = &w->t->mem;
-    entry      e = { .nparts = w->depth, .value = v };
-    uint64_t   number = tensor ? list->n : ~(uint64_t)list->n;
-    size_t     len = rsi_path_join(w->part, w->depth, NULL, 0);
-    char      *name = rsi_arena_array(mem, len + 1, 1);
-
-    e.part = name ? rsi_arena_array(mem, w->depth, sizeof(e.part[0])) : NULL;
-    if (!name || !e.part)
-        return no_room(w->t, err);
-    memcpy(e.part, w->part, w->depth * sizeof(e.part[0]));
-    rsi_path_join(w->part, w->depth, name, len + 1);
-    e.name = w->depth ? name : tensor ? "tensor" : "object";
-    if (!rsi_map_add(&w->t->names, e.name, strlen(e.name), &number, &was))
-        return no_memory(err);
-    if (was)
-        return rsi_fail(err, RSD_E_FORMAT, "two things in it have the name \"%s\"", e.name);
-    if (!rsi_grow(&list->at, list->n, &list->cap, sizeof(list->at[0])))
-        return no_memory(err);
-    list->at[list->n++] = e;
-    return RSD_OK;
-}
-
-/* The next value below the containers on the stack, with its path in part[0 .. depth-1]; NULL at
- * the end. */
-static const rsd_value *next_value(walk *w, rsd_error *err, rsd_err *rc)
-{
-    while (w->depth > 0) {
-        struct frame    *top = &w->stack[w->depth - 1];
-        size_t           i = top->next++;
-        rsd_path_part   *part = &w->part[w->depth - 1];
-        const rsd_value *key;
-
-        if (i >= rsd_value_count(top->value)) {
-            w->depth--;
-            continue;
-        }
-        *part = (rsd_path_part){ .index = (int64_t)i };
-        key = rsd_value_key(top->value, i);
-        if (key && rsd_value_kind(key) == RSD_VALUE_STR) {
-            size_t len;
-
-            part->key = rsd_value_bytes(key, &len);
-            if (strlen(part->key) != len)
-                *rc = rsi_fail(err, RSD_E_FORMAT, "a key has a NUL character in it");
-        } else if (key) {
-            char *text = rsi_arena_array(&w->t->mem, 24, 1);
-
-            part->key = text;
-            part->index = rsd_value_int(key);
-            part->number = true;
-            if (text)
-                rsi_text_add(&(rsi_text){ .buf = text, .cap = 24 }, "%" PRId64, rsd_value_int(key));
-            else
-                *rc = no_memory(err);
-        }
-        return rsd_value_item(top->value, i);
-    }
-    return NULL;
-}
-
-static rsd_err flatten(walk *w, const rsd_value *root, rsd_error *err)
-{
-    const rsd_value *v = root;
-    rsd_err          rc = RSD_OK;
-
-    while (v && !rc) {
-        if (opens(w->probe, v))
-            w->stack[w->depth++] = (struct frame){ .value = v };
-        else
-            rc = add_entry(w, v, err);
-        if (!rc)
-            v = next_value(w, err, &rc);
-    }
-    return rc;
-}
-
-static void release(torch *self)
-{
-    rsd_values_free(self->values);
-    rsi_free(self->tensors.at);
-    rsi_free(self->objects.at);
-    rsi_map_release(&self->names);
-    rsi_arena_release(&self->mem);
-}
-
-rsd_err rsi_torch_names_check(const rsd_value *v, rsd_error *err)
-{
-    torch   all = { 0 };
-    walk   *w = rsi_calloc(1, sizeof(*w));
-    rsd_err rc;
-
-    if (!w)
-        return no_memory(err);
-    w->t = &all;
-    rc = flatten(w, v, err);
-    rsi_free(w);
-    release(&all);
-    return rc;
-}
-
 /* ---- answers ---- */
 
-static const rsd_value_tensor *tensor_at(const rsd_ckpt *ckpt, size_t t)
+/* Piece i of tensor t as a tensor in its file; returns that. */
+static const rsi_torch_file *view_of(const rsi_torch *self, size_t t, size_t i,
+                                     rsi_tensor_pickle *facts)
 {
-    const torch *self = ckpt->self;
+    const rsi_torch_entry *e = &self->tensors.at[t];
+    rsd_value_tensor       view;
 
-    return rsd_value_tensor_of(self->tensors.at[t].value);
+    if (!e->whole) {
+        rsi_torch_tensor_of(rsd_value_tensor_of(e->value), facts);
+        return &self->file[e->file];
+    }
+    rsi_torch_piece_view(&e->whole->piece[i], &view);
+    rsi_torch_tensor_of(&view, facts);
+    return &self->file[e->whole->piece[i].file];
 }
 
 static void torch_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out)
 {
-    const torch            *self = ckpt->self;
-    const rsd_value_tensor *tensor = tensor_at(ckpt, t);
+    const rsi_torch        *self = ckpt->self;
+    const rsi_torch_entry  *e = &self->tensors.at[t];
+    const rsi_torch_whole  *w = e->whole;
+    const rsd_value_tensor *tensor = w ? NULL : rsd_value_tensor_of(e->value);
 
-    *out = (rsd_tensor_info){
-        .name = self->tensors.at[t].name, .dtype = tensor->dtype, .ndim = tensor->ndim, .chunks = 1
-    };
-    memcpy(out->shape, tensor->shape, sizeof(out->shape));
+    *out = (rsd_tensor_info){ .name = e->name,
+                              .dtype = w ? w->dtype : tensor->dtype,
+                              .ndim = w ? w->ndim : tensor->ndim,
+                              .chunks = w ? w->n : 1 };
+    memcpy(out->shape, w ? w->shape : tensor->shape, sizeof(out->shape));
     rsi_product(out->ndim, out->shape, (int64_t)rsd_dtype_size(out->dtype), &out->bytes);
 }
 
 static rsd_err torch_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
                             rsd_error *err)
 {
-    const torch      *self = ckpt->self;
-    rsi_tensor_pickle facts;
+    rsi_tensor_pickle     facts;
+    const rsi_torch_file *f = view_of(ckpt->self, t, i, &facts);
 
-    (void)i, (void)all; /* the other records are not this tensor's */
-    rsi_torch_tensor_of(tensor_at(ckpt, t), &facts);
-    return rsi_torch_extent(&self->source, &self->zip, &facts, out, err);
+    (void)all; /* the other records are not this tensor's */
+    return rsi_torch_extent(&f->source, &f->zip, &facts, out, err);
 }
 
 static void torch_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, uint32_t *file)
 {
-    const torch            *self = ckpt->self;
-    const rsd_value_tensor *tensor = tensor_at(ckpt, t);
-    rsi_tensor_pickle       facts;
-    rsi_extent              extent = { 0 };
+    const rsi_torch       *self = ckpt->self;
+    const rsi_torch_whole *w = self->tensors.at[t].whole;
+    rsi_tensor_pickle      facts;
+    const rsi_torch_file  *f = view_of(self, t, i, &facts);
+    rsi_extent             extent = { 0 };
 
-    (void)i;
-    rsi_torch_tensor_of(tensor, &facts);
-    rsi_torch_extent(&self->source, &self->zip, &facts, &extent, NULL); /* was checked on opening */
-    *out = (rsd_chunk){ .box.ndim = tensor->ndim,
-                        .file = rsi_files_name(&ckpt->files, 0),
+    rsi_torch_extent(&f->source, &f->zip, &facts, &extent, NULL); /* was checked on opening */
+    *out = (rsd_chunk){ .box.ndim = facts.ndim,
+                        .file = rsi_files_name(&ckpt->files, f->number),
                         .offset = extent.record,
                         .length = extent.record_bytes };
-    memcpy(out->box.len, tensor->shape, sizeof(out->box.len));
-    *file = 0;
+    if (w)
+        out->box = w->piece[i].box;
+    else
+        memcpy(out->box.len, facts.size, sizeof(out->box.len));
+    *file = f->number;
 }
 
 static bool torch_find(const rsd_ckpt *ckpt, const char *name, size_t *out)
 {
-    const torch *self = ckpt->self;
-    uint64_t     number;
+    const rsi_torch *self = ckpt->self;
+    uint64_t         number;
 
     if (!rsi_map_get(&self->names, name, strlen(name), &number) || number >= self->tensors.n)
         return false;
@@ -285,34 +90,38 @@ static bool torch_find(const rsd_ckpt *ckpt, const char *name, size_t *out)
     return true;
 }
 
+static const rsi_torch_entry *entry_of(const rsi_torch *self, uint64_t number)
+{
+    return number < self->tensors.n ? &self->tensors.at[number] : &self->objects.at[~number];
+}
+
 static size_t torch_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out, size_t cap)
 {
-    const torch *self = ckpt->self;
-    const entry *e;
-    uint64_t     number;
+    const rsi_torch       *self = ckpt->self;
+    const rsi_torch_entry *e;
+    uint64_t               number;
 
     if (!rsi_map_get(&self->names, name, strlen(name), &number))
         return 0;
-    e = number < self->tensors.n ? &self->tensors.at[number] : &self->objects.at[~number];
+    e = entry_of(self, number);
     if (cap)
         memcpy(out, e->part, (e->nparts < cap ? e->nparts : cap) * sizeof(out[0]));
     return e->nparts;
 }
 
-static rsd_err copy_out(const torch *self, const rsd_value *value, rsd_values *owner,
+static rsd_err copy_out(const rsi_torch_file *f, const rsd_value *value, rsd_values *owner,
                         const rsd_value **out, rsd_error *err)
 {
     const rsd_value *copy;
-    struct frame     stack[RSD_VALUE_MAX_DEPTH + 1];
     rsd_err          rc;
 
-    if (owner->borrows && !has(RSD_VALUE_TENSOR, stack, value)) {
+    if (owner->borrows && !rsi_torch_has_tensor(value)) {
         *out = value;
         return RSD_OK;
     }
     rc = rsi_value_copy(value, owner, &copy, err);
     if (!rc)
-        rc = rsi_torch_read_tensors(&self->source, &self->zip, owner, copy, err);
+        rc = rsi_torch_read_tensors(&f->source, &f->zip, owner, copy, err);
     if (!rc)
         *out = copy;
     return rc;
@@ -321,91 +130,135 @@ static rsd_err copy_out(const torch *self, const rsd_value *value, rsd_values *o
 static rsd_err torch_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                             const rsd_value **out, rsd_error *err)
 {
-    const torch *self = ckpt->self;
+    const rsi_torch       *self = ckpt->self;
+    const rsi_torch_entry *e = &self->objects.at[i];
 
-    *name = self->objects.at[i].name;
-    return owner ? copy_out(self, self->objects.at[i].value, owner, out, err) : RSD_OK;
+    *name = e->name;
+    return owner ? copy_out(&self->file[e->file], e->value, owner, out, err) : RSD_OK;
 }
 
-/* The length of the part that item i adds to names, if `name` begins with it; else 0. */
-static size_t part_of(const rsd_value *v, size_t i, const char *name)
-{
-    const rsd_value *key = rsd_value_key(v, i);
-    const char      *text = key ? rsd_value_bytes(key, NULL) : NULL;
-    char             number[24];
-    size_t           len;
-
-    if (!text) {
-        snprintf(number, sizeof(number), "%" PRId64, key ? rsd_value_int(key) : (int64_t)i);
-        text = number;
-    }
-    len = strlen(text);
-    return strncmp(name, text, len) == 0 && (name[len] == '.' || !name[len]) ? len : 0;
-}
-
-/* What is opened under this name below v; a key may have dots in it too. */
-static const rsd_value *find_inner(struct frame *probe, const rsd_value *v, const char *name)
-{
-    const rsd_value *found = NULL;
-
-    for (size_t i = 0; i < rsd_value_count(v) && !found; i++) {
-        size_t           len = part_of(v, i, name);
-        const rsd_value *item = len ? rsd_value_item(v, i) : NULL;
-
-        if (!item || !opens(probe, item))
-            continue;
-        found = name[len] ? find_inner(probe, item, name + len + 1) : item;
-    }
-    return found;
-}
-
+/* Of several files nobody knows which has the whole of it. */
 static rsd_err torch_inner(rsd_ckpt *ckpt, const char *name, rsd_values *owner,
                            const rsd_value **out, rsd_error *err)
 {
-    const torch     *self = ckpt->self;
-    struct frame     probe[RSD_VALUE_MAX_DEPTH + 1];
-    const rsd_value *found = opens(probe, self->root) ? find_inner(probe, self->root, name) : NULL;
+    const rsi_torch *self = ckpt->self;
+    const rsd_value *found = self->nfiles == 1 ? rsi_torch_find_inner(self->file, name) : NULL;
 
     if (!found)
         return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no \"%s\"", name);
-    return owner ? copy_out(self, found, owner, out, err) : RSD_OK;
+    return owner ? copy_out(self->file, found, owner, out, err) : RSD_OK;
+}
+
+static rsi_archive archive_of(const rsi_torch_file *f)
+{
+    return (rsi_archive){ .source = f->source, .zip = f->zip, .file = f->number };
 }
 
 static rsd_err torch_archive(rsd_ckpt *ckpt, size_t i, rsi_archive *out, rsd_error *err)
 {
-    const torch *self = ckpt->self;
+    const rsi_torch *self = ckpt->self;
+    const bool       object = i < self->objects.n;
 
     (void)err;
-    *out = (rsi_archive){ .source = self->source, .zip = self->zip };
-    out->value = i < self->objects.n ? self->objects.at[i].value : NULL;
+    *out = archive_of(&self->file[object ? self->objects.at[i].file : i - self->objects.n]);
+    out->value = object ? self->objects.at[i].value : NULL;
     return RSD_OK;
 }
 
-/* The pickle, and the directory behind the last record. What stands before each record was compared
- * with the directory. */
+/* Of each file its pickle, and the directory behind the last record. What stands before each record
+ * was compared with the directory. */
 static bool torch_span(const rsd_ckpt *ckpt, size_t k, rsi_item *out)
 {
-    const torch          *self = ckpt->self;
-    const rsi_zip_record *last = &self->zip.record[self->zip.n - 1];
-    const rsi_zip_record *pickle = rsi_zip_find(&self->zip, "data.pkl");
+    const rsi_torch      *self = ckpt->self;
+    const rsi_torch_file *f = k / 2 < self->nfiles ? &self->file[k / 2] : NULL;
+    const rsi_zip_record *r = f ? &f->zip.record[f->zip.n - 1] : NULL;
 
-    *out = (rsi_item){ 0 };
-    if (k == 0) {
-        out->off = pickle->data;
-        out->len = pickle->size;
-        out->what = "pickle";
-    } else if (k == 1) {
-        out->off = last->data + last->size;
-        out->len = self->source.size - out->off;
-        out->what = "directory";
+    if (!f)
+        return false;
+    *out = (rsi_item){ .file = f->number, .what = k % 2 ? "directory" : "pickle" };
+    if (k % 2) {
+        out->off = r->data + r->size;
+        out->len = f->source.size - out->off;
+    } else {
+        r = rsi_zip_find(&f->zip, "data.pkl");
+        out->off = r->data;
+        out->len = r->size;
     }
-    return k < 2;
+    return true;
 }
+
+/* ---- replicas ---- */
+
+static rsd_err piece_digest(const rsi_torch *self, const rsi_torch_piece *piece, uint64_t out[2],
+                            rsd_error *err)
+{
+    const rsi_archive a = archive_of(&self->file[piece->file]);
+    rsd_value_tensor  view;
+    rsd_value         v = { .kind = RSD_VALUE_TENSOR, .as.tensor = &view };
+
+    rsi_torch_piece_view(piece, &view);
+    return rsi_value_digest(&a, &v, out, err);
+}
+
+static rsd_err value_digest(const rsi_torch *self, uint32_t file, const rsd_value *v,
+                            uint64_t out[2], rsd_error *err)
+{
+    const rsi_archive a = archive_of(&self->file[file]);
+
+    return rsi_value_digest(&a, v, out, err);
+}
+
+static rsd_err torch_replica(rsd_ckpt *ckpt, size_t k, rsd_error *err)
+{
+    const rsi_torch         *self = ckpt->self;
+    const rsi_torch_replica *r = &self->replica[k];
+    const rsi_torch_entry   *e = entry_of(self, r->entry);
+    uint32_t                 file = e->file;
+    uint64_t                 mine[2], other[2];
+    rsd_err                  rc;
+
+    if (r->value) {
+        rc = value_digest(self, e->file, e->value, mine, err);
+        rc = rc ? rc : value_digest(self, r->file, r->value, other, err);
+    } else {
+        size_t i = 0;
+
+        while (!rsi_box_equal(&e->whole->piece[i].box, &r->piece.box))
+            i++;
+        file = e->whole->piece[i].file;
+        rc = piece_digest(self, &e->whole->piece[i], mine, err);
+        rc = rc ? rc : piece_digest(self, &r->piece, other, err);
+    }
+    if (rc == RSD_E_UNSUPPORTED) /* it can't be told */
+        return RSD_OK;
+    if (!rc && memcmp(mine, other, sizeof(mine)) != 0)
+        rc = rsi_fail(err, RSD_E_CORRUPT,
+                      "replicas of \"%s\" differ: that of file \"%s\" is loaded, file \"%s\" has "
+                      "another",
+                      e->name, rsi_files_name(&ckpt->files, self->file[file].number),
+                      rsi_files_name(&ckpt->files, self->file[r->file].number));
+    return rc;
+}
+
+/* ---- opening ---- */
 
 static void torch_close(rsd_ckpt *ckpt)
 {
-    if (ckpt->self)
-        release(ckpt->self);
+    rsi_torch *self = ckpt->self;
+
+    if (!self)
+        return;
+    for (size_t i = 0; i < self->nfiles; i++)
+        rsd_values_free(self->file[i].values);
+    for (size_t t = 0; t < self->tensors.n; t++)
+        if (self->tensors.at[t].whole)
+            rsi_free(self->tensors.at[t].whole->piece);
+    rsi_free(self->file);
+    rsi_free(self->tensors.at);
+    rsi_free(self->objects.at);
+    rsi_free(self->replica);
+    rsi_map_release(&self->names);
+    rsi_arena_release(&self->mem);
 }
 
 static const rsi_ckpt_ops torch_ops = {
@@ -416,76 +269,115 @@ static const rsi_ckpt_ops torch_ops = {
     .object = torch_object,
     .inner = torch_inner,
     .archive = torch_archive,
+    .replica = torch_replica,
     .path = torch_path,
     .span = torch_span,
     .close = torch_close,
 };
 
-/* What the values leave of the budget of the pickle, but enough for ordinary names. */
-static size_t names_limit(const torch *self)
+rsd_err rsi_torch_begin(rsd_ckpt *ckpt, rsi_torch **out, rsd_error *err)
 {
-    size_t all = rsi_pickle_limit(rsi_zip_find(&self->zip, "data.pkl")->size);
-    size_t used = self->values->mem.used, least = (size_t)1 << 20;
+    rsi_torch *self = rsi_arena_array(&ckpt->mem, 1, sizeof(*self));
+
+    if (!self)
+        return rsi_torch_no_memory(err);
+    ckpt->self = self;
+    ckpt->ops = &torch_ops;
+    *out = self;
+    return RSD_OK;
+}
+
+/* What the values leave of the budget of the pickle, but enough for ordinary names. */
+static size_t names_limit(const rsi_torch_file *f)
+{
+    size_t all = rsi_pickle_limit(rsi_zip_find(&f->zip, "data.pkl")->size);
+    size_t used = f->values->mem.used, least = (size_t)1 << 20;
 
     return used + least < all ? all - used : least;
 }
 
-static rsd_err read_names(rsd_ckpt *ckpt, torch *self, rsd_error *err)
-{
-    rsi_value_pickle pickle;
-    walk            *w = rsi_calloc(1, sizeof(*w));
-    rsd_err          rc = w ? RSD_OK : no_memory(err);
-
-    if (w) {
-        w->ckpt = ckpt;
-        w->t = self;
-        rc = rsi_torch_value(&self->source, &self->zip, self->values, &pickle, err);
-        if (!rc) {
-            self->root = pickle.root;
-            ckpt->lost_attributes = self->values->lost;
-            self->mem.limit = names_limit(self);
-            rc = flatten(w, pickle.root, err);
-        }
-    }
-    rsi_free(w);
-    return rc;
-}
-
 /* The records of an archive, or of a file in the legacy form, which starts with a pickle. */
-static rsd_err read_records(rsd_ckpt *ckpt, torch *self, rsd_error *err)
+static rsd_err read_records(rsd_ckpt *ckpt, rsi_torch_file *f, rsd_error *err)
 {
     unsigned char first = 0;
-    rsd_err       rc = rsi_source_read(&self->source, 0, &first, 1, err);
+    rsd_err       rc = rsi_source_read(&f->source, 0, &first, 1, err);
 
-    if (rc)
-        return rc;
-    return first == 'P' ? rsi_zip_read(&self->source, &ckpt->mem, &self->zip, err)
-                        : rsi_legacy_read(&self->source, &ckpt->mem, &self->zip, err);
+    if (rc || first == 'P')
+        return rc ? rc : rsi_zip_read(&f->source, &ckpt->mem, &f->zip, err);
+    if (first != 0x80)
+        rc = rsi_fail(err, RSD_E_FORMAT, "it is no torch.save file");
+    if (!rc)
+        rc = rsi_legacy_read(&f->source, &ckpt->mem, &f->zip, err);
+    ckpt->kind = "legacy form";
+    return rc && !ckpt->files.single ? rsi_while(err, rc, "file \"%s\"", f->source.name) : rc;
 }
 
-rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
+static rsd_err add_file(rsd_ckpt *ckpt, uint32_t number, rsd_error *err)
 {
-    torch  *self = rsi_arena_array(&ckpt->mem, 1, sizeof(*self));
-    rsd_err rc;
+    rsi_torch       *self = ckpt->self;
+    rsi_torch_file  *f;
+    rsi_value_pickle pickle;
+    rsd_err          rc;
 
-    if (!self)
-        return no_memory(err);
-    ckpt->self = self;
-    ckpt->ops = &torch_ops;
-    self->source = rsi_files_source(&ckpt->files, 0, 0, ckpt->files.file[0]->size);
-    rc = read_records(ckpt, self, err);
-    if (!rc)
-        rc = rsd_values_create(&self->values, err);
-    if (!rc)
-        rc = read_names(ckpt, self, err);
+    if (!rsi_grow(&self->file, self->nfiles, &self->files_cap, sizeof(self->file[0])))
+        return rsi_torch_no_memory(err);
+    f = &self->file[self->nfiles];
+    *f = (rsi_torch_file){ .number = number };
+    f->source = rsi_files_source(&ckpt->files, number, 0, ckpt->files.file[number]->size);
+    rc = rsd_values_create(&f->values, err);
+    if (rc)
+        return rc;
+    self->nfiles++;
+    rc = read_records(ckpt, f, err);
+    if (rc)
+        return rc;
+    rc = rsi_torch_value(&f->source, &f->zip, f->values, &pickle, err);
+    if (rc)
+        return ckpt->files.single ? rc : rsi_while(err, rc, "file \"%s\"", f->source.name);
+    f->root = pickle.root;
+    if (ckpt->lost_attributes.n == 0)
+        ckpt->lost_attributes = f->values->lost;
+    self->mem.limit += names_limit(f);
+    return RSD_OK;
+}
+
+rsd_err rsi_torch_add_file(rsd_ckpt *ckpt, const char *name, rsd_error *err)
+{
+    uint32_t number;
+    rsd_err  rc = rsi_files_add(&ckpt->files, name, true, &number, err);
+
+    return rc ? rc : add_file(ckpt, number, err);
+}
+
+rsd_err rsi_torch_end(rsd_ckpt *ckpt, rsd_error *err)
+{
+    const rsi_torch *self = ckpt->self;
+    rsd_err          rc = rsi_torch_check_pieces(self, err);
+
     for (size_t t = 0; t < self->tensors.n && !rc; t++) {
-        rsi_extent extent;
+        const rsi_torch_whole *w = self->tensors.at[t].whole;
+        rsi_extent             extent;
 
-        rc = torch_locate(ckpt, t, 0, false, &extent, err);
+        for (size_t i = 0; i < (w ? w->n : 1) && !rc; i++)
+            rc = torch_locate(ckpt, t, i, false, &extent, err);
         if (rc)
             rsi_while(err, rc, "tensor \"%s\"", self->tensors.at[t].name);
     }
     ckpt->ntensors = self->tensors.n;
     ckpt->nobjects = self->objects.n;
+    ckpt->narchives = self->nfiles;
+    ckpt->nreplicas = self->nreplicas;
     return rc;
+}
+
+rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
+{
+    rsi_torch *self = NULL;
+    rsd_err    rc = rsi_torch_begin(ckpt, &self, err);
+
+    if (!rc)
+        rc = add_file(ckpt, 0, err);
+    if (!rc)
+        rc = rsi_torch_flatten(self, 0, NULL, rsi_torch_add, self, err);
+    return rc ? rc : rsi_torch_end(ckpt, err);
 }

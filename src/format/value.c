@@ -263,6 +263,7 @@ rsd_err rsi_value_create_opaque(rsd_values *owner, const char *name, size_t len,
 
     if (!failed) {
         *o = *facts;
+        o->dtensor = NULL;
         o->storage = rsi_arena_array(&owner->mem, o->n, sizeof(o->storage[0]));
         failed = !o->storage;
     }

@@ -21,13 +21,24 @@ struct rsd_value {
     } as;
 };
 
+/* A DTensor as one rank pickled it: its part, and how the whole is cut. */
+typedef struct rsi_dtensor {
+    const rsd_value *local; /* a tensor */
+    int32_t          ndim, mesh_ndim;
+    int64_t          shape[RSD_MAX_NDIM];                     /* of the whole */
+    int64_t          mesh[RSD_MAX_NDIM], coord[RSD_MAX_NDIM]; /* the rank's place in the mesh */
+    rsd_placement    place[RSD_MAX_NDIM];                     /* [mesh_ndim] */
+    bool             outside; /* the rank is not in the mesh, and has no part */
+} rsi_dtensor;
+
 /* An object of a class that is not known, by what its pickle says of it. */
 typedef struct rsi_opaque {
-    uint64_t          digest[2]; /* of the class, arguments and state, without bytes of tensors */
-    bool              known;     /* the digest is one: it was not made by hand, nor too large */
-    size_t            n;
-    rsd_value_tensor *storage; /* [n] storages in it, each as a whole, by first use */
-    char              name[];  /* "module.Class"; the value's bytes */
+    uint64_t           digest[2]; /* of the class, arguments and state, without bytes of tensors */
+    bool               known;     /* the digest is one: it was not made by hand, nor too large */
+    size_t             n;
+    rsd_value_tensor  *storage; /* [n] storages in it, each as a whole, by first use */
+    const rsi_dtensor *dtensor; /* NULL: it is none, or a copy in another owner */
+    char               name[];  /* "module.Class"; the value's bytes */
 } rsi_opaque;
 
 /* Attributes that dicts in pickles have besides their items, as torch's state_dict has _metadata:

@@ -16,7 +16,11 @@ enum {
     RSI_VALUE_CLASS_DEVICE,
     RSI_VALUE_CLASS_TENSOR_V2,
     RSI_VALUE_CLASS_TENSOR_V3,
-    RSI_VALUE_CLASS_PARAMETER,
+    RSI_VALUE_CLASS_PARAMETER, /* also with a state */
+    RSI_VALUE_CLASS_FROM_TYPE, /* of a subclass, or with attributes */
+    RSI_VALUE_CLASS_WRAPPER,   /* a subclass around other tensors */
+    RSI_VALUE_CLASS_DEFAULT_DICT,
+    RSI_VALUE_CLASS_COUNTER,
     RSI_VALUE_CLASS_UNTYPED,
     RSI_VALUE_CLASS_STORAGE = 256 /* + rsd_dtype */
 };
@@ -48,10 +52,15 @@ rsd_err rsi_value_opaque_read(const rsi_pickle *p, rsi_pv v, uint64_t *left, rsi
                               rsd_error *err);
 /* ("storage", class, key, location, numel): its name, place and bytes; the dtype if it is typed. */
 bool rsi_value_storage(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *t);
-/* The tensor that a call of torch's rebuilding functions would give. *known is false if it is of a
- * kind that can't be told: another dtype, more dimensions, another storage. Text lives as long as
- * the pickle's values. */
+/* The tensor that a call of torch's rebuilding functions would give; attributes and subclasses are
+ * left out. *known is false if it is of a kind that can't be told: another dtype, more dimensions,
+ * another storage. Text lives as long as the pickle's values. */
 rsd_err rsi_value_tensor_decode(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *out, bool *known,
                                 rsd_error *err);
+/* The call below Parameters, attributes and subclasses: what it would call, and its arguments. */
+int rsi_value_unwrap(const rsi_pickle *p, rsi_pv v, rsi_pv *args);
+/* A DTensor; what it holds itself becomes a value of `owner`. *known as above. */
+rsd_err rsi_value_dtensor_decode(const rsi_pickle *p, rsi_pv v, rsd_values *owner, rsi_dtensor *out,
+                                 bool *known, rsd_error *err);
 
 #endif

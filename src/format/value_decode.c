@@ -37,6 +37,12 @@ static const rsi_pickle_class classes[] = {
     { "torch._utils", "_rebuild_tensor_v2", RSI_VALUE_CLASS_TENSOR_V2, 0 },
     { "torch._utils", "_rebuild_tensor_v3", RSI_VALUE_CLASS_TENSOR_V3, 0 },
     { "torch._utils", "_rebuild_parameter", RSI_VALUE_CLASS_PARAMETER, 0 },
+    { "torch._utils", "_rebuild_parameter_with_state", RSI_VALUE_CLASS_PARAMETER, 0 },
+    { "torch._utils", "_rebuild_wrapper_subclass", RSI_VALUE_CLASS_WRAPPER, 0 },
+    { "torch._tensor", "_rebuild_from_type", RSI_VALUE_CLASS_FROM_TYPE, 0 },
+    { "torch._tensor", "_rebuild_from_type_v2", RSI_VALUE_CLASS_FROM_TYPE, 0 },
+    { "collections", "defaultdict", RSI_VALUE_CLASS_DEFAULT_DICT, 0 },
+    { "collections", "Counter", RSI_VALUE_CLASS_COUNTER, 0 },
     { "torch.storage", "UntypedStorage", RSI_VALUE_CLASS_UNTYPED, 0 },
     STORAGE("DoubleStorage", RSD_F64),
     STORAGE("FloatStorage", RSD_F32),
@@ -292,17 +298,39 @@ static rsd_err decode_device(decoding *d, rsi_pv v, const rsi_pickle_object *obj
     return rsi_value_bytes(d->owner, RSD_VALUE_DEVICE, buf, text.len, &d->done, d->err);
 }
 
+/* Opaque, like anything that is no plain tensor, but its parts are known. */
+static rsd_err decode_dtensor(decoding *d, rsi_pv v, const rsi_pickle_object *object)
+{
+    rsi_dtensor  found;
+    rsi_dtensor *kept = NULL;
+    rsi_pv       arg[2], class = object->callee;
+    bool         known = false;
+    rsd_err      rc = rsi_value_dtensor_decode(d->p, v, d->owner, &found, &known, d->err);
+
+    if (!rc && known) {
+        kept = rsi_arena_array(&d->owner->mem, 1, sizeof(*kept));
+        rc = kept ? RSD_OK : no_memory(d);
+    }
+    if (object->id == RSI_VALUE_CLASS_FROM_TYPE && rsi_pickle_items(d->p, object->args, arg, 2) > 1)
+        class = arg[1]; /* what it would be */
+    if (!rc)
+        rc = decode_opaque(d, v, class, "");
+    if (rc || !kept)
+        return rc;
+    *kept = found;
+    ((rsi_opaque *)(uintptr_t)rsi_value_opaque(d->done))->dtensor = kept; /* made just now */
+    return RSD_OK;
+}
+
 static rsd_err decode_tensor(decoding *d, rsi_pv v, const rsi_pickle_object *object)
 {
     rsd_value_tensor tensor;
     bool             known = false;
     rsd_err          rc = rsi_value_tensor_decode(d->p, v, &tensor, &known, d->err);
 
-    if (rc)
-        return rc;
-    if (!known)
-        return decode_opaque(d, v, object->callee, "");
-    return rsd_value_create_tensor(d->owner, &tensor, &d->done, d->err);
+    if (!rc && !known)
+        return decode_dtensor(d, v, object);
+    return rc ? rc : rsd_value_create_tensor(d->owner, &tensor, &d->done, d->err);
 }
 
 static bool is_kind(const decoding *d, rsi_pv v, rsi_pickle_kind kind)
@@ -359,6 +387,17 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
             return rc ? rc : begin_list(d, object.items, RSD_VALUE_DICT);
         }
         break;
+    case RSI_VALUE_CLASS_DEFAULT_DICT: /* what makes new items does not matter */
+        if (n <= 1 && (is_kind(d, object.items, RSI_PICKLE_DICT) ||
+                       is_kind(d, object.items, RSI_PICKLE_GONE))) {
+            rc = note_attributes(d, object.state);
+            return rc ? rc : begin_list(d, object.items, RSD_VALUE_DICT);
+        }
+        break;
+    case RSI_VALUE_CLASS_COUNTER:
+        if (n == 1 && is_kind(d, arg[0], RSI_PICKLE_DICT))
+            return begin_list(d, arg[0], RSD_VALUE_DICT);
+        break;
     case RSI_VALUE_CLASS_SET:
         if (n == 0 || (n == 1 && is_kind(d, arg[0], RSI_PICKLE_LIST)))
             return begin_list(d, n ? arg[0] : object.args, RSD_VALUE_SET);
@@ -392,6 +431,7 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
     case RSI_VALUE_CLASS_TENSOR_V2:
     case RSI_VALUE_CLASS_TENSOR_V3:
     case RSI_VALUE_CLASS_PARAMETER:
+    case RSI_VALUE_CLASS_FROM_TYPE:
         return decode_tensor(d, v, &object);
     default:
         break;

@@ -101,24 +101,46 @@ static bool set_dtype(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *t)
            rsd_dtype_parse(name, &t->dtype, NULL) == RSD_OK;
 }
 
+int rsi_value_unwrap(const rsi_pickle *p, rsi_pv v, rsi_pv *args)
+{
+    enum { LEVELS = 4 }; /* a Parameter of a subclass with attributes has two */
+    rsi_pickle_object call = rsi_pickle_object_of(p, v);
+    const char       *module, *name;
+    rsi_pv            arg[4];
+
+    *args = call.args;
+    for (int i = 0; i < LEVELS; i++) {
+        size_t n = rsi_pickle_items(p, *args, arg, 4);
+
+        if (call.id == RSI_VALUE_CLASS_PARAMETER && n >= 2) { /* (tensor, requires_grad, ..) */
+            call = rsi_pickle_object_of(p, arg[0]);
+            *args = call.args;
+        } else if (call.id == RSI_VALUE_CLASS_FROM_TYPE &&
+                   n == 4) { /* (function, type, args, ..) */
+            call.id = rsi_pickle_class_of(p, arg[0], &module, &name);
+            if (call.id == RSI_VALUE_CLASS_WRAPPER)
+                return call.id; /* its state is needed too */
+            *args = arg[2];
+        } else {
+            return call.id;
+        }
+    }
+    return -1;
+}
+
 rsd_err rsi_value_tensor_decode(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *out, bool *known,
                                 rsd_error *err)
 {
-    rsi_pickle_object call = rsi_pickle_object_of(p, v);
-    rsi_pv            arg[MAX_ARGS];
-    size_t            n = rsi_pickle_items(p, call.args, arg, MAX_ARGS), extra;
+    rsi_pickle_object whole = rsi_pickle_object_of(p, v);
+    rsi_pv            args, arg[MAX_ARGS], outer[2] = { 0 };
+    int               id = rsi_value_unwrap(p, v, &args);
+    size_t            n = rsi_pickle_items(p, args, arg, MAX_ARGS), extra;
     rsd_value_tensor  t = { 0 };
-    bool              parameter = call.id == RSI_VALUE_CLASS_PARAMETER, grad = false;
     rsd_err           rc;
 
     *known = false;
-    if (parameter && n >= 2) { /* (tensor, requires_grad, hooks) */
-        grad = is_kind(p, arg[1], RSI_PICKLE_TRUE);
-        call = rsi_pickle_object_of(p, arg[0]);
-        n = rsi_pickle_items(p, call.args, arg, MAX_ARGS);
-    }
-    extra = call.id == RSI_VALUE_CLASS_TENSOR_V3; /* the dtype */
-    if ((call.id != RSI_VALUE_CLASS_TENSOR_V2 && !extra) || n < ARG_NEXT + extra ||
+    extra = id == RSI_VALUE_CLASS_TENSOR_V3; /* the dtype */
+    if ((id != RSI_VALUE_CLASS_TENSOR_V2 && !extra) || n < ARG_NEXT + extra ||
         n > ARG_NEXT + extra + 1 || !rsi_value_storage(p, arg[ARG_STORAGE], &t) ||
         (extra && !set_dtype(p, arg[ARG_NEXT], &t)) || !rsd_dtype_name(t.dtype) ||
         !rsi_pickle_int(p, arg[ARG_OFFSET], &t.offset) ||
@@ -128,7 +150,11 @@ rsd_err rsi_value_tensor_decode(const rsi_pickle *p, rsi_pv v, rsd_value_tensor 
     if (t.ndim < 0 || t.ndim > RSD_MAX_NDIM ||
         rsi_pickle_ints(p, arg[ARG_STRIDE], t.stride, RSD_MAX_NDIM) != t.ndim)
         return RSD_OK;
-    t.requires_grad = parameter ? grad : is_kind(p, arg[ARG_GRAD], RSI_PICKLE_TRUE);
+    if (whole.id == RSI_VALUE_CLASS_PARAMETER)
+        rsi_pickle_items(p, whole.args, outer, 2);
+    else
+        outer[1] = arg[ARG_GRAD];
+    t.requires_grad = is_kind(p, outer[1], RSI_PICKLE_TRUE);
     rc = rsi_value_tensor_check(&t, RSD_E_FORMAT, err);
     if (rc)
         return rc;

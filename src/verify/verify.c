@@ -269,19 +269,27 @@ static rsd_err use_storage(void *arg, rsd_value_tensor *tensor, bool opaque, rsd
     return rc;
 }
 
-/* Of the archive that the checkpoint is: what belongs to no tensor and no object. */
+/* Of an archive that the checkpoint is made of: what belongs to no tensor and no object. */
 static void use_rest(rsi_verifying *v, records *r)
 {
-    rsd_ckpt  *ckpt = v->ckpt;
-    rsi_extent x;
+    rsd_ckpt *ckpt = v->ckpt;
 
-    for (size_t t = 0; t < ckpt->ntensors; t++)
-        if (ckpt->ops->locate(ckpt, t, 0, false, &x, NULL) == RSD_OK)
-            use_record(r, x.record);
+    for (size_t t = 0; t < ckpt->ntensors; t++) {
+        rsd_tensor_info info;
+        rsd_chunk       chunk;
+        uint32_t        file;
+
+        ckpt->ops->tensor(ckpt, t, &info);
+        for (size_t i = 0; i < info.chunks; i++) {
+            ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
+            if (file == r->a->file)
+                use_record(r, chunk.offset);
+        }
+    }
     for (size_t i = 0; i < ckpt->nobjects; i++) { /* what is wrong with one is told with it */
         rsi_archive a;
 
-        if (ckpt->ops->archive(ckpt, i, &a, NULL) == RSD_OK)
+        if (ckpt->ops->archive(ckpt, i, &a, NULL) == RSD_OK && a.file == r->a->file)
             rsi_torch_each_tensor(a.value, use_storage, r, NULL);
         rsi_archive_close(&a);
     }
@@ -300,6 +308,18 @@ static rsd_err choose_records(rsi_verifying *v, records *r, rsd_error *err)
     if (r->a->zip.n > 0)
         use_rest(v, r);
     return RSD_OK;
+}
+
+/* The file that archive i is. */
+static uint32_t archive_file(rsd_ckpt *ckpt, size_t i)
+{
+    rsi_archive a = { 0 };
+    uint32_t    file;
+
+    ckpt->ops->archive(ckpt, i, &a, NULL);
+    file = a.file;
+    rsi_archive_close(&a);
+    return file;
 }
 
 /* Notes what is wrong with object i, or with the archive. Bytes that are not known are the span's.
@@ -321,7 +341,7 @@ static rsd_err note_object(rsi_verifying *v, size_t i, rsi_damage *damage, rsd_e
         rsi_while(&damage->what, (rsd_err)damage->what.code, "object \"%s\"", name);
     else
         rsi_while(&damage->what, (rsd_err)damage->what.code, "file \"%s\"",
-                  rsi_files_name(&v->ckpt->files, 0));
+                  rsi_files_name(&v->ckpt->files, archive_file(v->ckpt, i)));
     return note_or_fail(v, damage, err);
 }
 
@@ -345,7 +365,8 @@ static rsd_err check_records(rsi_verifying *v, size_t i, const records *r, rsd_e
     return rc;
 }
 
-/* Every record that object i is made of; i == nobjects: those that nothing is made of. */
+/* Every record that object i is made of; i >= nobjects: those of an archive
+ * that nothing is made of. */
 static rsd_err check_object(rsi_verifying *v, size_t i, rsd_error *err)
 {
     rsi_damage  damage = { .kind = RSI_DAMAGE_OBJECT, .first = i, .what.rank = -1 };
@@ -368,12 +389,25 @@ static rsd_err check_object(rsi_verifying *v, size_t i, rsd_error *err)
     return rc;
 }
 
+/* Of what several files have one is loaded; the others are to be the same. */
+static rsd_err check_replica(rsi_verifying *v, size_t k, rsd_error *err)
+{
+    rsi_damage damage = { .kind = RSI_DAMAGE_OBJECT,
+                          .first = v->ckpt->nobjects + v->ckpt->narchives + k,
+                          .what.rank = -1 };
+
+    return v->ckpt->ops->replica(v->ckpt, k, &damage.what) ? note_or_fail(v, &damage, err) : RSD_OK;
+}
+
 static rsd_err check_one(void *arg, size_t i, rsd_error *err)
 {
     rsi_verifying *v = arg;
 
     return i < v->ckpt->ntensors ? check_tensor(v, i, err)
-                                 : check_object(v, i - v->ckpt->ntensors, err);
+           : i < v->ckpt->ntensors + v->ckpt->nobjects + v->ckpt->narchives
+               ? check_object(v, i - v->ckpt->ntensors, err)
+               : check_replica(v, i - v->ckpt->ntensors - v->ckpt->nobjects - v->ckpt->narchives,
+                               err);
 }
 
 /* ---- the side file ---- */
@@ -493,7 +527,9 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
             rc = rsi_proof_opening(ckpt, note_opening, &v, err);
     } else if (!rc) {
         v.progress.total = bytes_to_read(&v);
-        rc = rsi_workers_run(v.workers, ckpt->ntensors + ckpt->nobjects + 1, check_one, &v, err);
+        rc = rsi_workers_run(v.workers,
+                             ckpt->ntensors + ckpt->nobjects + ckpt->narchives + ckpt->nreplicas,
+                             check_one, &v, err);
     }
     if (!rc && v.book)
         rc = rsi_verify_rows(&v, err);

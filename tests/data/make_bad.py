@@ -19,6 +19,7 @@ import bad_archives
 import bad_dcp
 import bad_files
 import bad_legacy
+import bad_ranks
 
 HERE = pathlib.Path(__file__).parent / "bad"
 TABLE = HERE / "EXPECTED"
@@ -52,7 +53,8 @@ def check_files(files):
 
 
 def main():
-    cases = [*bad_files.cases(), *bad_archives.cases(), *bad_dcp.cases(), *bad_legacy.cases()]
+    parts = (bad_files, bad_archives, bad_dcp, bad_legacy, bad_ranks)
+    cases = [case for part in parts for case in part.cases()]
     files = files_of(cases)
     if "--check" not in sys.argv[1:]:
         for old in HERE.iterdir():

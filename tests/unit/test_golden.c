@@ -245,8 +245,8 @@ static void reads_as_this_version_wrote_it(void **state)
     compare(*state, RSD_FORMAT_AUTO);
 }
 
-/* A test for each listing below golden/matrix, which tests/data/make_matrix.py made. Their names
- * lie in `found`. */
+/* A test for each listing below golden/matrix and golden/folders, which make_matrix.py and
+ * make_folders.py of tests/data made. Their names lie in `found`. */
 static size_t every_version(glob_t *found, struct CMUnitTest *out, size_t cap)
 {
     char   pattern[PATH_MAX];
@@ -255,12 +255,12 @@ static size_t every_version(glob_t *found, struct CMUnitTest *out, size_t cap)
     path_of("matrix/torch-*/*", ".json", pattern);
     if (glob(pattern, 0, NULL, found) != 0)
         return 0;
+    path_of("folders/*", ".json", pattern);
+    glob(pattern, GLOB_APPEND, NULL, found);
     for (size_t i = 0; i < found->gl_pathc && n < cap; i++) {
         char *name = strstr(found->gl_pathv[i], "/golden/") + strlen("/golden/");
 
         name[strlen(name) - strlen(".json")] = '\0';
-        if (strstr(name, "/rank_files"))
-            continue; /* refused so far */
         out[n++] = (struct CMUnitTest){ .name = name,
                                         .test_func = reads_as_this_version_wrote_it,
                                         .initial_state = name };

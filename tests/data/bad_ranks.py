@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Broken folders of torch.save files: one for each rank, with DTensors in them."""
+
+import pathlib
+import struct
+import sys
+
+from bad_build import FALSE, NONE, Zip, call, dct, glob, ints, lst, num, pkl, records, tensor, tup, txt, value
+
+TYPES = "torch.distributed.tensor.placement_types"
+
+
+def built(module, name, *attributes):
+    """An object that gets its state."""
+    return glob(module, name) + b")\x81" + dct(*attributes) + b"b"
+
+
+def shard(dim=0):
+    return built(TYPES, "Shard", (txt("dim"), num(dim)))
+
+
+def strided(dim=0, factor=2):
+    return built(TYPES, "_StridedShard", (txt("dim"), num(dim)), (txt("split_factor"), num(factor)))
+
+
+def partial():
+    return built(TYPES, "Partial", (txt("reduce_op"), txt("sum")))
+
+
+def replicate():
+    return glob(TYPES, "Replicate") + b")\x81"
+
+
+def mesh(shape, coord):
+    layout = built("torch.distributed._mesh_layout", "_MeshLayout", (txt("shape"), ints(*shape)))
+    where = NONE if coord is None else ints(*coord)
+    return built(
+        "torch.distributed.device_mesh", "DeviceMesh", (txt("_layout"), layout), (txt("_coordinate_on_dim"), where)
+    )
+
+
+def dtensor(rank=0, shape=(4,), on=(2,), coord=None, place=None, local=None):
+    spec = built(
+        "torch.distributed.tensor._dtensor_spec",
+        "DTensorSpec",
+        (txt("mesh"), mesh(on, (rank,) if coord is None else coord)),
+        (txt("placements"), tup(*(place or [shard()]))),
+    )
+    state = dct((txt("_local_tensor"), local or tensor()), (txt("_spec"), spec))
+    cls = glob("torch.distributed.tensor", "DTensor")
+    args = b"(" + cls + glob("torch", "float32") + ints(*shape) + ints(1) + num(0) + NONE + NONE + FALSE + b"t"
+    return call(glob("torch._tensor", "_rebuild_from_type_v2"), glob("torch._utils", "_rebuild_wrapper_subclass"), cls, args, state)
+
+
+def file(*pairs, data=struct.pack("<2f", 1, 2)):
+    return Zip(records(pkl(dct(*((txt(name), body) for name, body in pairs))), data)).out()
+
+
+def two(**how):
+    """Each rank has half of w; `how` is for the second."""
+    return {"rank_0.pt": file(("w", dtensor(0))), "rank_1.pt": file(("w", dtensor(**{"rank": 1} | how)))}
+
+
+def cases():
+    whole = two()
+    yield "ranks/whole", whole
+    yield "ranks/names_in_another_order", {"rank_0.pt": whole["rank_1.pt"], "rank_1.pt": whole["rank_0.pt"]}
+    yield "ranks/one_is_missing", {"rank_0.pt": whole["rank_0.pt"]}
+    yield "ranks/the_same_rank_twice", {"rank_0.pt": whole["rank_0.pt"], "rank_1.pt": whole["rank_0.pt"]}
+    yield "ranks/other_shape", two(shape=(5,))
+    yield "ranks/other_mesh", two(on=(3,))
+    yield "ranks/coordinate_outside", two(rank=2)
+    yield "ranks/negative_coordinate", two(rank=-1)
+    yield "ranks/rank_outside_the_mesh", {
+        **two(),
+        "rank_2.pt": file(("w", dtensor(0).replace(txt("_coordinate_on_dim") + ints(0), txt("_coordinate_on_dim") + NONE))),
+    }
+    yield "ranks/shards_a_missing_dimension", two(place=[shard(1)])
+    yield "ranks/two_placements_for_one_axis", two(place=[shard(), shard()])
+    yield "ranks/partial", {"rank_0.pt": file(("w", dtensor(0, place=[partial()])), ("v", dtensor(0, on=(1,), shape=(2,))))}
+    yield "ranks/part_is_too_small", two(local=tensor(size=(1,)))
+    yield "ranks/part_has_other_dimensions", two(local=tensor(size=(2, 1), stride=(1, 1)))
+    yield "ranks/part_leaves_its_storage", two(local=tensor(offset=1))
+    yield "ranks/storage_is_missing", {**whole, "rank_1.pt": file(("w", dtensor(1)), data=None)}
+    yield "ranks/huge_mesh", {"rank_0.pt": file(("w", dtensor(0, on=(1 << 62, 4), coord=(0, 0), place=[replicate()] * 2)))}
+    yield "ranks/huge_shape", {"rank_0.pt": file(("w", dtensor(0, shape=(1 << 62, 8))))}
+    yield "ranks/strided_by_nothing", two(place=[strided(factor=0)])
+    yield "ranks/tensor_and_object", {**whole, "rank_1.pt": file(("w", num(1)))}
+    yield "ranks/flat_shards_of_fsdp1", {
+        f"rank_{r}.pt": file(("_flat_param", call(glob("torch.distributed._shard.sharded_tensor.api", "ShardedTensor"))))
+        for r in (0, 1)
+    }
+    yield "ranks/no_dtensors", {f"step_{n}.pt": value(lst(num(n))) for n in (1, 2)}
+    yield "ranks/cut", {**whole, "rank_1.pt": whole["rank_1.pt"][:-9]}
+    yield "ranks/text", {**whole, "rank_1.pt": b"hello"}
+
+
+def differing():
+    """Two ranks that should have the same."""
+    same = [replicate()]
+    first = file(("w", dtensor(0, (2,), place=same)), ("step", num(1)))
+    second = file(("w", dtensor(1, (2,), place=same)), ("step", num(2)), data=struct.pack("<2f", 1, 3))
+    return {"rank_0.pt": first, "rank_1.pt": second}
+
+
+if __name__ == "__main__":  # for tests: writes them into a folder
+    for name, raw in differing().items():
+        (pathlib.Path(sys.argv[1]) / name).write_bytes(raw)

@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A folder in which every rank put its DTensors is one checkpoint; where replicas differ the first is loaded and verify says so.
+. "$(dirname "$0")/../cli/expect.sh"
+
+t 'inspect says what it is' -c '"$R" inspect golden/folders/rank_meshes | tail -n 1'
+out <<'END'
+ranks (torch.save of DTensors on 4 ranks): 9 tensors in 21 chunks, 89 parameters, 356 B; 1 object
+END
+
+t 'it becomes one file, and back' -c '
+    "$R" convert golden/folders/rank_meshes "$T/one.pt" 2>/dev/null &&
+    "$R" diff golden/folders/rank_meshes "$T/one.pt"'
+out <<'END'
+same: 9 tensors, 356 B, 1 object
+END
+
+if ! mkdir "$T/differing" || ! python3 bad_ranks.py "$T/differing" 2>/dev/null; then
+    skip 'replicas that differ' 'no python3'
+    finish
+fi
+
+t 'the lowest rank is loaded' -c '"$R" cat --format text "$T/differing" w; "$R" cat "$T/differing" step'
+out <<'END'
+1 2
+1
+END
+
+t 'verify reports replicas that differ' -c '"$R" verify "$T/differing"'
+out <<'END'
+damage: replicas of "w" differ: that of file "rank_0.pt" is loaded, file "rank_1.pt" has another
+damage: replicas of "step" differ: that of file "rank_0.pt" is loaded, file "rank_1.pt" has another
+2 damages
+END
+code 1
+
+t 'a whole nn.Module tells what it hides' -c '"$R" inspect golden/folders/module.pt | tail -n 2'
+out <<'END'
+torch: 0 tensors in 0 chunks, 0 parameters, 0 B; 2 objects
+2 storages with 32 B inside objects of unknown classes: load them in Python and save the state_dict to have their tensors
+END
+
+finish
