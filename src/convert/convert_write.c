@@ -97,25 +97,6 @@ rsd_err rsi_convert_make_files(const rsi_convert_job *job, rsd_error *err)
 
 /* ---- pieces ---- */
 
-static rsd_err gap_piece(const rsi_out_part *part, uint64_t off, size_t len, unsigned char *out,
-                         rsd_error *err)
-{
-    unsigned char *gap;
-
-    if (off == 0 && len == part->len) {
-        memset(out, 0, len);
-        rsi_zip_gap_write(part->zip, part->nth, part->crc, out);
-        return RSD_OK;
-    }
-    gap = rsi_calloc((size_t)part->len, 1);
-    if (!gap)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for the headers of an item");
-    rsi_zip_gap_write(part->zip, part->nth, part->crc, gap);
-    memcpy(out, gap + off, len);
-    rsi_free(gap);
-    return RSD_OK;
-}
-
 /* `len` bytes of a part from `off` on. */
 static rsd_err make_piece(const rsi_convert_job *job, const rsi_out_part *part, uint64_t off,
                           size_t len, unsigned char *out, rsd_error *err)
@@ -127,7 +108,8 @@ static rsd_err make_piece(const rsi_convert_job *job, const rsi_out_part *part, 
         box = rsi_part_box(job->state, part);
         return rsi_tensor_bytes(&job->state->tensor[part->tensor], &box, off, len, out, err);
     case RSI_PART_GAP:
-        return gap_piece(part, off, len, out, err);
+        rsi_zip_gap_write(part->zip, part->nth, part->crc, off, len, out);
+        return RSD_OK;
     default:
         memcpy(out, (const unsigned char *)part->bytes + off, len);
         return RSD_OK;

@@ -197,46 +197,57 @@ uint64_t rsi_zip_gap_size(const rsi_zip_plan *plan, size_t i)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Each puts something at `out` and returns the place behind it. */
-static unsigned char *put(unsigned char *out, uint64_t value, int bytes)
+/* The bytes of a gap from `lo` on that somebody wants; `at` is how far it has been written. */
+typedef struct window {
+    uint64_t       at, lo, hi;
+    unsigned char *out; /* [hi - lo] */
+} window;
+
+/* Each puts something behind what is there; what lies outside the window leaves no trace. */
+static void put_bytes(window *w, const void *bytes, uint64_t len)
 {
+    uint64_t from = w->at > w->lo ? w->at : w->lo;
+    uint64_t to = w->at + len < w->hi ? w->at + len : w->hi;
+
+    if (from < to)
+        memcpy(w->out + (from - w->lo), (const unsigned char *)bytes + (from - w->at),
+               (size_t)(to - from));
+    w->at += len;
+}
+
+static void put(window *w, uint64_t value, int bytes)
+{
+    unsigned char little[8];
+
     for (int i = 0; i < bytes; i++)
-        *out++ = (unsigned char)(value >> (8 * i));
-    return out;
+        little[i] = (unsigned char)(value >> (8 * i));
+    put_bytes(w, little, (uint64_t)bytes);
 }
 
-static unsigned char *put_bytes(unsigned char *out, const void *bytes, size_t len)
+static void put_name(window *w, const rsi_zip_plan *plan, const record *rec)
 {
-    if (len)
-        memcpy(out, bytes, len);
-    return out + len;
-}
-
-static unsigned char *put_name(unsigned char *out, const rsi_zip_plan *plan, const record *rec)
-{
-    out = put_bytes(out, plan->spec.folder, plan->folder_len);
-    *out++ = '/';
-    return put_bytes(out, rec->name, rec->name_len - plan->folder_len - 1);
+    put_bytes(w, plan->spec.folder, plan->folder_len);
+    put_bytes(w, "/", 1);
+    put_bytes(w, rec->name, rec->name_len - plan->folder_len - 1);
 }
 
 /* The zip64 field, if one is needed. `packed` is the second size: miniz does not know it yet in
  * front of the data. */
-static unsigned char *put_wide(unsigned char *out, const rsi_zip_plan *plan, uint64_t at,
-                               const record *rec, uint64_t packed)
+static void put_wide(window *w, const rsi_zip_plan *plan, uint64_t at, const record *rec,
+                     uint64_t packed)
 {
     size_t len = wide_size(plan, at, rec->size);
 
     if (!len)
-        return out;
-    out = put(out, RSI_ZIP_EXTRA64, 2);
-    out = put(out, len - 4, 2);
+        return;
+    put(w, RSI_ZIP_EXTRA64, 2);
+    put(w, len - 4, 2);
     if (is_full(plan, rec->size)) {
-        out = put(out, rec->size, 8);
-        out = put(out, packed, 8);
+        put(w, rec->size, 8);
+        put(w, packed, 8);
     }
     if (is_full(plan, at))
-        out = put(out, at, 8);
-    return out;
+        put(w, at, 8);
 }
 
 static uint64_t flags_of(const record *rec)
@@ -244,72 +255,73 @@ static uint64_t flags_of(const record *rec)
     return RSI_ZIP_FLAG_UTF8 | (rec->size ? RSI_ZIP_FLAG_AFTER : 0);
 }
 
-static unsigned char *put_header(unsigned char *out, const rsi_zip_plan *plan, uint64_t at,
-                                 const record *rec)
+static void put_header(window *w, const rsi_zip_plan *plan, uint64_t at, const record *rec)
 {
     size_t pad = pad_size(plan, at, rec);
 
-    out = put(out, RSI_ZIP_LOCAL_SIG, 4);
-    out = put(out, 0, 2); /* version needed */
-    out = put(out, flags_of(rec), 2);
-    out = put(out, 0, 2);                       /* stored */
-    out = put(out, 0, 4);                       /* time, date */
-    out = put(put(put(out, 0, 4), 0, 4), 0, 4); /* CRC and sizes come behind the data */
-    out = put(out, rec->name_len, 2);
-    out = put(out, wide_size(plan, at, rec->size) + 4 + pad, 2);
-    out = put_name(out, plan, rec);
-    out = put_wide(out, plan, at, rec, 0);
-    out = put_bytes(out, "FB", 2);
-    out = put(out, pad, 2);
-    memset(out, 'Z', pad);
-    return out + pad;
+    put(w, RSI_ZIP_LOCAL_SIG, 4);
+    put(w, 0, 2); /* version needed */
+    put(w, flags_of(rec), 2);
+    put(w, 0, 2); /* stored */
+    put(w, 0, 4); /* time, date */
+    put(w, 0, 4); /* CRC and sizes come behind the data */
+    put(w, 0, 8);
+    put(w, rec->name_len, 2);
+    put(w, wide_size(plan, at, rec->size) + 4 + pad, 2);
+    put_name(w, plan, rec);
+    put_wide(w, plan, at, rec, 0);
+    put_bytes(w, "FB", 2);
+    put(w, pad, 2);
+    for (size_t i = 0; i < pad; i++)
+        put_bytes(w, "Z", 1);
 }
 
-static unsigned char *put_descriptor(unsigned char *out, const rsi_zip_plan *plan, uint64_t at,
-                                     uint64_t size, uint32_t crc)
+static void put_descriptor(window *w, const rsi_zip_plan *plan, uint64_t at, uint64_t size,
+                           uint32_t crc)
 {
     int width = wide_size(plan, at, size) ? 8 : 4;
 
     if (size == 0)
-        return out;
-    out = put(out, RSI_ZIP_DESCRIPTOR_SIG, 4);
-    out = put(out, crc, 4);
-    out = put(out, size, width);
-    return put(out, size, width);
+        return;
+    put(w, RSI_ZIP_DESCRIPTOR_SIG, 4);
+    put(w, crc, 4);
+    put(w, size, width);
+    put(w, size, width);
 }
 
 /* A record whose bytes are known here. */
-static unsigned char *put_record(unsigned char *out, const rsi_zip_plan *plan, uint64_t at,
-                                 const record *rec, uint32_t crc)
+static void put_record(window *w, const rsi_zip_plan *plan, uint64_t at, const record *rec,
+                       uint32_t crc)
 {
-    out = put_header(out, plan, at, rec);
-    out = put_bytes(out, rec->bytes, (size_t)rec->size);
-    return put_descriptor(out, plan, at, rec->size, crc);
+    put_header(w, plan, at, rec);
+    put_bytes(w, rec->bytes, rec->size);
+    put_descriptor(w, plan, at, rec->size, crc);
 }
 
-static unsigned char *put_entry(unsigned char *out, const rsi_zip_plan *plan, uint64_t at,
-                                const record *rec, uint32_t crc)
+static void put_entry(window *w, const rsi_zip_plan *plan, uint64_t at, const record *rec,
+                      uint32_t crc)
 {
     uint64_t size = is_full(plan, rec->size) ? UINT32_MAX : rec->size;
 
-    out = put(out, RSI_ZIP_CENTRAL_SIG, 4);
-    out = put(out, 0, 4); /* versions: made by, needed */
-    out = put(out, flags_of(rec), 2);
-    out = put(out, 0, 2); /* stored */
-    out = put(out, 0, 4); /* time, date */
-    out = put(out, crc, 4);
-    out = put(put(out, size, 4), size, 4);
-    out = put(out, rec->name_len, 2);
-    out = put(out, wide_size(plan, at, rec->size), 2);
-    out = put(out, 0, 2); /* comment */
-    out = put(out, 0, 2); /* disk */
-    out = put(out, 0, 6); /* attributes */
-    out = put(out, is_full(plan, at) ? UINT32_MAX : at, 4);
-    out = put_name(out, plan, rec);
-    return put_wide(out, plan, at, rec, rec->size);
+    put(w, RSI_ZIP_CENTRAL_SIG, 4);
+    put(w, 0, 4); /* versions: made by, needed */
+    put(w, flags_of(rec), 2);
+    put(w, 0, 2); /* stored */
+    put(w, 0, 4); /* time, date */
+    put(w, crc, 4);
+    put(w, size, 4);
+    put(w, size, 4);
+    put(w, rec->name_len, 2);
+    put(w, wide_size(plan, at, rec->size), 2);
+    put(w, 0, 2); /* comment */
+    put(w, 0, 2); /* disk */
+    put(w, 0, 6); /* attributes */
+    put(w, is_full(plan, at) ? UINT32_MAX : at, 4);
+    put_name(w, plan, rec);
+    put_wide(w, plan, at, rec, rec->size);
 }
 
-static unsigned char *put_end(unsigned char *out, const rsi_zip_plan *plan)
+static void put_end(window *w, const rsi_zip_plan *plan)
 {
     uint64_t n = plan->spec.n + EVERY;
     uint64_t dir_at = plan->at[n];
@@ -317,23 +329,26 @@ static unsigned char *put_end(unsigned char *out, const rsi_zip_plan *plan)
     uint64_t dir_size = end_at - dir_at;
     uint64_t n16 = n < UINT16_MAX ? n : UINT16_MAX;
 
-    out = put(out, RSI_ZIP_END64_SIG, 4);
-    out = put(out, RSI_ZIP_END64 - 12, 8);
-    out = put(out, 0x031e, 2); /* made by */
-    out = put(out, 0x2d, 2);   /* needed */
-    out = put(out, 0, 8);      /* disks */
-    out = put(put(out, n, 8), n, 8);
-    out = put(put(out, dir_size, 8), dir_at, 8);
-    out = put(out, RSI_ZIP_LOCATOR_SIG, 4);
-    out = put(out, 0, 4); /* disk */
-    out = put(out, end_at, 8);
-    out = put(out, 1, 4); /* disks */
-    out = put(out, RSI_ZIP_END_SIG, 4);
-    out = put(out, 0, 4); /* disks */
-    out = put(put(out, n16, 2), n16, 2);
-    out = put(out, is_full(plan, dir_size) ? UINT32_MAX : dir_size, 4);
-    out = put(out, is_full(plan, dir_at) ? UINT32_MAX : dir_at, 4);
-    return put(out, 0, 2); /* comment */
+    put(w, RSI_ZIP_END64_SIG, 4);
+    put(w, RSI_ZIP_END64 - 12, 8);
+    put(w, 0x031e, 2); /* made by */
+    put(w, 0x2d, 2);   /* needed */
+    put(w, 0, 8);      /* disks */
+    put(w, n, 8);
+    put(w, n, 8);
+    put(w, dir_size, 8);
+    put(w, dir_at, 8);
+    put(w, RSI_ZIP_LOCATOR_SIG, 4);
+    put(w, 0, 4); /* disk */
+    put(w, end_at, 8);
+    put(w, 1, 4); /* disks */
+    put(w, RSI_ZIP_END_SIG, 4);
+    put(w, 0, 4); /* disks */
+    put(w, n16, 2);
+    put(w, n16, 2);
+    put(w, is_full(plan, dir_size) ? UINT32_MAX : dir_size, 4);
+    put(w, is_full(plan, dir_at) ? UINT32_MAX : dir_at, 4);
+    put(w, 0, 2); /* comment */
 }
 
 /* ---- gaps ------------------------------------------------------------------------------------ */
@@ -364,7 +379,7 @@ static void set_id(const rsi_zip_plan *plan, const uint32_t *crc, record *id)
 }
 
 /* Records behind the last storage, the directory and the end. */
-static void put_tail(unsigned char *out, const rsi_zip_plan *plan, const uint32_t *crc)
+static void put_tail(window *w, const rsi_zip_plan *plan, const uint32_t *crc)
 {
     size_t n = plan->spec.n + EVERY;
     record rec, id;
@@ -372,32 +387,33 @@ static void put_tail(unsigned char *out, const rsi_zip_plan *plan, const uint32_
     get_record(plan, n - 1, &id);
     set_id(plan, crc, &id);
     get_record(plan, n - 2, &rec);
-    out = put_record(out, plan, plan->at[n - 2], &rec, crc_of(plan, n - 2, &rec, crc));
-    out = put_record(out, plan, plan->at[n - 1], &id, crc_of(plan, n - 1, &id, crc));
-    for (size_t r = 0; r < n - 1; r++) {
+    put_record(w, plan, plan->at[n - 2], &rec, crc_of(plan, n - 2, &rec, crc));
+    put_record(w, plan, plan->at[n - 1], &id, crc_of(plan, n - 1, &id, crc));
+    for (size_t r = 0; r < n - 1 && w->at < w->hi; r++) {
         get_record(plan, r, &rec);
-        out = put_entry(out, plan, plan->at[r], &rec, crc_of(plan, r, &rec, crc));
+        put_entry(w, plan, plan->at[r], &rec, crc_of(plan, r, &rec, crc));
     }
-    out = put_entry(out, plan, plan->at[n - 1], &id, crc_of(plan, n - 1, &id, crc));
-    put_end(out, plan);
+    if (w->at >= w->hi)
+        return;
+    put_entry(w, plan, plan->at[n - 1], &id, crc_of(plan, n - 1, &id, crc));
+    put_end(w, plan);
 }
 
-static void make_gap(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, unsigned char *out)
+static void make_gap(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, window *w)
 {
     record rec;
 
     for (size_t r = 0; i == 0 && r < STORAGE; r++) {
         get_record(plan, r, &rec);
-        out = put_record(out, plan, plan->at[r], &rec, crc_of(plan, r, &rec, crc));
+        put_record(w, plan, plan->at[r], &rec, crc_of(plan, r, &rec, crc));
     }
     if (i > 0)
-        out = put_descriptor(out, plan, plan->at[STORAGE + i - 1], plan->spec.size[i - 1],
-                             crc[i - 1]);
+        put_descriptor(w, plan, plan->at[STORAGE + i - 1], plan->spec.size[i - 1], crc[i - 1]);
     if (i < plan->spec.n) {
         get_record(plan, STORAGE + i, &rec);
-        put_header(out, plan, plan->at[STORAGE + i], &rec);
+        put_header(w, plan, plan->at[STORAGE + i], &rec);
     } else {
-        put_tail(out, plan, crc);
+        put_tail(w, plan, crc);
     }
 }
 
@@ -440,7 +456,7 @@ rsd_err rsi_zip_plan_keep(rsi_zip_plan *plan, rsi_arena *mem, rsd_error *err)
         gap[i] = rsi_arena_array(mem, plan->kept_len[i], 1);
         if (!gap[i])
             return rsi_fail(err, RSD_E_NOMEM, "no memory for the headers of an archive");
-        make_gap(plan, i, &none, gap[i]);
+        make_gap(plan, i, &none, &(window){ .hi = plan->kept_len[i], .out = gap[i] });
     }
     find_patches(plan);
     plan->kept[0] = gap[0];
@@ -449,7 +465,7 @@ rsd_err rsi_zip_plan_keep(rsi_zip_plan *plan, rsi_arena *mem, rsd_error *err)
 }
 
 /* The last gap of an archive of one storage, whose bytes are there for the CRC 0. */
-static void patch_gap(const rsi_zip_plan *plan, uint32_t crc, unsigned char *out)
+static void patch_gap(const rsi_zip_plan *plan, uint32_t crc, window *w)
 {
     const size_t *at = plan->patch;
     uint64_t      fold = rsi_zip_id_fold(plan->fold, crc);
@@ -459,20 +475,28 @@ static void patch_gap(const rsi_zip_plan *plan, uint32_t crc, unsigned char *out
     fold = rsi_zip_id_fold(fold, rsi_crc32(0, "3\n", 2)); /* "version" */
     rsi_zip_id_text(plan->names_id, fold, id);
     id_crc = rsi_crc32(0, id, RSI_ZIP_ID_LEN);
-    put(out + at[DATA_CRC], crc, 4);
-    memcpy(out + at[ID], id, RSI_ZIP_ID_LEN);
-    put(out + at[ID_CRC], id_crc, 4);
-    put(out + at[DATA_ENTRY], crc, 4);
-    put(out + at[ID_ENTRY], id_crc, 4);
+    w->at = at[DATA_CRC];
+    put(w, crc, 4);
+    w->at = at[ID];
+    put_bytes(w, id, RSI_ZIP_ID_LEN);
+    w->at = at[ID_CRC];
+    put(w, id_crc, 4);
+    w->at = at[DATA_ENTRY];
+    put(w, crc, 4);
+    w->at = at[ID_ENTRY];
+    put(w, id_crc, 4);
 }
 
-void rsi_zip_gap_write(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, unsigned char *out)
+void rsi_zip_gap_write(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, uint64_t off,
+                       size_t len, unsigned char *out)
 {
+    window w = { .lo = off, .hi = off + len, .out = out };
+
     if (!plan->kept[0]) {
-        make_gap(plan, i, crc, out);
+        make_gap(plan, i, crc, &w);
         return;
     }
-    memcpy(out, plan->kept[i], plan->kept_len[i]);
+    put_bytes(&w, plan->kept[i], plan->kept_len[i]);
     if (i == 1 && plan->spec.size[0] > 0)
-        patch_gap(plan, crc[0], out);
+        patch_gap(plan, crc[0], &w);
 }

@@ -54,8 +54,9 @@ uint64_t rsi_zip_data_at(const rsi_zip_plan *plan, size_t i);
 /* Where gap i begins, 0 <= i <= n, and its length. */
 uint64_t rsi_zip_gap_at(const rsi_zip_plan *plan, size_t i);
 uint64_t rsi_zip_gap_size(const rsi_zip_plan *plan, size_t i);
-/* Writes gap i to `out`. `crc` has the CRC32 of each storage's data: for gap i those of storages 0
- * .. i-1 are needed. */
-void rsi_zip_gap_write(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, unsigned char *out);
+/* Writes bytes [off, off + len) of gap i to `out`. `crc` has the CRC32 of each storage's data: for
+ * gap i those of storages 0 .. i-1 are needed. */
+void rsi_zip_gap_write(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, uint64_t off,
+                       size_t len, unsigned char *out);
 
 #endif

@@ -141,22 +141,10 @@ static rsd_err put_data(rsi_fill *fill, const rsi_out_part *part, uint64_t lo, u
 }
 
 /* The bytes of a gap that are in the block. */
-static rsd_err put_gap(const rsi_fill *fill, const rsi_out_part *part, uint64_t lo, uint64_t hi,
-                       rsd_error *err)
+static void put_gap(const rsi_fill *fill, const rsi_out_part *part, uint64_t lo, uint64_t hi)
 {
-    unsigned char *out = fill->buf + (lo - fill->at), *whole;
-
-    if (hi - lo == part->len) {
-        rsi_zip_gap_write(part->zip, part->nth, part->crc, out);
-        return RSD_OK;
-    }
-    whole = rsi_calloc((size_t)part->len, 1);
-    if (!whole)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for the headers of an item");
-    rsi_zip_gap_write(part->zip, part->nth, part->crc, whole);
-    memcpy(out, whole + (lo - part->at), (size_t)(hi - lo));
-    rsi_free(whole);
-    return RSD_OK;
+    rsi_zip_gap_write(part->zip, part->nth, part->crc, lo - part->at, (size_t)(hi - lo),
+                      fill->buf + (lo - fill->at));
 }
 
 static rsd_err put_part(rsi_fill *fill, const row *r, size_t k, rsd_error *err)
@@ -165,7 +153,6 @@ static rsd_err put_part(rsi_fill *fill, const row *r, size_t k, rsd_error *err)
     uint64_t            lo = part->at > r->lo ? part->at : r->lo;
     uint64_t            hi = part->at + part->len < r->hi ? part->at + part->len : r->hi;
     unsigned char      *out = fill->buf + (lo - fill->at);
-    rsd_err             rc = RSD_OK;
 
     if (hi <= lo && part->kind != RSI_PART_DATA)
         return RSD_OK;
@@ -174,8 +161,8 @@ static rsd_err put_part(rsi_fill *fill, const row *r, size_t k, rsd_error *err)
     if (part->kind == RSI_PART_BYTES)
         memcpy(out, (const char *)part->bytes + (lo - part->at), (size_t)(hi - lo));
     else if (!is_late(part, r->began))
-        rc = put_gap(fill, part, lo, hi, err);
-    return rc ? rc : hash(fill, out, (size_t)(hi - lo), !r->late, err);
+        put_gap(fill, part, lo, hi);
+    return hash(fill, out, (size_t)(hi - lo), !r->late, err);
 }
 
 rsd_err rsi_fill_data(rsi_fill *fill, rsd_error *err)
@@ -222,7 +209,7 @@ rsd_err rsi_fill_late(rsi_fill *fill, rsd_error *err)
             uint64_t            end = part->at + part->len;
 
             if (part->kind == RSI_PART_GAP && end > lo)
-                rc = put_gap(fill, part, lo, end < r.hi ? end : r.hi, err);
+                put_gap(fill, part, lo, end < r.hi ? end : r.hi);
         }
         if (!rc && r.late && fill->sums)
             rc = rsi_sums_begin(fill->sums, (uint32_t)fill->file, r.lo, err);

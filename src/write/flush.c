@@ -214,19 +214,18 @@ static rsd_err encode_data(worker *w, rsi_encoder *encoder, const rsi_out_part *
 static rsd_err encode_part(worker *w, rsi_encoder *encoder, const rsi_out_part *part,
                            unsigned char *pack, rsd_error *err)
 {
-    unsigned char *gap;
-    rsd_err        rc;
+    rsd_err rc = RSD_OK;
 
     if (part->kind == RSI_PART_DATA)
         return encode_data(w, encoder, part, pack, err);
     if (part->kind == RSI_PART_BYTES)
         return rsi_encoder_feed(encoder, part->bytes, (size_t)part->len, err);
-    gap = rsi_calloc((size_t)part->len, 1);
-    if (!gap)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for the headers of an item");
-    rsi_zip_gap_write(part->zip, part->nth, part->crc, gap);
-    rc = rsi_encoder_feed(encoder, gap, (size_t)part->len, err);
-    rsi_free(gap);
+    for (uint64_t at = 0; at < part->len && !rc; at += RSI_BLOCK_BYTES) {
+        size_t n = (size_t)rsi_min((int64_t)(part->len - at), RSI_BLOCK_BYTES);
+
+        rsi_zip_gap_write(part->zip, part->nth, part->crc, at, n, pack);
+        rc = rsi_encoder_feed(encoder, pack, n, err);
+    }
     return rc;
 }
 

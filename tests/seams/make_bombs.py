@@ -50,5 +50,6 @@ one = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
 safetensors("side", {"w": one}, b"x")
 with open(os.path.join(FOLDER, "side.safetensors.reshard-sums"), "wb") as f:
     f.truncate(1 << 30)
-many = {f"model.layers.{i}.mlp.weight": {**one, "data_offsets": [i, i + 1]} for i in range(50000)}
-safetensors("many", many, b"x" * 50000)
+for name, n in ("many", 50000), ("lots", 200000):
+    tensors = {f"model.layers.{i}.mlp.weight": {**one, "data_offsets": [i, i + 1]} for i in range(n)}
+    safetensors(name, tensors, b"x" * n)

@@ -20,4 +20,10 @@ t 'a checksum file of 1 GiB of zeros' -c 'python3 ../seams/peak.py "$R" "$T/side
 
 t '50000 tensors' -c 'python3 ../seams/peak.py "$R" "$T/many.safetensors" 50000'
 
+# Small tensors by the hundred thousand, as optimizers have them: what is kept for each of them counts.
+t '200000 tensors become DCP' -c 'cd "$T"; python3 "$OLDPWD/../seams/peak.py" "$R" lots.safetensors 200000 convert -q --no-sync lots.safetensors lots'
+t '200000 tensors stay DCP' -c 'cd "$T"; python3 "$OLDPWD/../seams/peak.py" "$R" lots/.metadata 0 convert -q --no-sync lots again'
+t '200000 tensors become torch.save' -c 'cd "$T"; python3 "$OLDPWD/../seams/peak.py" "$R" lots.safetensors 200000 convert -q --no-sync lots.safetensors lots.pt'
+t '200000 tensors become safetensors' -c 'cd "$T"; python3 "$OLDPWD/../seams/peak.py" "$R" lots/.metadata 0 convert -q --no-sync lots again.safetensors'
+
 finish

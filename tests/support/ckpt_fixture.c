@@ -308,7 +308,8 @@ fix_bytes fix_archive(const void *pickle, size_t pickle_len, size_t n, const voi
             memcpy(out.at + rsi_zip_data_at(&plan, i), storage[i], (size_t)bytes[i]);
     }
     for (size_t i = 0; i <= n; i++)
-        rsi_zip_gap_write(&plan, i, crc, out.at + rsi_zip_gap_at(&plan, i));
+        rsi_zip_gap_write(&plan, i, crc, 0, (size_t)rsi_zip_gap_size(&plan, i),
+                          out.at + rsi_zip_gap_at(&plan, i));
     rsi_arena_release(&mem);
     return out;
 }

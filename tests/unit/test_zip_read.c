@@ -402,7 +402,8 @@ static unsigned char *torch_archive(size_t n, uint64_t size, size_t pickle_len, 
     assert_int_equal(rsi_zip_plan_make(&spec, &mem, &plan, NULL), RSD_OK);
     bytes = calloc((size_t)plan.size, 1);
     for (size_t i = 0; i <= n; i++) {
-        rsi_zip_gap_write(&plan, i, crc, bytes + rsi_zip_gap_at(&plan, i));
+        rsi_zip_gap_write(&plan, i, crc, 0, (size_t)rsi_zip_gap_size(&plan, i),
+                          bytes + rsi_zip_gap_at(&plan, i));
         if (i < n)
             crc[i] = rsi_crc32(0, bytes + rsi_zip_data_at(&plan, i), (size_t)size);
     }

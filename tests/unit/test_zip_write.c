@@ -42,14 +42,23 @@ static void make(written *w, unsigned mask)
     w->len = (size_t)w->plan.size;
     w->bytes = malloc(w->len);
     for (size_t i = 0; i <= spec->n; i++) {
-        unsigned char *gap =
-            malloc((size_t)rsi_zip_gap_size(&w->plan, i)); /* exact, for sanitizers */
+        size_t         len = (size_t)rsi_zip_gap_size(&w->plan, i), half = len / 2;
+        unsigned char *gap = malloc(len), *piece = malloc(len); /* exact, for sanitizers */
 
         assert_int_equal(rsi_zip_gap_at(&w->plan, i), at);
-        memset(gap, 0xee, (size_t)rsi_zip_gap_size(&w->plan, i));
-        rsi_zip_gap_write(&w->plan, i, crc, gap);
-        memcpy(w->bytes + at, gap, (size_t)rsi_zip_gap_size(&w->plan, i));
+        memset(gap, 0xee, len);
+        rsi_zip_gap_write(&w->plan, i, crc, 0, len, gap);
+        memcpy(w->bytes + at, gap, len);
+        rsi_zip_gap_write(&w->plan, i, crc, 0, half, piece);
+        assert_memory_equal(piece, gap, half);
+        rsi_zip_gap_write(&w->plan, i, crc, half, len - half, piece);
+        assert_memory_equal(piece, gap + half, len - half);
+        for (size_t k = 0; k < len && k < 4096; k += 7) {
+            rsi_zip_gap_write(&w->plan, i, crc, k, len - k < 7 ? len - k : 7, piece);
+            assert_memory_equal(piece, gap + k, len - k < 7 ? len - k : 7);
+        }
         free(gap);
+        free(piece);
         at += rsi_zip_gap_size(&w->plan, i);
         if (i == spec->n)
             break;
@@ -285,8 +294,8 @@ static void items_around_4_gib_are_torchs(void **state)
         tail = (size_t)rsi_zip_gap_size(&plan, 1);
         assert_int_equal(head + tail, torch[i].len);
         assert_int_equal(plan.size, torch[i].len + torch[i].size);
-        rsi_zip_gap_write(&plan, 0, NULL, gaps);
-        rsi_zip_gap_write(&plan, 1, &torch[i].data_crc, gaps + head);
+        rsi_zip_gap_write(&plan, 0, NULL, 0, head, gaps);
+        rsi_zip_gap_write(&plan, 1, &torch[i].data_crc, 0, tail, gaps + head);
         assert_int_equal(rsi_crc32(0, gaps, head + tail), torch[i].crc);
         rsi_arena_release(&mem);
     }
