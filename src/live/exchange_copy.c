@@ -250,7 +250,7 @@ static size_t first_from(const rsi_exchange *x, const rsi_hops *hops, int32_t pe
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
 
-        if (hops->at[mid].key < key)
+        if (hops->at[mid].far < key)
             lo = mid + 1;
         else
             hi = mid;

@@ -124,7 +124,7 @@ out:
 
 /* ---- tables ---- */
 
-static bool add_pairs(rsi_pairs *pairs, const rsi_hops *hops, int32_t me)
+static bool add_pairs(rsi_pairs *pairs, rsi_hops *hops, int32_t me)
 {
     for (size_t i = 0; i < hops->n; i++) {
         int32_t peer = hops->at[i].peer;
@@ -135,13 +135,12 @@ static bool add_pairs(rsi_pairs *pairs, const rsi_hops *hops, int32_t me)
             pairs->at[pairs->n].peer = peer;
             pairs->of_rank[peer] = (int32_t)++pairs->n;
         }
-        rsi_pair_of(pairs, peer)->nhops++;
+        hops->at[i].seq = rsi_pair_of(pairs, peer)->nhops++;
     }
     return true;
 }
 
-static bool make_pairs(rsi_exchange *x, rsi_pairs *pairs, const rsi_hops *hops,
-                       const rsi_hops *then)
+static bool make_pairs(rsi_exchange *x, rsi_pairs *pairs, rsi_hops *hops, rsi_hops *then)
 {
     /* Of each rank at most one pair, and no more pairs than hops. */
     size_t most = hops->n + then->n;
@@ -302,9 +301,9 @@ static bool make_tables(rsi_exchange *x, int phase)
 
 rsd_err rsi_tables_make(rsi_exchange *x, rsd_error *err)
 {
-    static const rsi_hops none = { 0 };
-    rsi_route            *r = &x->route;
-    bool                  ok = true;
+    rsi_hops   none = { 0 };
+    rsi_route *r = &x->route;
+    bool       ok = true;
 
     for (int p = 0; p < 2 && ok; p++)
         ok = make_pairs(x, &x->in[p], &r->recv[p], p ? &none : &r->take) &&

@@ -6,37 +6,25 @@
 
 #include <string.h>
 
-/* What accumulators are. */
-enum wide { SIGNED, UNSIGNED, FLOAT, DOUBLE, FLOAT_PAIR, DOUBLE_PAIR, BOOLEAN, NONE };
+/* What accumulators are; complex numbers are two of them. */
+enum wide { FLOAT, DOUBLE, SIGNED, UNSIGNED, BOOLEAN, NONE };
 
 static enum wide wide_of(rsd_dtype dtype)
 {
-    switch (dtype) {
-    case RSD_BOOL:
-        return BOOLEAN;
-    case RSD_U8:
-    case RSD_U16:
-    case RSD_U32:
-    case RSD_U64:
-        return UNSIGNED;
-    case RSD_I8:
-    case RSD_I16:
-    case RSD_I32:
-    case RSD_I64:
-        return SIGNED;
-    case RSD_F64:
-        return DOUBLE;
-    case RSD_C32:
-    case RSD_C64:
-        return FLOAT_PAIR;
-    case RSD_C128:
-        return DOUBLE_PAIR;
-    case RSD_F8_E8M0FNU:
-    case RSD_F4_E2M1FN_X2:
-        return NONE;
-    default:
-        return FLOAT;
-    }
+    static const unsigned char wide[RSD_F4_E2M1FN_X2 + 1] = {
+        [RSD_BOOL] = BOOLEAN,     [RSD_U8] = UNSIGNED,  [RSD_U16] = UNSIGNED,
+        [RSD_U32] = UNSIGNED,     [RSD_U64] = UNSIGNED, [RSD_I8] = SIGNED,
+        [RSD_I16] = SIGNED,       [RSD_I32] = SIGNED,   [RSD_I64] = SIGNED,
+        [RSD_F64] = DOUBLE,       [RSD_C128] = DOUBLE,  [RSD_F8_E8M0FNU] = NONE,
+        [RSD_F4_E2M1FN_X2] = NONE
+    };
+
+    return (enum wide)wide[dtype];
+}
+
+static bool is_pair(rsd_dtype dtype)
+{
+    return dtype == RSD_C32 || dtype == RSD_C64 || dtype == RSD_C128;
 }
 
 rsd_err rsi_reduce_check(rsd_dtype dtype, rsd_reduce op, rsd_error *err)
@@ -44,22 +32,11 @@ rsd_err rsi_reduce_check(rsd_dtype dtype, rsd_reduce op, rsd_error *err)
     static const char *const name[] = { "shared out", "sum",     "average",
                                         "minimum",    "maximum", "product" };
     enum wide                wide = wide_of(dtype);
-    bool                     pairs = wide == FLOAT_PAIR || wide == DOUBLE_PAIR;
 
     if (wide == NONE || (wide == BOOLEAN && (op == RSD_AVG || op == 0)) ||
-        (pairs && (op == RSD_MIN || op == RSD_MAX)))
+        (is_pair(dtype) && (op == RSD_MIN || op == RSD_MAX)))
         return rsi_fail(err, RSD_E_UNSUPPORTED, "%s has no %s", rsd_dtype_name(dtype), name[op]);
     return RSD_OK;
-}
-
-size_t rsi_reduce_wide(rsd_dtype dtype)
-{
-    static const size_t bytes[] = {
-        [SIGNED] = 8,     [UNSIGNED] = 8,     [FLOAT] = 4,   [DOUBLE] = 8,
-        [FLOAT_PAIR] = 8, [DOUBLE_PAIR] = 16, [BOOLEAN] = 8, [NONE] = 8
-    };
-
-    return bytes[wide_of(dtype)];
 }
 
 /* ---- integers to 64 bits and back ---- */
@@ -73,15 +50,6 @@ static uint64_t load(const unsigned char *p, size_t size, bool is_signed)
     if (is_signed && spare > 0)
         x = (uint64_t)((int64_t)(x << spare) >> spare);
     return x;
-}
-
-static void widen_integers(rsd_dtype dtype, uint64_t *acc, const unsigned char *in, size_t n)
-{
-    size_t size = rsd_dtype_size(dtype);
-    bool   is_signed = wide_of(dtype) == SIGNED;
-
-    for (size_t i = 0; i < n; i++)
-        acc[i] = load(in + i * size, size, is_signed);
 }
 
 static void narrow_integers(rsd_dtype dtype, int64_t divisor, unsigned char *out,
@@ -130,29 +98,23 @@ static void combine_booleans(rsd_reduce op, uint64_t *acc, const unsigned char *
 
 /* A NaN on either side stays one, as torch.minimum has it. */
 #define FLOAT_LOOPS(type)                                                                          \
-    static void combine_##type(rsd_reduce op, type *acc, const type *in, size_t n)                 \
+    static void combine_##type(rsd_reduce op, bool pairs, type *acc, const type *in, size_t n)     \
     {                                                                                              \
+        n = pairs ? 2 * n : n;                                                                     \
         for (size_t i = 0; i < n && (op == RSD_SUM || op == RSD_AVG); i++)                         \
             acc[i] += in[i];                                                                       \
-        for (size_t i = 0; i < n && op == RSD_PRODUCT; i++)                                        \
+        for (size_t i = 0; i < n && op == RSD_PRODUCT && !pairs; i++)                              \
             acc[i] *= in[i];                                                                       \
-        for (size_t i = 0; i < n && op == RSD_MIN; i++)                                            \
-            acc[i] = in[i] < acc[i] || in[i] != in[i] ? in[i] : acc[i];                            \
-        for (size_t i = 0; i < n && op == RSD_MAX; i++)                                            \
-            acc[i] = in[i] > acc[i] || in[i] != in[i] ? in[i] : acc[i];                            \
-    }                                                                                              \
-    static void combine_pairs_##type(rsd_reduce op, type *acc, const type *in, size_t n)           \
-    {                                                                                              \
-        if (op != RSD_PRODUCT) {                                                                   \
-            combine_##type(op, acc, in, 2 * n);                                                    \
-            return;                                                                                \
-        }                                                                                          \
-        for (size_t i = 0; i < 2 * n; i += 2) {                                                    \
+        for (size_t i = 0; i < n && op == RSD_PRODUCT && pairs; i += 2) {                          \
             type re = acc[i] * in[i] - acc[i + 1] * in[i + 1];                                     \
                                                                                                    \
             acc[i + 1] = acc[i] * in[i + 1] + acc[i + 1] * in[i];                                  \
             acc[i] = re;                                                                           \
         }                                                                                          \
+        for (size_t i = 0; i < n && op == RSD_MIN; i++)                                            \
+            acc[i] = in[i] < acc[i] || in[i] != in[i] ? in[i] : acc[i];                            \
+        for (size_t i = 0; i < n && op == RSD_MAX; i++)                                            \
+            acc[i] = in[i] > acc[i] || in[i] != in[i] ? in[i] : acc[i];                            \
     }                                                                                              \
     static void divide_##type(type *acc, int64_t divisor, size_t n)                                \
     {                                                                                              \
@@ -165,7 +127,7 @@ FLOAT_LOOPS(double)
 /* Elements that are floats already are read where they are. */
 static bool is_plain(rsd_dtype dtype)
 {
-    return dtype == RSD_F32 || dtype == RSD_F64 || dtype == RSD_C64 || dtype == RSD_C128;
+    return dtype == RSD_F32 || dtype == RSD_C64 || wide_of(dtype) == DOUBLE;
 }
 
 /* What the numbers of a small type are. */
@@ -174,96 +136,62 @@ static rsd_dtype small_part(rsd_dtype dtype)
     return dtype == RSD_C32 ? RSD_F16 : dtype;
 }
 
-static size_t numbers(rsd_dtype dtype, size_t n)
-{
-    enum wide wide = wide_of(dtype);
-
-    return wide == FLOAT_PAIR || wide == DOUBLE_PAIR ? 2 * n : n;
-}
-
-void rsi_reduce_first(rsd_dtype dtype, void *acc, const void *in, size_t n)
-{
-    uint64_t *whole = acc;
-
-    switch (wide_of(dtype)) {
-    case SIGNED:
-    case UNSIGNED:
-        widen_integers(dtype, whole, in, n);
-        break;
-    case BOOLEAN:
-        memset(acc, 0, n * sizeof(whole[0]));
-        combine_booleans(RSD_SUM, acc, in, n);
-        break;
-    default:
-        if (is_plain(dtype))
-            memcpy(acc, in, n * rsd_dtype_size(dtype));
-        else
-            rsi_cast(acc, RSD_F32, in, small_part(dtype), numbers(dtype, n));
-    }
-}
-
 /* Small floats are made wide a few at a time. */
 static void more_small(rsd_dtype dtype, rsd_reduce op, float *acc, const unsigned char *in,
                        size_t n)
 {
     float  wide[256];
-    size_t each = numbers(dtype, 1), size = rsd_dtype_size(dtype), most = 256 / each;
+    size_t each = is_pair(dtype) ? 2 : 1, size = rsd_dtype_size(dtype), most = 256 / each;
 
     for (size_t i = 0; i < n; i += most) {
         size_t m = n - i < most ? n - i : most;
 
         rsi_cast(wide, RSD_F32, in + i * size, small_part(dtype), m * each);
-        if (each == 2)
-            combine_pairs_float(op, acc + 2 * i, wide, m);
-        else
-            combine_float(op, acc + i, wide, m);
+        combine_float(op, is_pair(dtype), acc + each * i, wide, m);
     }
 }
 
 void rsi_reduce_more(rsd_dtype dtype, rsd_reduce op, void *acc, const void *in, size_t n)
 {
-    switch (wide_of(dtype)) {
-    case SIGNED:
-    case UNSIGNED:
-        combine_integers(dtype, op, acc, in, n);
-        break;
-    case BOOLEAN:
+    enum wide wide = wide_of(dtype);
+
+    if (wide == BOOLEAN)
         combine_booleans(op, acc, in, n);
-        break;
-    case DOUBLE:
-        combine_double(op, acc, in, n);
-        break;
-    case DOUBLE_PAIR:
-        combine_pairs_double(op, acc, in, n);
-        break;
-    case FLOAT_PAIR:
-        if (is_plain(dtype))
-            combine_pairs_float(op, acc, in, n);
-        else
-            more_small(dtype, op, acc, in, n);
-        break;
-    default:
-        if (is_plain(dtype))
-            combine_float(op, acc, in, n);
-        else
-            more_small(dtype, op, acc, in, n);
+    else if (wide == SIGNED || wide == UNSIGNED)
+        combine_integers(dtype, op, acc, in, n);
+    else if (wide == DOUBLE)
+        combine_double(op, is_pair(dtype), acc, in, n);
+    else if (is_plain(dtype))
+        combine_float(op, is_pair(dtype), acc, in, n);
+    else
+        more_small(dtype, op, acc, in, n);
+}
+
+void rsi_reduce_first(rsd_dtype dtype, void *acc, const void *in, size_t n)
+{
+    if (is_plain(dtype)) {
+        memcpy(acc, in, n * rsd_dtype_size(dtype));
+    } else if (wide_of(dtype) == FLOAT) {
+        rsi_cast(acc, RSD_F32, in, small_part(dtype), is_pair(dtype) ? 2 * n : n);
+    } else {
+        memset(acc, 0, n * sizeof(uint64_t));
+        rsi_reduce_more(dtype, RSD_SUM, acc, in, n);
     }
 }
 
 void rsi_reduce_last(rsd_dtype dtype, int64_t divisor, void *out, void *acc, size_t n)
 {
     enum wide wide = wide_of(dtype);
+    size_t    numbers = is_pair(dtype) ? 2 * n : n;
 
-    if (wide == SIGNED || wide == UNSIGNED || wide == BOOLEAN) {
-        narrow_integers(dtype, divisor, out, acc, n);
-        return;
-    }
-    if (wide == DOUBLE || wide == DOUBLE_PAIR)
-        divide_double(acc, divisor, numbers(dtype, n));
-    else
-        divide_float(acc, divisor, numbers(dtype, n));
+    if (wide == DOUBLE)
+        divide_double(acc, divisor, numbers);
+    else if (wide == FLOAT)
+        divide_float(acc, divisor, numbers);
     if (is_plain(dtype))
         memcpy(out, acc, n * rsd_dtype_size(dtype));
+    else if (wide == FLOAT)
+        rsi_cast(out, small_part(dtype), acc, RSD_F32, numbers);
     else
-        rsi_cast(out, small_part(dtype), acc, RSD_F32, numbers(dtype, n));
+        narrow_integers(dtype, divisor, out, acc, n);
 }

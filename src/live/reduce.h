@@ -10,10 +10,8 @@
 
 /* Refuses what a type can't do. op 0: values are only divided. */
 rsd_err rsi_reduce_check(rsd_dtype dtype, rsd_reduce op, rsd_error *err);
-/* Bytes of one accumulator. 16-bit and 8-bit floats are combined as float, integers with 64 bits.
- */
-size_t rsi_reduce_wide(rsd_dtype dtype);
-/* acc[i] becomes element i of `in`. */
+/* acc[i] becomes element i of `in`. 16-bit and 8-bit floats are combined as float, integers with 64
+ * bits. */
 void rsi_reduce_first(rsd_dtype dtype, void *acc, const void *in, size_t n);
 /* acc[i] becomes acc[i] op element i of `in`. */
 void rsi_reduce_more(rsd_dtype dtype, rsd_reduce op, void *acc, const void *in, size_t n);

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 bool rsi_class_computes(const rsi_class *c)
 {
@@ -34,8 +33,7 @@ static void cut_box(rsd_box *box, uint32_t cut, uint32_t cuts)
 
 size_t rsi_hop_box(const rsi_route *route, const rsi_hop *hop, bool given, rsd_box *out)
 {
-    const rsd_plan  *plan = route->plan;
-    const rsi_class *c = plan->class[plan->class_of[hop->tensor]];
+    const rsi_class *c = rsi_plan_class(route->plan, hop->tensor);
     size_t           my_box = rsi_pieces_get(given ? &c->send : &c->recv, hop->piece, out);
 
     cut_box(out, hop->cut, hop->cuts);
@@ -47,59 +45,15 @@ size_t rsi_hop_box(const rsi_route *route, const rsi_hop *hop, bool given, rsd_b
 /* Those who get one piece: the holders of a chunk of the target that lack it in the source. */
 typedef struct group {
     const rsi_class *c;
-    int64_t          src_where, dst_where; /* as in rsi_piece.where */
+    int64_t          src_where, dst_where; /* as rsi_pieces_where gives them */
     int64_t          part;                 /* of a matched Partial, else 0 */
     int64_t          copies;               /* holders in the target */
 } group;
 
-/* rsi_piece.where of every piece of a class, on both sides; NULL where nothing can be cut. */
-typedef struct wheres {
-    int64_t *send, *recv;
-} wheres;
-
 typedef struct building {
     rsi_route            *route;
     const rsi_route_opts *opts;
-    wheres               *where; /* [nclasses] */
 } building;
-
-static rsd_err no_memory(rsd_error *err)
-{
-    return rsi_fail(err, RSD_E_NOMEM, "no memory for the moves of a plan");
-}
-
-static int64_t *list_wheres(const rsi_pieces *pieces)
-{
-    int64_t       *list = rsi_calloc(pieces->n, sizeof(list[0]));
-    rsi_piece_iter it;
-
-    if (!list)
-        return NULL;
-    for (rsi_iter_begin(&it, pieces); it.i < pieces->n; rsi_iter_next(&it))
-        list[it.i] = rsi_iter_where(&it);
-    return list;
-}
-
-static rsd_err find_wheres(building *b, rsd_error *err)
-{
-    const rsd_plan *plan = b->route->plan;
-
-    b->where = rsi_calloc(plan->nclasses, sizeof(b->where[0]));
-    if (!b->where)
-        return no_memory(err);
-    for (size_t i = 0; i < plan->nclasses; i++) {
-        const rsi_class *c = plan->class[i];
-
-        if (b->opts->cut_min < 0 || (b->opts->cut_reduced && !c->reduce) ||
-            (c->dst.layout->mesh && c->dst.copies.count == 1))
-            continue;
-        b->where[i].send = list_wheres(&c->send);
-        b->where[i].recv = list_wheres(&c->recv);
-        if (!b->where[i].send || !b->where[i].recv)
-            return no_memory(err);
-    }
-    return RSD_OK;
-}
 
 static int64_t my_where(const rsi_side *side, size_t my_box)
 {
@@ -112,20 +66,20 @@ static int64_t my_where(const rsi_side *side, size_t my_box)
 }
 
 /* The group of a piece that I send (`given`) or get. */
-static group group_of(const building *b, uint32_t tensor, uint32_t piece, bool given)
+static group group_of(const rsi_class *c, uint32_t piece, bool given)
 {
-    const rsd_plan  *plan = b->route->plan;
-    const rsi_class *c = plan->class[plan->class_of[tensor]];
-    const wheres    *w = &b->where[plan->class_of[tensor]];
-    group            g = { .c = c };
-    rsd_box          box;
-    size_t           my_box = rsi_pieces_get(given ? &c->send : &c->recv, piece, &box);
+    const rsi_pieces *pieces = given ? &c->send : &c->recv;
+    int64_t           where = rsi_pieces_where(pieces, piece), mine;
+    rsd_box           box;
 
-    g.src_where = given ? my_where(&c->src, my_box) : w->recv[piece];
-    g.dst_where = given ? w->send[piece] : my_where(&c->dst, my_box);
-    g.part = !c->matched ? 0 : given ? c->src.my_part : c->dst.my_part;
-    g.copies = rsi_side_copies(&c->dst, g.dst_where);
-    return g;
+    mine = my_where(given ? &c->src : &c->dst, rsi_pieces_get(pieces, piece, &box));
+    return (group){ .c = c,
+                    .src_where = given ? mine : where,
+                    .dst_where = given ? where : mine,
+                    .part = !c->matched ? 0
+                            : given     ? c->src.my_part
+                                        : c->dst.my_part,
+                    .copies = rsi_side_copies(&c->dst, given ? where : mine) };
 }
 
 /* The rank of holder i of the target if it has to get the piece, else -1. */
@@ -141,31 +95,29 @@ static int32_t member(const group *g, int64_t i)
 /* Into how many parts the piece of `hop` is cut, and which of them `who` gets first. */
 static void cut_hop(const building *b, rsi_hop *hop, bool given, int32_t who)
 {
-    const rsd_plan  *plan = b->route->plan;
-    uint32_t         which = plan->class_of[hop->tensor], members = 0;
-    const rsi_class *c = plan->class[which];
+    const rsi_class *c = rsi_plan_class(b->route->plan, hop->tensor);
+    uint32_t         members = 0, mine = 0;
     rsd_box          box;
     group            g;
 
-    hop->cut = 0;
-    hop->cuts = 1;
-    if (!b->where[which].send)
+    if (b->opts->cut_min < 0 || (b->opts->cut_reduced && !c->reduce) ||
+        (c->dst.layout->mesh && c->dst.copies.count == 1))
         return;
     rsi_pieces_get(given ? &c->send : &c->recv, hop->piece, &box);
     if (box.ndim == 0 || rsd_box_count(&box) * c->src.layout->elem_bytes < b->opts->cut_min)
         return;
-    g = group_of(b, hop->tensor, hop->piece, given);
+    g = group_of(c, hop->piece, given);
     for (int64_t i = 0; i < g.copies; i++) {
         int32_t rank = member(&g, i);
 
         if (rank == who)
-            hop->cut = members;
+            mine = members;
         members += rank >= 0;
     }
-    if (members > 1 && (c->reduce || members > rsi_side_copies(&c->src, g.src_where)))
+    if (members > 1 && (c->reduce || members > rsi_side_copies(&c->src, g.src_where))) {
+        hop->cut = mine;
         hop->cuts = members;
-    else
-        hop->cut = 0;
+    }
 }
 
 /* ---- hops ---- */
@@ -200,22 +152,20 @@ static bool add_entry(building *b, rsi_entry entry, int32_t peer, bool given)
 {
     rsi_route       *r = b->route;
     int32_t          me = r->plan->rank;
-    const rsi_class *c = r->plan->class[r->plan->class_of[entry.tensor]];
+    const rsi_class *c = rsi_plan_class(r->plan, entry.tensor);
     rsi_hop hop = { .tensor = entry.tensor, .piece = entry.piece, .peer = peer, .cuts = 1 };
 
     if (peer != me || c->reduce)
         cut_hop(b, &hop, given, given ? peer : me);
     if (rsi_class_computes(c)) {
-        hop.key = given ? (uint32_t)peer : part_of(c, peer);
+        hop.part = given ? (uint32_t)peer : part_of(c, peer);
         return add_hop(given ? &r->give : &r->take, hop);
     }
-    if (peer == me)
-        return add_hop(&r->local, hop);
-    hop.key = given ? distance(b, me, peer) : distance(b, peer, me);
-    return add_hop(given ? &r->send[0] : &r->recv[0], hop);
+    hop.far = given ? distance(b, me, peer) : distance(b, peer, me);
+    return add_hop(peer == me ? &r->local : given ? &r->send[0] : &r->recv[0], hop);
 }
 
-static rsd_err add_entries(building *b, rsd_error *err)
+static bool add_entries(building *b)
 {
     const rsd_plan *plan = b->route->plan;
     bool            ok = true;
@@ -228,7 +178,7 @@ static rsd_err add_entries(building *b, rsd_error *err)
         for (size_t i = plan->recv.first[p]; i < plan->recv.first[p + 1] && ok; i++)
             ok = add_entry(b, plan->recv.entry[i], plan->peer[p], false);
     }
-    return ok ? RSD_OK : no_memory(err);
+    return ok;
 }
 
 /* What I pass on of a piece that I got a part of, and what I get of it from the others. */
@@ -242,16 +192,17 @@ static bool pass_on(building *b, const rsi_hop *got)
 
     if (got->cuts == 1)
         return true;
-    g = group_of(b, got->tensor, got->piece, false);
+    g = group_of(rsi_plan_class(r->plan, got->tensor), got->piece, false);
     for (int64_t i = 0; i < g.copies && ok; i++) {
         rsi_hop hop = *got;
 
+        hop.part = 0;
         hop.peer = member(&g, i);
         if (hop.peer < 0)
             continue;
-        hop.key = distance(b, me, hop.peer);
+        hop.far = distance(b, me, hop.peer);
         ok = hop.peer == me || add_hop(&r->send[1], hop);
-        hop.key = distance(b, hop.peer, me);
+        hop.far = distance(b, hop.peer, me);
         hop.cut = cut++;
         ok = ok && (hop.peer == me || add_hop(&r->recv[1], hop));
     }
@@ -260,107 +211,57 @@ static bool pass_on(building *b, const rsi_hop *got)
 
 /* ---- order ---- */
 
-static int by_number(uint32_t a, uint32_t b)
-{
-    return (a > b) - (a < b);
-}
-
-static int by_distance(const void *a, const void *b)
+static int by_order(const void *a, const void *b)
 {
     const rsi_hop *x = a, *y = b;
-    int            order = by_number(x->key, y->key);
+    const uint32_t p[] = { x->far, x->tensor, x->piece, x->part };
+    const uint32_t q[] = { y->far, y->tensor, y->piece, y->part };
+    int            i = 0;
 
-    order = order ? order : by_number(x->tensor, y->tensor);
-    return order ? order : by_number(x->piece, y->piece);
+    while (i < 3 && p[i] == q[i])
+        i++;
+    return (p[i] > q[i]) - (p[i] < q[i]);
 }
 
-static int by_piece(const void *a, const void *b)
-{
-    const rsi_hop *x = a, *y = b;
-    int            order = by_number(x->tensor, y->tensor);
-
-    order = order ? order : by_number(x->piece, y->piece);
-    return order ? order : by_number(x->key, y->key);
-}
-
-static void sort(rsi_hops *hops, int (*order)(const void *, const void *))
+static void sort(rsi_hops *hops)
 {
     if (hops->n > 1)
-        qsort(hops->at, hops->n, sizeof(hops->at[0]), order);
+        qsort(hops->at, hops->n, sizeof(hops->at[0]), by_order);
 }
 
 /* Pieces that were cut come once for each contribution: passed on once. */
-static rsd_err add_passing(building *b, rsd_error *err)
+static bool add_passing(building *b)
 {
     const rsi_route *r = b->route;
     bool             ok = true;
 
     for (size_t i = 0; i < r->recv[0].n && ok; i++)
         ok = pass_on(b, &r->recv[0].at[i]);
-    for (size_t i = 0; i < r->take.n && ok; i++) {
-        const rsi_hop *hop = &r->take.at[i];
-
-        if (i == 0 || hop[-1].tensor != hop->tensor || hop[-1].piece != hop->piece)
-            ok = pass_on(b, hop);
-    }
-    return ok ? RSD_OK : no_memory(err);
+    for (size_t i = 0; i < r->take.n && ok; i++)
+        ok = (i > 0 && rsi_hop_same(&r->take.at[i - 1], &r->take.at[i])) ||
+             pass_on(b, &r->take.at[i]);
+    return ok;
 }
 
-/* Numbers the hops of each peer; `next` has a counter for each rank. */
-static void number(rsi_hops *hops, uint32_t *next)
-{
-    for (size_t i = 0; i < hops->n; i++)
-        hops->at[i].seq = next[hops->at[i].peer]++;
-}
-
-static rsd_err number_all(rsi_route *r, int32_t size, rsd_error *err)
-{
-    rsi_hops *const first[] = { &r->send[0], &r->recv[0], &r->send[1], &r->recv[1] };
-    rsi_hops *const then[] = { &r->give, &r->take, NULL, NULL };
-    uint32_t       *next = rsi_calloc((size_t)size, sizeof(next[0]));
-
-    if (!next)
-        return no_memory(err);
-    for (size_t i = 0; i < 4; i++) {
-        memset(next, 0, (size_t)size * sizeof(next[0]));
-        number(first[i], next);
-        if (then[i])
-            number(then[i], next);
-    }
-    rsi_free(next);
-    return RSD_OK;
-}
-
-rsd_err rsi_route_make(rsi_route *route, const rsd_plan *plan, const rsi_route_opts *opts,
+rsd_err rsi_route_make(rsi_route *r, const rsd_plan *plan, const rsi_route_opts *opts,
                        rsd_error *err)
 {
-    building b = { .route = route, .opts = opts };
-    rsd_err  rc;
+    building b = { .route = r, .opts = opts };
+    bool     ok;
 
-    *route = (rsi_route){ .plan = plan };
-    rc = find_wheres(&b, err);
-    if (!rc)
-        rc = add_entries(&b, err);
-    if (!rc) {
-        sort(&route->take, by_piece);
-        rc = add_passing(&b, err);
+    *r = (rsi_route){ .plan = plan };
+    ok = add_entries(&b);
+    sort(&r->take);
+    if (!ok || !add_passing(&b)) {
+        rsi_route_release(r);
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the moves of a plan");
     }
-    for (int p = 0; p < 2 && !rc; p++) {
-        sort(&route->send[p], by_distance);
-        sort(&route->recv[p], by_distance);
+    sort(&r->give);
+    for (int p = 0; p < 2; p++) {
+        sort(&r->send[p]);
+        sort(&r->recv[p]);
     }
-    if (!rc) {
-        sort(&route->give, by_piece);
-        rc = number_all(route, opts->size, err);
-    }
-    for (size_t i = 0; b.where && i < plan->nclasses; i++) {
-        rsi_free(b.where[i].send);
-        rsi_free(b.where[i].recv);
-    }
-    rsi_free(b.where);
-    if (rc)
-        rsi_route_release(route);
-    return rc;
+    return RSD_OK;
 }
 
 void rsi_route_release(rsi_route *route)

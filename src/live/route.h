@@ -13,11 +13,12 @@
 
 /* A part of a piece on its way. */
 typedef struct rsi_hop {
+    uint32_t far; /* copies: the distance to the peer; else 0 */
     uint32_t tensor, piece;
+    uint32_t part;      /* which contribution, or whose; copies: 0 */
     uint32_t cut, cuts; /* which of how many parts; 0 of 1: the whole piece */
     int32_t  peer;      /* where it goes to or comes from; myself: no message */
-    uint32_t key;       /* copies: how far away the peer is; else which contribution */
-    uint32_t seq;       /* its number among those of the peer and phase, copies first */
+    uint32_t seq;       /* for the exchange: its number among those of the peer and phase */
 } rsi_hop;
 
 typedef struct rsi_hops {
@@ -25,10 +26,10 @@ typedef struct rsi_hops {
     size_t   n, cap;
 } rsi_hops;
 
-/* Copies are sorted by distance, then tensor, then piece: rank r sends to r + 1 first, then to
- * r + 2, and receives from r - 1, r - 2. So both ends of a message stand at the same place of one
- * order over all ranks, and however few of them are under way, the first can always finish.
- * Contributions are sorted by tensor, then piece, then by receiver or contribution. */
+/* All but `local` are sorted by distance, then tensor, then piece, then part. Of copies, rank r
+ * sends to r + 1 first, then to r + 2, and receives from r - 1, r - 2. So both ends of a message
+ * stand at the same place of one order over all ranks, and however few of them are under way, the
+ * first can always finish. */
 typedef struct rsi_route {
     const rsd_plan *plan;
     rsi_hops        local;            /* copies within this rank */
@@ -49,6 +50,11 @@ void    rsi_route_release(rsi_route *route);
 /* The box of a hop, which may be empty; returns which of my boxes it lies in. `given`: it is in
  * send[0] or give, so cut out of my source; else of my target. */
 size_t rsi_hop_box(const rsi_route *route, const rsi_hop *hop, bool given, rsd_box *out);
+/* Both are of the same piece of the same tensor. */
+static inline bool rsi_hop_same(const rsi_hop *a, const rsi_hop *b)
+{
+    return a->tensor == b->tensor && a->piece == b->piece;
+}
 /* Combined with others or divided, not merely copied. */
 bool rsi_class_computes(const rsi_class *c);
 

@@ -292,6 +292,17 @@ size_t rsi_pieces_get(const rsi_pieces *p, size_t i, rsd_box *out)
     return my_box;
 }
 
+int64_t rsi_pieces_where(const rsi_pieces *p, size_t i)
+{
+    int64_t where = p->product ? p->other->mesh->base : p->list[i].where;
+
+    for (int d = p->mine->ndim - 1; d >= 0 && p->product; d--) {
+        where += p->cut[d][i % p->ncut[d]].place;
+        i /= p->ncut[d];
+    }
+    return where;
+}
+
 size_t rsi_pieces_my_box(const rsi_pieces *p, const rsd_box *box)
 {
     size_t i = 0;

@@ -48,6 +48,8 @@ rsd_err rsi_pieces_make(rsi_pieces *pieces, const rsd_layout *mine, const rsd_la
                         int32_t rank, rsi_arena *mem, rsd_error *err);
 /* The box of piece i < n; returns which of my boxes it lies in. */
 size_t rsi_pieces_get(const rsi_pieces *pieces, size_t i, rsd_box *out);
+/* Its rsi_piece.where. */
+int64_t rsi_pieces_where(const rsi_pieces *pieces, size_t i);
 /* Which of my boxes holds a box that lies in one of them. */
 size_t rsi_pieces_my_box(const rsi_pieces *pieces, const rsd_box *box);
 /* The number of the chunk at mesh coordinates: what pieces of it have as `chunk`. */

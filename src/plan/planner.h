@@ -50,6 +50,10 @@ struct rsd_plan {
     rsi_arena      mem;
 };
 
+static inline const rsi_class *rsi_plan_class(const rsd_plan *plan, size_t tensor)
+{
+    return plan->class[plan->class_of[tensor]];
+}
 /* Fills peers, rows and stats from the classes. */
 rsd_err rsi_plan_rows(rsd_plan *plan, rsd_error *err);
 /* What an entry stands for. `sends`: it is in a send row, else in a receive row or local. */

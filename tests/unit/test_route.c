@@ -109,7 +109,6 @@ static void check_end(int32_t from, int32_t to, const rsi_hop *out, const rsi_ho
     rsd_box a = box_of(from, out, given), b = box_of(to, in, false);
 
     assert_int_equal(out->tensor, in->tensor);
-    assert_int_equal(out->seq, in->seq);
     assert_int_equal(out->cuts, in->cuts);
     assert_int_equal(out->cut, in->cut);
     assert_memory_equal(a.off, b.off, sizeof(a.off));
@@ -132,23 +131,21 @@ static void check_ends(int32_t from, int32_t to, const rsi_hops *sends, const rs
     } while (out);
 }
 
-static int compare(const rsi_hop *a, const rsi_hop *b, bool by_key_first)
+static int compare(const rsi_hop *a, const rsi_hop *b)
 {
-    const uint32_t x[] = { by_key_first ? a->key : a->tensor, by_key_first ? a->tensor : a->piece,
-                           by_key_first ? a->piece : a->key };
-    const uint32_t y[] = { by_key_first ? b->key : b->tensor, by_key_first ? b->tensor : b->piece,
-                           by_key_first ? b->piece : b->key };
+    const uint32_t x[] = { a->far, a->tensor, a->piece, a->part };
+    const uint32_t y[] = { b->far, b->tensor, b->piece, b->part };
 
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (x[i] != y[i])
             return x[i] < y[i] ? -1 : 1;
     return 0;
 }
 
-static void check_order(const rsi_hops *hops, bool by_key_first)
+static void check_order(const rsi_hops *hops)
 {
     for (size_t i = 1; i < hops->n; i++)
-        assert_true(compare(&hops->at[i - 1], &hops->at[i], by_key_first) <= 0);
+        assert_true(compare(&hops->at[i - 1], &hops->at[i]) <= 0);
 }
 
 static void check_orders(int32_t r)
@@ -156,17 +153,17 @@ static void check_orders(int32_t r)
     const rsi_route *route = &w.route[r];
 
     for (int p = 0; p < 2; p++) {
-        check_order(&route->send[p], true);
-        check_order(&route->recv[p], true);
+        check_order(&route->send[p]);
+        check_order(&route->recv[p]);
         for (size_t i = 0; i < route->send[p].n; i++)
-            assert_int_equal(route->send[p].at[i].key,
+            assert_int_equal(route->send[p].at[i].far,
                              (route->send[p].at[i].peer - r + WORLD) % WORLD);
         for (size_t i = 0; i < route->recv[p].n; i++)
-            assert_int_equal(route->recv[p].at[i].key,
+            assert_int_equal(route->recv[p].at[i].far,
                              (r - route->recv[p].at[i].peer + WORLD) % WORLD);
     }
-    check_order(&route->give, false);
-    check_order(&route->take, false);
+    check_order(&route->give);
+    check_order(&route->take);
 }
 
 /* ---- element by element ---- */
@@ -375,7 +372,7 @@ static void contributions_come_in_the_order_of_the_mesh(void **state)
           &opts);
     assert_int_equal(w.route[2].take.n, TENSORS * 6);
     for (size_t i = 0; i < 6; i++) {
-        assert_int_equal(w.route[2].take.at[i].key, i);
+        assert_int_equal(w.route[2].take.at[i].part, i);
         assert_int_equal(w.route[2].take.at[i].peer, order[i]);
     }
     end();
