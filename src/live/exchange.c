@@ -6,17 +6,22 @@
  * learn of it in the vote. Next: exchange_copy.c. */
 #include "live/exchange.h"
 #include "base/mem.h"
+#include "base/opts.h"
 #include "base/pulse.h"
-#include "live/exchange_core.h"
+#include "comm/facts.h"
+#include "comm/op.h"
 #include "live/reduce.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #define MEMORY     ((size_t)16 << 20)
 #define TAG_FIRST  0x1000
 #define TAG_ROUNDS 0x3ff /* exchanges that may be under way at once, less one */
 #define ALIGN      64
+
+/* The buffers and tables are parts of the memory that the caller allows. */
+#define BUFFERS     (2 * SLOTS + 2)
+#define LEAST_BYTES 256 /* of a buffer */
 
 int64_t rsi_exchange_cut_min = 64 << 10;
 size_t  rsi_exchange_memory_min = 64 << 10;
@@ -25,7 +30,7 @@ void rsi_exchange_note(rsi_exchange *x, rsd_err rc, const rsd_error *err, size_t
 {
     char name[128];
 
-    if (x->rc)
+    if (x->rc || !rc)
         return;
     x->rc = rc;
     x->err = *err;
@@ -35,15 +40,16 @@ void rsi_exchange_note(rsi_exchange *x, rsd_err rc, const rsd_error *err, size_t
 
 /* ---- checks ---- */
 
-static rsd_err check_plan(const rsi_exchange_args *args, rsd_error *err)
+static rsd_err check_plan(const rsi_exchange *x, const rsd_views *src, const rsd_views *dst,
+                          rsd_error *err)
 {
-    const rsd_plan *plan = args->plan;
+    const rsd_plan *plan = x->plan;
 
-    if (plan->rank != args->comm->rank)
+    if (plan->rank != x->comm->rank)
         return rsi_fail(err, RSD_E_MISMATCH, "the plan is that of rank %" PRId32, plan->rank);
-    if (plan->n > 0 && (!args->src || !args->dst))
+    if (plan->n > 0 && (!src || !dst))
         return rsi_fail(err, RSD_E_INVALID, "a plan of %zu tensors needs as many views", plan->n);
-    if (args->comm->alone && plan->npeers > 0)
+    if (x->comm->alone && plan->npeers > 0)
         return rsi_fail(err, RSD_E_UNSUPPORTED,
                         "rank %" PRId32 " is played alone, the plan needs rank %" PRId32,
                         plan->rank, plan->peer[0]);
@@ -61,26 +67,30 @@ static rsd_err check_class(const rsi_exchange *x, const rsi_class *c, rsd_error 
     return rsi_class_computes(c) ? rsi_reduce_check(c->dst.layout->dtype, c->reduce, err) : RSD_OK;
 }
 
-static rsd_err take_views(rsi_exchange *x, const rsi_exchange_args *args, size_t t, rsd_error *err)
+static rsd_err take_views(rsi_exchange *x, const rsd_views *src, const rsd_views *dst, size_t t,
+                          rsd_error *err)
 {
     const rsd_plan *plan = x->plan;
-    rsd_err         rc = check_class(x, plan->class[plan->class_of[t]], err);
+    char            name[128];
+    rsd_err         rc = check_class(x, rsi_plan_class(plan, t), err);
 
-    if (rc)
-        return rc;
-    rc = rsi_views_make(&x->src[t], plan->src[t], plan->rank, args->src[t].n, args->src[t].view,
-                        false, &x->mem, err);
-    if (rc)
-        return rsi_while(err, rc, "source");
-    rc = rsi_views_make(&x->dst[t], plan->dst[t], plan->rank, args->dst[t].n, args->dst[t].view,
-                        true, &x->mem, err);
-    return rc ? rsi_while(err, rc, "target") : RSD_OK;
+    if (!rc) {
+        rc = rsi_views_make(&x->src[t], plan->src[t], plan->rank, src->n, src->view, false, &x->mem,
+                            err);
+        rc = rc ? rsi_while(err, rc, "source") : RSD_OK;
+    }
+    if (!rc) {
+        rc = rsi_views_make(&x->dst[t], plan->dst[t], plan->rank, dst->n, dst->view, true, &x->mem,
+                            err);
+        rc = rc ? rsi_while(err, rc, "target") : RSD_OK;
+    }
+    return rc ? rsi_while(err, rc, "%s", rsi_exchange_name(x, t, name, sizeof(name))) : RSD_OK;
 }
 
-static rsd_err check_all(rsi_exchange *x, const rsi_exchange_args *args, rsd_error *err)
+static rsd_err check_all(rsi_exchange *x, const rsd_views *src, const rsd_views *dst,
+                         rsd_error *err)
 {
-    rsd_err rc = check_plan(args, err);
-    char    name[128];
+    rsd_err rc = check_plan(x, src, dst, err);
 
     if (rc)
         return rc;
@@ -88,41 +98,49 @@ static rsd_err check_all(rsi_exchange *x, const rsi_exchange_args *args, rsd_err
     x->dst = rsi_arena_array(&x->mem, x->plan->n, sizeof(x->dst[0]));
     if (!x->src || !x->dst)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the views of %zu tensors", x->plan->n);
-    for (size_t t = 0; t < x->plan->n && !rc; t++) {
-        rc = take_views(x, args, t, err);
-        if (rc)
-            rc = rsi_while(err, rc, "%s", rsi_exchange_name(x, t, name, sizeof(name)));
-    }
+    for (size_t t = 0; t < x->plan->n && !rc; t++)
+        rc = take_views(x, &src[t], &dst[t], t, err);
     return rc;
 }
 
 /* ---- memory ---- */
 
+/* The requests of pairs, behind those of the slots. */
+static void place_pairs(rsi_exchange *x, const rsi_pairs *pairs, size_t *at)
+{
+    for (size_t i = 0; i < pairs->n; i++, *at += 2) {
+        pairs->at[i].request = &x->request[*at];
+        x->peer[*at] = x->peer[*at + 1] = pairs->at[i].peer;
+    }
+}
+
 static rsd_err take_buffers(rsi_exchange *x, rsd_error *err)
 {
-    const rsd_plan_stats *s = &x->plan->stats;
-    size_t                pairs = x->in[0].n + x->in[1].n + x->out[0].n + x->out[1].n;
-    size_t                most = 2 * SLOTS + 2 * pairs;
-    int64_t               all = s->bytes_local + s->bytes_sent + s->bytes_recv, room = x->seg;
+    const rsi_pairs *const all[] = { &x->in[0], &x->in[1], &x->out[0], &x->out[1] };
+    const rsd_plan_stats  *s = &x->plan->stats;
+    int64_t                bytes = s->bytes_local + s->bytes_sent + s->bytes_recv, room = x->seg;
+    size_t                 n = 2 * SLOTS;
 
     /* No buffer is ever fuller than all that moves; accumulators are wider than elements. */
-    if (all < room / RSI_WIDEST)
-        room = all * RSI_WIDEST;
+    if (bytes < room / RSI_WIDEST)
+        room = bytes * RSI_WIDEST;
     room = (room + ALIGN - 1) / ALIGN * ALIGN;
-    x->open = rsi_arena_array(&x->mem, most, sizeof(x->open[0]));
-    x->open_copy = rsi_arena_array(&x->mem, most, sizeof(x->open_copy[0]));
-    x->open_peer = rsi_arena_array(&x->mem, most, sizeof(x->open_peer[0]));
-    x->buffers = rsi_alloc_aligned(ALIGN, (size_t)room * RSI_BUFFERS + ALIGN);
-    if (!x->open || !x->open_copy || !x->open_peer || !x->buffers)
+    x->nrequests = n + 2 * (all[0]->n + all[1]->n + all[2]->n + all[3]->n);
+    x->request = rsi_arena_array(&x->mem, x->nrequests, sizeof(x->request[0]));
+    x->peer = rsi_arena_array(&x->mem, x->nrequests, sizeof(x->peer[0]));
+    x->buffers = rsi_alloc_aligned(ALIGN, (size_t)room * BUFFERS + ALIGN);
+    if (!x->request || !x->peer || !x->buffers)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %" PRId64 " bytes of buffers",
-                        room * RSI_BUFFERS);
-    for (size_t i = 0; i < SLOTS; i++) {
-        x->send[i].buf = x->buffers + i * (size_t)room;
-        x->recv[i].buf = x->buffers + (SLOTS + i) * (size_t)room;
-    }
+                        room * BUFFERS);
+    for (size_t i = 0; i < 2 * SLOTS; i++)
+        *(i < SLOTS ? &x->send[i] : &x->recv[i - SLOTS]) = (rsi_slot){
+            .buf = x->buffers + i * (size_t)room, .request = &x->request[i], .peer = &x->peer[i]
+        };
+    for (int k = 0; k < 4; k++)
+        place_pairs(x, all[k], &n);
     x->scratch = x->buffers + 2 * SLOTS * (size_t)room;
     x->acc = x->scratch + room;
-    x->stats.extra_bytes = room * RSI_BUFFERS + (int64_t)x->mem.used;
+    x->stats.extra_bytes = room * BUFFERS + (int64_t)x->mem.used;
     return RSD_OK;
 }
 
@@ -132,8 +150,8 @@ static rsd_err prepare(rsi_exchange *x, rsd_error *err)
     rsd_err        rc;
 
     /* A half is for buffers, the other for tables. */
-    x->seg = (int64_t)(x->memory / 2 / RSI_BUFFERS / ALIGN * ALIGN);
-    x->seg = x->seg > RSI_LEAST_BYTES ? x->seg : RSI_LEAST_BYTES;
+    x->seg = (int64_t)(x->memory / 2 / BUFFERS / ALIGN * ALIGN);
+    x->seg = x->seg > LEAST_BYTES ? x->seg : LEAST_BYTES;
     if (!x->readable)
         opts.cut_min = -1; /* parts could not be passed on */
     opts.cut_reduced = x->reach || x->process;
@@ -143,86 +161,18 @@ static rsd_err prepare(rsi_exchange *x, rsd_error *err)
     return rc ? rc : take_buffers(x, err);
 }
 
-rsd_err rsi_exchange_create(rsi_exchange **out, rsd_error *err)
-{
-    rsi_exchange *x = rsi_calloc(1, sizeof(*x));
-
-    if (!x)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for an exchange");
-    x->stage = STAGE_DONE;
-    *out = x;
-    return RSD_OK;
-}
-
-rsd_err rsi_exchange_begin(rsi_exchange *x, const rsi_exchange_args *args, rsd_error *err)
-{
-    rsd_error local;
-    rsd_err   rc;
-
-    err = err ? err : &local;
-    x->comm = args->comm;
-    x->plan = args->plan;
-    x->name = args->name;
-    x->no_direct = args->no_direct;
-    x->stats_out = args->stats;
-    x->memory = args->memory ? args->memory : MEMORY;
-    x->memory = x->memory > rsi_exchange_memory_min ? x->memory : rsi_exchange_memory_min;
-    x->tag = TAG_FIRST + (int32_t)(args->comm->calls & TAG_ROUNDS) * RSI_EXCHANGE_TAGS;
-    rc = rsi_exchange_compare(x, check_all(x, args, err), err);
-    if (!rc)
-        rc = rsi_reach_probe(x, err);
-    if (!rc)
-        rc = rsi_agree(x->comm, prepare(x, err), err);
-    if (!rc)
-        rc = rsi_tables_start(x, err);
-    if (!rc)
-        x->stage = STAGE_COPY;
-    return rc;
-}
-
 /* ---- progress ---- */
-
-static void add_open(rsi_exchange *x, void **request, int32_t peer)
-{
-    if (!*request)
-        return;
-    x->open[x->nopen] = request;
-    x->open_copy[x->nopen] = *request;
-    x->open_peer[x->nopen++] = peer;
-}
-
-static void list_open(rsi_exchange *x)
-{
-    rsi_pairs *const pairs[] = { &x->in[0], &x->in[1], &x->out[0], &x->out[1] };
-
-    x->nopen = 0;
-    if (!x->open)
-        return;
-    for (size_t i = 0; i < SLOTS; i++) {
-        add_open(x, &x->send[i].request, x->send[i].peer);
-        add_open(x, &x->recv[i].request, x->recv[i].peer);
-    }
-    for (size_t k = 0; k < 4; k++)
-        for (size_t i = 0; i < pairs[k]->n; i++) {
-            add_open(x, &pairs[k]->at[i].table_request, pairs[k]->at[i].peer);
-            add_open(x, &pairs[k]->at[i].go_request, pairs[k]->at[i].peer);
-        }
-}
 
 /* Sees what has finished; `wait`: until something has. */
 static rsd_err poll(rsi_exchange *x, bool wait, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
-    list_open(x);
-    if (!wait) {
-        for (size_t i = 0; i < x->nopen && !rc; i++)
-            rc = rsi_test(x->comm, x->open[i], err);
-        return rc;
-    }
-    rc = rsi_wait_some(x->comm, x->nopen, x->open_copy, x->open_peer, "reshard", err);
-    for (size_t i = 0; i < x->nopen; i++)
-        *x->open[i] = x->open_copy[i];
+    if (wait)
+        return rsi_wait_some(x->comm, x->nrequests, x->request, x->peer, "reshard", err);
+    for (size_t i = 0; i < x->nrequests && !rc; i++)
+        if (x->request[i])
+            rc = rsi_test(x->comm, &x->request[i], err);
     return rc;
 }
 
@@ -234,28 +184,24 @@ static rsd_err say_go(rsi_exchange *x, rsd_error *err)
     for (size_t i = 0; i < x->out[1].n && !rc; i++) {
         rsi_pair *pair = &x->out[1].at[i];
 
-        if (pair->direct)
-            rc = rsi_send(x->comm, pair->peer, x->tag + TAG_GO, &pair->go, 1, &pair->go_request,
+        if (pair->head.direct)
+            rc = rsi_send(x->comm, pair->peer, x->tag + TAG_GO, &pair->go, 1, &pair->request[1],
                           err);
     }
     return rc;
-}
-
-static rsd_err enter_stage(rsi_exchange *x, rsd_error *err)
-{
-    x->to_send = x->to_recv = (rsi_cursor){ 0 };
-    x->entered = true;
-    if (x->stage == STAGE_PASS)
-        return say_go(x, err);
-    return RSD_OK;
 }
 
 /* One look at the stage at hand. */
 static rsd_err run_stage(rsi_exchange *x, bool *moved, rsd_error *err)
 {
     bool    done = false;
-    rsd_err rc = x->entered ? RSD_OK : enter_stage(x, err);
+    rsd_err rc = RSD_OK;
 
+    if (!x->entered) {
+        x->to_send = x->to_recv = (rsi_cursor){ 0 };
+        x->entered = true;
+        rc = x->stage == STAGE_PASS ? say_go(x, err) : RSD_OK;
+    }
     if (rc)
         return rc;
     if (x->stage == STAGE_MATH)
@@ -271,17 +217,33 @@ static rsd_err run_stage(rsi_exchange *x, bool *moved, rsd_error *err)
 }
 
 /* Tables and words that I sent have left. */
-static bool all_left(rsi_exchange *x)
+static bool all_left(const rsi_exchange *x)
 {
-    list_open(x);
-    return x->nopen == 0;
+    for (size_t i = 0; i < x->nrequests; i++)
+        if (x->request[i])
+            return false;
+    return true;
 }
 
-/* How it ended for all. */
-static rsd_err settle(rsi_exchange *x, rsd_error *err)
+static rsd_err run_vote(rsi_exchange *x, bool wait, rsd_error *err)
 {
+    bool    done = false;
     rsd_err rc = RSD_OK;
 
+    if (!x->entered) {
+        do
+            rc = poll(x, wait && !all_left(x), err);
+        while (wait && !all_left(x) && !rc);
+        if (rc || !all_left(x))
+            return rsi_break(x->comm, rc, err);
+        x->entered = true;
+        rc = rsi_vote_begin(&x->vote, x->comm, x->tag + TAG_VOTE, x->rc != RSD_OK, err);
+    }
+    if (!rc)
+        rc = rsi_vote_step(&x->vote, wait, &done, err);
+    if (rc || !done)
+        return rsi_break(x->comm, rc, err);
+    x->stage = STAGE_DONE;
     if (x->vote.sum > 0) {
         *err = x->err;
         rc = rsi_agree(x->comm, x->rc, err);
@@ -291,70 +253,53 @@ static rsd_err settle(rsi_exchange *x, rsd_error *err)
     return rc;
 }
 
-static rsd_err run_vote(rsi_exchange *x, bool wait, rsd_error *err)
+/* Goes on as far as it can; `done` NULL: to the end. The result, the same on all ranks, is that of
+ * the exchange once *done. */
+static rsd_err test_exchange(void *self, rsd_phase phase, bool *done, rsd_error *err)
 {
-    bool    done = false;
-    rsd_err rc = RSD_OK;
+    rsi_exchange *x = self;
+    rsd_error     local = { .rank = -1 };
+    rsi_pulse     before = rsi_comm_enter(x->comm);
+    rsd_err       rc = x->stage < STAGE_VOTE ? poll(x, false, &local) : RSD_OK;
 
-    if (!x->entered) {
-        while (wait && !all_left(x) && !rc)
-            rc = poll(x, true, err);
-        if (!wait)
-            rc = poll(x, false, err);
-        if (rc || !all_left(x))
-            return rsi_break(x->comm, rc, err);
-        x->entered = true;
-        rc = rsi_vote_begin(&x->vote, x->comm, x->tag + TAG_VOTE, x->rc != RSD_OK, err);
-    }
-    if (!rc)
-        rc = rsi_vote_step(&x->vote, wait, &done, err);
-    if (rc)
-        return rsi_break(x->comm, rc, err);
-    if (done) {
-        x->stage = STAGE_DONE;
-        rc = settle(x, err);
-    }
-    return rc;
-}
-
-static void finish(rsi_exchange *x, rsd_err rc, const rsd_error *err)
-{
-    x->stage = STAGE_DONE;
-    x->result = rc;
-    x->err = *err;
-}
-
-rsd_err rsi_exchange_step(rsi_exchange *x, bool wait, bool *done, rsd_error *err)
-{
-    rsd_error local = { .rank = -1 };
-    rsi_pulse before = rsi_comm_enter(x->comm);
-    rsd_err   rc = x->stage < STAGE_VOTE ? poll(x, false, &local) : RSD_OK;
-
+    (void)phase;
     while (x->stage < STAGE_VOTE && !rc) {
         bool moved = false;
 
         rc = run_stage(x, &moved, &local);
         if (moved)
             rsi_beat();
-        if (!rc && (wait || moved))
-            rc = poll(x, wait && !moved, &local);
+        if (!rc && (!done || moved))
+            rc = poll(x, !done && !moved, &local);
         else if (!rc)
             break;
     }
     rc = rsi_break(x->comm, rc, &local);
     if (!rc && x->stage == STAGE_VOTE)
-        rc = run_vote(x, wait, &local);
-    if (rc)
-        finish(x, rc, &local);
-    *done = x->stage == STAGE_DONE;
-    if (*done && x->result && err)
+        rc = run_vote(x, !done, &local);
+    if (rc) {
+        x->stage = STAGE_DONE;
+        x->result = rc;
+        x->err = local;
+    }
+    if (done)
+        *done = x->stage == STAGE_DONE;
+    rc = x->stage == STAGE_DONE ? x->result : RSD_OK;
+    if (rc && err)
         *err = x->err;
-    return rsi_comm_leave(before, *done ? x->result : RSD_OK);
+    return rsi_comm_leave(before, rc);
 }
 
-void rsi_exchange_cancel(rsi_exchange *x)
+static rsd_err wait_exchange(void *self, rsd_phase phase, rsd_error *err)
 {
-    rsd_error err;
+    return test_exchange(self, phase, NULL, err);
+}
+
+/* The data no longer matter; the ranks still finish together. */
+static void cancel_exchange(void *self)
+{
+    rsi_exchange *x = self;
+    rsd_error     err;
 
     if (x->stage == STAGE_DONE || (x->stage == STAGE_VOTE && x->entered))
         return;
@@ -362,20 +307,18 @@ void rsi_exchange_cancel(rsi_exchange *x)
     rsi_exchange_note(x, RSD_E_CANCELED, &err, SIZE_MAX);
 }
 
-void rsi_exchange_free(rsi_exchange *x)
+/* One that was begun and has not finished breaks the comm. */
+static void free_exchange(void *self)
 {
-    rsd_error err;
-    bool      mine = true;
+    rsi_exchange *x = self;
+    rsd_error     err;
+    bool          mine;
 
-    if (!x)
-        return;
     if (x->stage != STAGE_DONE) {
         rsi_fail(&err, RSD_E_COMM, "an exchange was freed before it had finished");
         rsi_break(x->comm, RSD_E_COMM, &err);
     }
-    list_open(x);
-    for (size_t i = 0; i < x->nopen; i++)
-        mine = rsi_drop(x->comm, 1, x->open[i]) && mine;
+    mine = !x->request || rsi_drop(x->comm, x->nrequests, x->request);
     mine = rsi_vote_drop(&x->vote) && mine;
     if (!mine)
         return; /* the transport still uses it: it stays for good */
@@ -383,4 +326,90 @@ void rsi_exchange_free(rsi_exchange *x)
     rsi_arena_release(&x->mem);
     rsi_free(x->buffers);
     rsi_free(x);
+}
+
+/* ---- beginning ---- */
+
+/* An operation that is not begun: the memory first, as later a rank without any would leave the
+ * others alone. */
+static rsd_err create(rsi_exchange **x, rsd_op **out, rsd_error *err)
+{
+    static const rsi_op_ops ops = { test_exchange, wait_exchange, cancel_exchange, free_exchange };
+    rsd_err                 rc;
+
+    *x = rsi_calloc(1, sizeof(**x));
+    if (!*x)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for an exchange");
+    (*x)->stage = STAGE_DONE;
+    rc = rsi_op_create(&ops, *x, out, err);
+    if (rc)
+        rsi_free(*x);
+    return rc;
+}
+
+/* Compares what the ranks mean, checks the views, takes all memory. */
+static rsd_err begin(rsi_exchange *x, const rsd_views *src, const rsd_views *dst, rsd_error *err)
+{
+    rsd_err rc;
+
+    x->memory = x->memory ? x->memory : MEMORY;
+    x->memory = x->memory > rsi_exchange_memory_min ? x->memory : rsi_exchange_memory_min;
+    x->tag = TAG_FIRST + (int32_t)(x->comm->calls & TAG_ROUNDS) * RSI_EXCHANGE_TAGS;
+    rc = rsi_exchange_compare(x, check_all(x, src, dst, err), err);
+    if (!rc)
+        rc = rsi_reach_probe(x, err);
+    if (!rc)
+        rc = rsi_agree(x->comm, prepare(x, err), err);
+    if (!rc)
+        rc = rsi_tables_start(x, err);
+    if (!rc)
+        x->stage = STAGE_COPY;
+    return rc;
+}
+
+rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
+                          const rsd_views *dst, const rsd_reshard_opts *opts, rsd_op **out,
+                          rsd_error *err)
+{
+    rsd_reshard_opts known = { .size = sizeof(known) };
+    rsi_exchange    *x = NULL;
+    rsd_op          *op = NULL;
+    rsd_error        local;
+    rsd_err          rc;
+
+    err = err ? err : &local;
+    rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_reshard_opts", err);
+    if (!rc && (!plan || !comm))
+        rc = rsi_fail(err, RSD_E_INVALID, "a plan and a comm are needed");
+    if (!rc && !out)
+        rc = rsi_fail(err, RSD_E_INVALID, "a place for the operation is needed");
+    if (!rc)
+        rc = create(&x, &op, err);
+    rc = rsi_same_call(comm, "rsd_reshard", rc, err);
+    if (!rc) {
+        x->comm = comm;
+        x->plan = plan;
+        x->name = known.name;
+        x->memory = known.memory;
+        x->no_direct = known.direct == RSD_NEVER;
+        x->stats_out = known.stats;
+        rc = begin(x, src, dst, err);
+    }
+    if (rc)
+        rsd_op_free(op);
+    else
+        *out = op;
+    return rc;
+}
+
+rsd_err rsd_reshard(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
+                    const rsd_views *dst, const rsd_reshard_opts *opts, rsd_error *err)
+{
+    rsd_op *op = NULL;
+    rsd_err rc = rsd_reshard_begin(plan, comm, src, dst, opts, &op, err);
+
+    if (!rc)
+        rc = rsd_op_wait(op, RSD_DURABLE, err);
+    rsd_op_free(op);
+    return rc;
 }

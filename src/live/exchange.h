@@ -1,40 +1,160 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a plan between ranks. Both ends derive the same order of messages from it, so these carry
  * nothing but tensor bytes. Where a rank's memory can be reached from the other side, that one
- * copies from it directly. */
+ * copies from it directly. exchange.c begins and ends it, exchange_agree.c compares the ranks,
+ * exchange_reach.c finds out what memory can be read, exchange_copy.c moves copies, and
+ * exchange_math.c combines contributions. */
 #ifndef RSI_EXCHANGE_H
 #define RSI_EXCHANGE_H
 
-#include "comm/comm.h"
-#include "plan/planner.h"
+#include "comm/vote.h"
+#include "live/route.h"
+#include "plan/region.h"
+#include "view/views.h"
 
-typedef struct rsi_exchange rsi_exchange;
+enum { SLOTS = 4 }; /* messages under way in each direction */
 
-typedef struct rsi_exchange_args {
+/* How memory of another rank is read. */
+enum rsi_reach_kind { RSI_REACH_SHARED = 1, RSI_REACH_PROCESS = 2 };
+
+/* One view of another rank, as it is sent. */
+typedef struct rsi_remote {
+    rsd_exposed where; /* shared: for rsi_reach; process: its id and the address */
+    int64_t     kind;  /* rsi_reach_kind */
+    int64_t     first; /* bytes from there to the view's first element */
+    int64_t     off[RSD_MAX_NDIM];
+    int64_t     stride[RSD_MAX_NDIM]; /* bytes */
+} rsi_remote;
+
+/* All that one peer sends me, or I send to it, in one phase. */
+typedef struct rsi_pair {
+    int32_t  peer;
+    uint32_t nhops;
+    size_t   first; /* which of the copies is its first; SIZE_MAX: none */
+    struct {
+        uint32_t direct; /* the receiver copies by the table; else messages */
+        uint32_t nviews;
+    } head;              /* is told first */
+    uint32_t   *view_of; /* [nhops] by rsi_hop.seq, and behind it */
+    rsi_remote *view;    /* [nviews] both are one block, the table */
+    void      **request; /* [2] the table, the go */
+    char        go;      /* what the message says by coming */
+    bool        ready;   /* the table has come and its addresses are known */
+    bool        read;    /* and its copies are made */
+} rsi_pair;
+
+typedef struct rsi_pairs {
+    rsi_pair *at;
+    size_t    n;
+    int32_t  *of_rank; /* [size] number + 1; 0: none */
+} rsi_pairs;
+
+/* A place among the blocks of a list of hops; for contributions, `hop` is the first of its piece.
+ */
+typedef struct rsi_cursor {
+    size_t  hop;
+    int64_t block;
+    size_t  part;
+} rsi_cursor;
+
+/* A message under way. */
+typedef struct rsi_slot {
+    unsigned char *buf;  /* the slot's own */
+    unsigned char *data; /* where the bytes are: there, or in the caller's memory */
+    rsi_cursor     from;
+    size_t         bytes;
+    bool           used;
+    void         **request;
+    int32_t       *peer;
+} rsi_slot;
+
+enum rsi_stage { STAGE_COPY, STAGE_MATH, STAGE_PASS, STAGE_VOTE, STAGE_DONE };
+
+typedef struct rsi_exchange {
     rsd_comm          *comm;
-    const rsd_plan    *plan;      /* of this rank; stays until the exchange is freed */
-    const rsd_views   *src, *dst; /* [plan->n] memory stays, the arrays need not */
-    const char *const *name;      /* [plan->n] for messages; NULL: numbers */
-    size_t             memory;    /* bytes of buffers and tables; 0: the default */
-    bool               no_direct; /* messages only */
-    rsd_reshard_stats *stats;     /* may be NULL */
-} rsi_exchange_args;
+    const rsd_plan    *plan;
+    const char *const *name;
+    rsi_views         *src, *dst; /* [plan->n] */
+    rsd_reshard_stats  stats, *stats_out;
+    int32_t            tag; /* the first of RSI_EXCHANGE_TAGS */
+    size_t             memory;
+    bool               no_direct, reach, process; /* how memory is read; the same on all ranks */
+    bool               readable;                  /* targets, on all ranks */
+    uint64_t           cookie;                    /* what the others read to see whether they can */
 
-/* One that is not begun: something to free. [local] */
-rsd_err rsi_exchange_create(rsi_exchange **out, rsd_error *err);
-/* Compares what the ranks mean, checks the views, takes all memory. After a failure it is only good
- * to be freed. [collective] */
-rsd_err rsi_exchange_begin(rsi_exchange *x, const rsi_exchange_args *args, rsd_error *err);
-/* Goes on as far as it can. `wait`: until it has finished. The result, the same on all ranks, is
- * that of the exchange once *done. */
-rsd_err rsi_exchange_step(rsi_exchange *x, bool wait, bool *done, rsd_error *err);
-/* The data no longer matter; the ranks still finish together, with RSD_E_CANCELED. */
-void rsi_exchange_cancel(rsi_exchange *x);
-/* One that was begun and has not finished breaks the comm. */
-void rsi_exchange_free(rsi_exchange *x);
+    rsi_route route;
+    rsi_pairs in[2], out[2]; /* [phase] */
+
+    int64_t        seg; /* bytes of a message at most, the same on all ranks */
+    unsigned char *buffers;
+    rsi_slot       send[SLOTS], recv[SLOTS];
+    unsigned char *scratch, *acc;
+    void         **request; /* [nrequests] of the slots and pairs */
+    int32_t       *peer;    /* and their other ends */
+    size_t         nrequests;
+
+    enum rsi_stage stage;
+    bool           entered; /* the stage */
+    bool           local_done;
+    rsi_cursor     to_send, to_recv;
+    size_t         oldest; /* recv slot, in STAGE_MATH where they are taken in turn */
+    rsi_cursor     job;    /* the contribution that is combined next */
+
+    rsi_vote  vote;
+    rsd_err   rc; /* what went wrong here; the exchange runs on so that peers don't block */
+    rsd_error err;
+    rsd_err   result; /* of all, when done */
+    rsi_arena mem;
+} rsi_exchange;
+
+enum { TAG_DATA, TAG_TABLE, TAG_HEAD, TAG_GO, TAG_VOTE, RSI_EXCHANGE_TAGS = 8 };
 
 /* Limits that tests lower. */
 extern int64_t rsi_exchange_cut_min;    /* bytes of a piece that is cut among its receivers */
 extern size_t  rsi_exchange_memory_min; /* bytes */
+/* Linux moves at most 2 GiB less a page in one call, and may move less: longer copies take several.
+ */
+extern size_t rsi_reach_part_bytes;
+
+/* Notes what goes wrong first, if `rc` tells of something. */
+void rsi_exchange_note(rsi_exchange *x, rsd_err rc, const rsd_error *err, size_t tensor);
+
+/* (exchange_agree.c) */
+/* `mine`: how checking went here; *err is its text. */
+rsd_err rsi_exchange_compare(rsi_exchange *x, rsd_err mine, rsd_error *err);
+/* What a tensor is called in messages. */
+const char *rsi_exchange_name(const rsi_exchange *x, size_t tensor, char *buf, size_t cap);
+
+/* (exchange_copy.c) Steps of a stage: *moved tells that something happened, *done that the stage
+ * has ended. Errors are those of the comm. */
+rsd_err rsi_exchange_copy(rsi_exchange *x, int phase, bool *moved, bool *done, rsd_error *err);
+/* Only sends contributions. */
+rsd_err rsi_exchange_give(rsi_exchange *x, bool *moved, rsd_error *err);
+/* The blocks of a hop, of at most `most` bytes each; their number, 0 if it is empty. `my_box`:
+ * which box of mine it lies in. */
+int64_t rsi_hop_blocks(const rsi_exchange *x, const rsi_hop *hop, bool given, int64_t most,
+                       rsi_region *out, size_t *my_box);
+/* Packs a box of a hop into the scratch buffer: from the peer's memory, or for `pair` NULL from my
+ * own. */
+rsd_err rsi_hop_read(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, const rsd_box *box,
+                     rsd_error *err);
+bool    rsi_slots_idle(const rsi_slot *slot);
+/* (exchange_math.c) */
+rsd_err rsi_exchange_math(rsi_exchange *x, bool *moved, bool *done, rsd_error *err);
+
+/* (exchange_reach.c) */
+rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err);
+rsd_err rsi_tables_make(rsi_exchange *x, rsd_error *err);
+rsd_err rsi_tables_start(rsi_exchange *x, rsd_error *err);
+/* Makes the table of an incoming pair usable if it has come. */
+bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair);
+/* Copies a box out of the view that the pair's hop lies in. */
+rsd_err rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop,
+                       const rsd_box *box, const rsi_area *to, rsd_error *err);
+
+static inline rsi_pair *rsi_pair_of(const rsi_pairs *pairs, int32_t rank)
+{
+    return &pairs->at[pairs->of_rank[rank] - 1];
+}
 
 #endif

@@ -2,7 +2,7 @@
 /* Do all ranks run the same plan? */
 #include "base/mem.h"
 #include "comm/facts.h"
-#include "live/exchange_core.h"
+#include "live/exchange.h"
 
 #include <stdio.h>
 

@@ -3,13 +3,11 @@
  * and the copies. A sender that can't show all that a peer needs sends messages instead, and says
  * so before anything moves. */
 #include "base/digest.h"
-#include "base/mem.h"
 #include "base/pulse.h"
-#include "live/exchange_core.h"
+#include "live/exchange.h"
 #include "shape/box.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -84,17 +82,14 @@ static void try_peers(rsi_exchange *x, const token *all, int64_t *reach, int64_t
 
 rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err)
 {
-    token    mine = { .pid = getpid(), .readable = 1, .direct = !x->no_direct };
-    token   *all = rsi_calloc((size_t)x->comm->size, sizeof(all[0]));
-    int64_t  can[3] = { 1, 1, 1 };
-    uint64_t id[2] = { (uint64_t)mine.pid, (uint64_t)(uintptr_t)x };
-    rsd_err  rc;
+    token        mine = { .pid = getpid(), .readable = 1, .direct = !x->no_direct };
+    const token *all;
+    rsi_gathered got = { 0 };
+    int64_t      can[3] = { 1, 1, 1 };
+    uint64_t     id[2] = { (uint64_t)mine.pid, (uint64_t)(uintptr_t)x };
+    rsd_err      rc;
 
-    rc = rsi_agree(x->comm, all ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to compare"), err);
-    if (rc)
-        goto out;
-    x->cookie = rsi_digest(x->comm->calls, id, sizeof(id));
-    mine.cookie = x->cookie;
+    mine.cookie = x->cookie = rsi_digest(x->comm->calls, id, sizeof(id));
     mine.cookie_at = (uint64_t)(uintptr_t)&x->cookie;
     mine.memory = x->memory;
     for (size_t t = 0; t < x->plan->n; t++) {
@@ -102,9 +97,10 @@ rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err)
         show(x, &x->dst[t], &mine);
         mine.readable = mine.readable && rsi_views_readable(&x->dst[t]);
     }
-    rc = rsi_allgather(x->comm, &mine, sizeof(mine), all, err);
+    rc = rsi_allgather_any(x->comm, &mine, sizeof(mine), &got, err);
     if (rc)
-        goto out;
+        return rc;
+    all = (const token *)(const void *)got.data;
     for (int32_t r = 0; r < x->comm->size; r++) {
         x->memory = all[r].memory < x->memory ? (size_t)all[r].memory : x->memory;
         can[0] = can[0] && all[r].direct;
@@ -117,14 +113,14 @@ rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err)
     x->reach = can[0];
     x->process = can[1];
     x->readable = can[2];
-out:
-    rsi_free(all);
+    rsi_gathered_release(&got);
     return rc;
 }
 
 /* ---- tables ---- */
 
-static bool add_pairs(rsi_pairs *pairs, rsi_hops *hops, int32_t me)
+/* Numbers the hops of each pair. `copies`: they are what the pair is read by. */
+static void add_pairs(rsi_pairs *pairs, rsi_hops *hops, int32_t me, bool copies)
 {
     for (size_t i = 0; i < hops->n; i++) {
         int32_t peer = hops->at[i].peer;
@@ -132,24 +128,36 @@ static bool add_pairs(rsi_pairs *pairs, rsi_hops *hops, int32_t me)
         if (peer == me)
             continue;
         if (pairs->of_rank[peer] == 0) {
-            pairs->at[pairs->n].peer = peer;
+            pairs->at[pairs->n] = (rsi_pair){ .peer = peer, .first = copies ? i : SIZE_MAX };
             pairs->of_rank[peer] = (int32_t)++pairs->n;
         }
         hops->at[i].seq = rsi_pair_of(pairs, peer)->nhops++;
     }
+}
+
+static bool make_pairs(rsi_exchange *x, rsi_pairs *pairs, rsi_hops *copies, rsi_hops *then)
+{
+    /* Of each rank at most one pair, and no more pairs than hops. */
+    size_t most = copies->n + (then ? then->n : 0), size = (size_t)x->comm->size;
+
+    pairs->at = rsi_arena_array(&x->mem, most < size ? most : size, sizeof(pairs->at[0]));
+    pairs->of_rank = rsi_arena_array(&x->mem, size, sizeof(pairs->of_rank[0]));
+    if (!pairs->at || !pairs->of_rank)
+        return false;
+    add_pairs(pairs, copies, x->comm->rank, true);
+    if (then)
+        add_pairs(pairs, then, x->comm->rank, false);
     return true;
 }
 
-static bool make_pairs(rsi_exchange *x, rsi_pairs *pairs, rsi_hops *hops, rsi_hops *then)
+/* Where the parts of a table lie; returns its bytes. */
+static size_t place_table(rsi_pair *pair, void *table)
 {
-    /* Of each rank at most one pair, and no more pairs than hops. */
-    size_t most = hops->n + then->n;
+    size_t numbers = (pair->nhops * sizeof(uint32_t) + 7) / 8 * 8;
 
-    most = most < (size_t)x->comm->size ? most : (size_t)x->comm->size;
-    pairs->at = rsi_arena_array(&x->mem, most, sizeof(pairs->at[0]));
-    pairs->of_rank = rsi_arena_array(&x->mem, (size_t)x->comm->size, sizeof(pairs->of_rank[0]));
-    return pairs->at && pairs->of_rank && add_pairs(pairs, hops, x->comm->rank) &&
-           add_pairs(pairs, then, x->comm->rank);
+    pair->view_of = table;
+    pair->view = table ? (void *)((char *)table + numbers) : NULL;
+    return numbers + pair->head.nviews * sizeof(pair->view[0]);
 }
 
 /* A view as the others are to see it. False: they can't. */
@@ -168,51 +176,48 @@ static bool describe(rsi_exchange *x, const rsd_view *view, int64_t elem_bytes, 
     return x->process;
 }
 
-/* Everything about the views of one pair while its table is made. */
+/* What the making of a phase's tables needs. */
 typedef struct making {
     rsi_exchange    *x;
-    rsi_pair        *pair;
+    int              phase;
     const rsi_views *views; /* [plan->n] */
-    bool             given;
-    rsi_remote      *view;    /* [cap] */
-    uint32_t        *view_of; /* [nhops] */
-    const size_t    *first;   /* [plan->n] number of a tensor's first view among all */
-    uint32_t        *entry;   /* [views] where a view is in the table, + 1; 0: not there */
-    size_t          *met;     /* [cap] which view view[i] describes */
-    size_t           cap, table_most;
-    int64_t          bytes;
+    size_t          *first; /* [plan->n] number of a tensor's first view among all */
+    uint64_t        *entry; /* [views] where a view is in the table: behind `base`, which rises */
+    uint64_t         base;
+    rsi_pair        *pair;
+    void            *table; /* of the pair, [most] bytes */
+    size_t           most;
+    int64_t          bytes; /* that it helps to move */
 } making;
 
-/* The number of the view in the table, which gets it if it is new. */
-static bool number_of(making *m, size_t tensor, const rsd_view *view, uint32_t *out)
-{
-    size_t which = m->first[tensor] + (size_t)(view - m->views[tensor].view);
-
-    if (m->entry[which] == 0) {
-        if (m->pair->nviews == m->cap ||
-            !describe(m->x, view, m->views[tensor].elem_bytes, &m->view[m->pair->nviews]))
-            return false;
-        m->met[m->pair->nviews] = which;
-        m->entry[which] = ++m->pair->nviews;
-    }
-    *out = m->entry[which] - 1;
-    return true;
-}
-
+/* Adds the view of a hop to the table unless it is there. False: it can't be read by the table. */
 static bool add_hop(making *m, const rsi_hop *hop)
 {
     const rsi_views *views = &m->views[hop->tensor];
+    rsi_pair        *pair = m->pair;
     rsd_box          box;
-    size_t           my_box = rsi_hop_box(&m->x->route, hop, m->given, &box);
+    size_t           my_box = rsi_hop_box(&m->x->route, hop, m->phase == 0, &box);
     const rsd_view  *view = rsi_views_find(views, &box, my_box);
+    uint64_t        *entry;
     rsi_loops        loops;
 
     m->bytes += rsd_box_count(&box) * views->elem_bytes;
+    pair->view_of[hop->seq] = 0;
     if (rsd_box_count(&box) == 0)
         return true;
-    if (!view || !view->data || !number_of(m, hop->tensor, view, &m->view_of[hop->seq]))
+    if (!view || !view->data)
         return false;
-    if (m->view[m->view_of[hop->seq]].kind == RSI_REACH_SHARED)
+    entry = &m->entry[m->first[hop->tensor] + (size_t)(view - views->view)];
+    if (*entry <= m->base) {
+        rsi_remote *fresh = &pair->view[pair->head.nviews++];
+
+        if (place_table(pair, pair->view_of) > m->most ||
+            !describe(m->x, view, views->elem_bytes, fresh))
+            return false;
+        *entry = m->base + pair->head.nviews;
+    }
+    pair->view_of[hop->seq] = (uint32_t)(*entry - m->base - 1);
+    if (pair->view[pair->view_of[hop->seq]].kind == RSI_REACH_SHARED)
         return true;
     rsi_loops_make(&loops, box.ndim, box.len, views->elem_bytes, NULL, view->stride);
     return loops.run >= RUN_MIN;
@@ -226,88 +231,68 @@ static bool add_hops(making *m, const rsi_hops *hops)
     return true;
 }
 
-/* Where the parts of a table lie. */
-static void place_table(rsi_pair *pair, void *table)
+/* The table of what I send to one peer. Without it the pair uses messages. False: no memory. */
+static bool make_table(making *m, rsi_pair *pair)
 {
-    pair->view = table;
-    pair->view_of = (uint32_t *)(void *)(pair->view + pair->nviews);
-    pair->table_bytes = pair->nviews * sizeof(pair->view[0]) + pair->nhops * sizeof(uint32_t);
-}
+    const rsi_route *r = &m->x->route;
+    size_t           bytes;
+    void            *table = NULL;
 
-/* The table of what I send to one peer. Without it the pair uses messages: nothing fails here. */
-static bool make_table(rsi_exchange *x, rsi_pair *pair, int phase, const size_t *first,
-                       uint32_t *entry)
-{
-    making m = { .x = x,
-                 .pair = pair,
-                 .views = phase ? x->dst : x->src,
-                 .given = phase == 0,
-                 .first = first,
-                 .entry = entry };
-    void  *table = NULL;
-    bool   ok;
-
-    m.table_most = x->memory / (4 * (size_t)x->comm->size);
-    m.table_most = m.table_most > TABLE_MIN ? m.table_most : TABLE_MIN;
-    m.cap = m.table_most / sizeof(rsi_remote);
-    m.cap = m.cap < pair->nhops ? m.cap : pair->nhops;
-    m.view = rsi_calloc(m.cap, sizeof(m.view[0]));
-    m.met = rsi_calloc(m.cap, sizeof(m.met[0]));
-    m.view_of = rsi_calloc(pair->nhops, sizeof(m.view_of[0]));
-    ok = m.view && m.met && m.view_of;
-    pair->direct = ok && pair->nhops <= m.table_most / sizeof(uint32_t) &&
-                   add_hops(&m, &x->route.send[phase]) && (phase || add_hops(&m, &x->route.give));
-    place_table(pair, NULL);
-    if (pair->table_bytes > m.table_most ||
-        (pair->table_bytes > TABLE_MIN && (int64_t)pair->table_bytes > m.bytes / TABLE_OF))
-        pair->direct = false;
-    if (pair->direct)
-        table = rsi_arena_array(&x->mem, 1, pair->table_bytes);
-    ok = ok && (table || !pair->direct);
-    if (table) {
-        place_table(pair, table);
-        memcpy(pair->view, m.view, pair->nviews * sizeof(m.view[0]));
-        memcpy(pair->view_of, m.view_of, pair->nhops * sizeof(m.view_of[0]));
+    m->pair = pair;
+    m->bytes = 0;
+    m->base += UINT32_MAX;
+    if (place_table(pair, m->table) <= m->most && add_hops(m, &r->send[m->phase]) &&
+        (m->phase || add_hops(m, &r->give)))
+        pair->head.direct = 1;
+    bytes = place_table(pair, m->table);
+    if (bytes > TABLE_MIN && (int64_t)bytes > m->bytes / TABLE_OF)
+        pair->head.direct = 0;
+    if (!pair->head.direct) {
+        pair->head.nviews = 0;
+        return true;
     }
-    for (uint32_t i = 0; m.met && i < pair->nviews; i++)
-        entry[m.met[i]] = 0;
-    rsi_free(m.view);
-    rsi_free(m.met);
-    rsi_free(m.view_of);
-    return ok;
+    table = rsi_arena_array(&m->x->mem, 1, bytes);
+    if (table)
+        memcpy(table, m->table, bytes);
+    place_table(pair, table);
+    return table;
 }
 
 /* All tables of one phase. */
 static bool make_tables(rsi_exchange *x, int phase)
 {
-    const rsi_views *views = phase ? x->dst : x->src;
-    size_t          *first = rsi_calloc(x->plan->n, sizeof(first[0])), all = 0;
-    uint32_t        *entry = NULL;
-    bool             ok = first != NULL;
+    rsi_arena mem = { 0 };
+    making    m = { .x = x, .phase = phase, .views = phase ? x->dst : x->src };
+    size_t    all = 0, hops = 0, most;
+    bool      ok;
 
-    for (size_t t = 0; t < x->plan->n && ok; t++) {
-        first[t] = all;
-        all += views[t].n;
+    m.first = rsi_arena_array(&mem, x->plan->n, sizeof(m.first[0]));
+    for (size_t t = 0; t < x->plan->n && m.first; t++) {
+        m.first[t] = all;
+        all += m.views[t].n;
     }
-    if (ok)
-        entry = rsi_calloc(all, sizeof(entry[0]));
-    ok = ok && entry;
+    for (size_t i = 0; i < x->out[phase].n; i++)
+        hops = hops > x->out[phase].at[i].nhops ? hops : x->out[phase].at[i].nhops;
+    m.most = x->memory / (4 * (size_t)x->comm->size);
+    m.most = m.most > TABLE_MIN ? m.most : TABLE_MIN;
+    m.entry = rsi_arena_array(&mem, all, sizeof(m.entry[0]));
+    most = (hops + 1) * (sizeof(rsi_remote) + sizeof(uint32_t));
+    m.table = rsi_arena_array(&mem, 1, most < m.most ? most : m.most);
+    ok = m.first && m.entry && m.table;
     for (size_t i = 0; i < x->out[phase].n && ok; i++)
-        ok = make_table(x, &x->out[phase].at[i], phase, first, entry);
-    rsi_free(first);
-    rsi_free(entry);
+        ok = make_table(&m, &x->out[phase].at[i]);
+    rsi_arena_release(&mem);
     return ok;
 }
 
 rsd_err rsi_tables_make(rsi_exchange *x, rsd_error *err)
 {
-    rsi_hops   none = { 0 };
     rsi_route *r = &x->route;
     bool       ok = true;
 
     for (int p = 0; p < 2 && ok; p++)
-        ok = make_pairs(x, &x->in[p], &r->recv[p], p ? &none : &r->take) &&
-             make_pairs(x, &x->out[p], &r->send[p], p ? &none : &r->give);
+        ok = make_pairs(x, &x->in[p], &r->recv[p], p ? NULL : &r->take) &&
+             make_pairs(x, &x->out[p], &r->send[p], p ? NULL : &r->give);
     for (int p = 0; p < 2 && ok && (x->reach || x->process); p++)
         ok = make_tables(x, p);
     return ok ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for the tables of an exchange");
@@ -315,138 +300,74 @@ rsd_err rsi_tables_make(rsi_exchange *x, rsd_error *err)
 
 /* ---- telling each other ---- */
 
-typedef struct head {
-    uint32_t direct, nviews;
-} head;
-
-typedef struct heads {
-    head    *at;
-    void   **request;
-    int32_t *peer;
-    size_t   n;
-} heads;
-
-/* One head from and to each peer of each phase. */
-static rsd_err swap_heads(rsi_exchange *x, heads *h, rsd_error *err)
+/* Starts one message with every pair: its head, or its table if it has one. */
+static rsd_err tell(rsi_exchange *x, bool head, rsd_error *err)
 {
-    rsd_err rc = RSD_OK;
+    const rsi_pairs *const all[] = { &x->in[0], &x->in[1], &x->out[0], &x->out[1] };
+    int32_t                tag = x->tag + (head ? TAG_HEAD : TAG_TABLE);
+    rsd_err                rc = RSD_OK;
 
-    for (int p = 0; p < 2; p++)
-        for (size_t i = 0; i < x->in[p].n && !rc; i++, h->n++) {
-            h->peer[h->n] = x->in[p].at[i].peer;
-            rc = rsi_recv(x->comm, h->peer[h->n], x->tag + TAG_HEAD, &h->at[h->n], sizeof(head),
-                          &h->request[h->n], err);
-        }
-    for (int p = 0; p < 2; p++)
-        for (size_t i = 0; i < x->out[p].n && !rc; i++, h->n++) {
-            const rsi_pair *pair = &x->out[p].at[i];
+    for (int k = 0; k < 4; k++)
+        for (rsi_pair *pair = all[k]->at; pair < all[k]->at + all[k]->n && !rc; pair++) {
+            void  *data = head ? (void *)&pair->head : pair->view_of;
+            size_t bytes = head ? sizeof(pair->head) : place_table(pair, data);
 
-            h->peer[h->n] = pair->peer;
-            h->at[h->n] = (head){ pair->direct, pair->direct ? pair->nviews : 0 };
-            rc = rsi_send(x->comm, pair->peer, x->tag + TAG_HEAD, &h->at[h->n], sizeof(head),
-                          &h->request[h->n], err);
+            if (!head && !pair->head.direct)
+                continue;
+            rc = k < 2 ? rsi_recv(x->comm, pair->peer, tag, data, bytes, pair->request, err)
+                       : rsi_send(x->comm, pair->peer, tag, data, bytes, pair->request, err);
+            if (k == 1 && !head && !rc) /* the peer's target is complete only when it says so */
+                rc = rsi_recv(x->comm, pair->peer, x->tag + TAG_GO, &pair->go, 1, &pair->request[1],
+                              err);
         }
-    return rc ? rc : rsi_wait_all(x->comm, h->n, h->request, h->peer, "reshard", err);
+    return rc;
 }
 
 /* Room for the tables that were announced. */
-static rsd_err take_heads(rsi_exchange *x, const heads *h, rsd_error *err)
+static rsd_err take_heads(rsi_exchange *x, rsd_error *err)
 {
-    size_t n = 0;
-
     for (int p = 0; p < 2; p++)
-        for (size_t i = 0; i < x->in[p].n; i++, n++) {
-            rsi_pair *pair = &x->in[p].at[i];
-            void     *table;
+        for (rsi_pair *pair = x->in[p].at; pair < x->in[p].at + x->in[p].n; pair++) {
+            size_t bytes = place_table(pair, NULL);
 
-            pair->direct = h->at[n].direct != 0;
-            pair->nviews = h->at[n].nviews;
-            place_table(pair, NULL);
-            table = rsi_arena_array(&x->mem, 1, pair->table_bytes);
-            if (!table)
-                return rsi_fail(err, RSD_E_NOMEM, "no memory for a table of %zu bytes",
-                                pair->table_bytes);
-            place_table(pair, table);
+            if (pair->head.direct)
+                place_table(pair, rsi_arena_array(&x->mem, 1, bytes));
+            if (pair->head.direct && !pair->view_of)
+                return rsi_fail(err, RSD_E_NOMEM, "no memory for a table of %zu bytes", bytes);
         }
     return RSD_OK;
 }
 
-static rsd_err start_tables(rsi_exchange *x, rsd_error *err)
-{
-    rsd_err rc = RSD_OK;
-
-    for (int p = 0; p < 2; p++)
-        for (size_t i = 0; i < x->in[p].n && !rc; i++) {
-            rsi_pair *pair = &x->in[p].at[i];
-
-            if (pair->direct)
-                rc = rsi_recv(x->comm, pair->peer, x->tag + TAG_TABLE, pair->view,
-                              pair->table_bytes, &pair->table_request, err);
-            if (pair->direct && p > 0 && !rc) /* the peer's target is there only when it says so */
-                rc = rsi_recv(x->comm, pair->peer, x->tag + TAG_GO, &pair->go, 1, &pair->go_request,
-                              err);
-        }
-    for (int p = 0; p < 2; p++)
-        for (size_t i = 0; i < x->out[p].n && !rc; i++) {
-            rsi_pair *pair = &x->out[p].at[i];
-
-            if (pair->direct)
-                rc = rsi_send(x->comm, pair->peer, x->tag + TAG_TABLE, pair->view,
-                              pair->table_bytes, &pair->table_request, err);
-        }
-    return rc;
-}
-
 rsd_err rsi_tables_start(rsi_exchange *x, rsd_error *err)
 {
-    heads   h = { 0 };
-    size_t  most = x->in[0].n + x->in[1].n + x->out[0].n + x->out[1].n;
-    rsd_err rc = RSD_OK;
+    rsd_err rc;
 
     if (!x->reach && !x->process)
         return RSD_OK;
-    h.at = rsi_calloc(most, sizeof(h.at[0]));
-    h.request = rsi_calloc(most, sizeof(h.request[0]));
-    h.peer = rsi_calloc(most, sizeof(h.peer[0]));
-    if (!h.at || !h.request || !h.peer)
-        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu peers", most);
-    rc = rsi_agree(x->comm, rc, err);
-    if (!rc) {
-        rc = rsi_break(x->comm, swap_heads(x, &h, err), err);
-        if (rc && !rsi_drop(x->comm, h.n, h.request))
-            return rc; /* the transport keeps using them: they stay for good */
-        if (!rc)
-            rc = rsi_agree(x->comm, take_heads(x, &h, err), err);
-    }
+    rc = tell(x, true, err);
     if (!rc)
-        rc = rsi_break(x->comm, start_tables(x, err), err);
-    rsi_free(h.at);
-    rsi_free(h.request);
-    rsi_free(h.peer);
-    return rc;
+        rc = rsi_wait_all(x->comm, x->nrequests, x->request, x->peer, "reshard", err);
+    rc = rsi_break(x->comm, rc, err);
+    if (!rc)
+        rc = rsi_agree(x->comm, take_heads(x, err), err);
+    return rc ? rc : rsi_break(x->comm, tell(x, false, err), err);
 }
 
 bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair)
 {
-    if (pair->ready)
-        return true;
-    if (pair->table_request)
+    if (pair->request[0])
         return false;
-    for (uint32_t i = 0; i < pair->nviews; i++) {
+    for (uint32_t i = 0; i < pair->head.nviews && !pair->ready; i++) {
         rsi_remote *v = &pair->view[i];
         void       *at = NULL;
         rsd_error   err;
-        rsd_err     rc = RSD_OK;
 
-        if (v->kind == RSI_REACH_SHARED)
-            rc = rsi_reach(x->comm, pair->peer, &v->where, &at, &err);
-        if (rc)
-            rsi_exchange_note(x, rc, &err, SIZE_MAX);
-        if (v->kind == RSI_REACH_SHARED)
-            v->where.word[0] = (uint64_t)(uintptr_t)at;
+        if (v->kind != RSI_REACH_SHARED)
+            continue;
+        rsi_exchange_note(x, rsi_reach(x->comm, pair->peer, &v->where, &at, &err), &err, SIZE_MAX);
+        v->where.word[0] = (uint64_t)(uintptr_t)at;
     }
-    pair->ready = true;
-    return true;
+    return pair->ready = true;
 }
 
 /* ---- copies ---- */
@@ -530,8 +451,9 @@ static rsd_err copy_process(const rsi_loops *l, pid_t pid, unsigned char *to, ui
 }
 
 rsd_err rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop,
-                       const rsd_box *box, const rsi_area *to, int64_t elem_bytes, rsd_error *err)
+                       const rsd_box *box, const rsi_area *to, rsd_error *err)
 {
+    int64_t           elem_bytes = x->src[hop->tensor].elem_bytes;
     const rsi_remote *v = &pair->view[pair->view_of[hop->seq]];
     rsi_area          from = { .box.ndim = box->ndim };
     rsi_loops         loops;

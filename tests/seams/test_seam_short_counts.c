@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "comm/comm_threads.h"
-#include "live/exchange_core.h"
+#include "live/exchange.h"
 #include "live_case.h"
 #include "plan_fixture.h"
 
