@@ -57,26 +57,13 @@ size_t rsi_convert_thread_memory(void)
     return BUFFER;
 }
 
-static char *full_name(const rsi_convert_job *job, const char *name)
-{
-    size_t len = strlen(job->commit.flush.top) + (name ? strlen(name) : 0) + 2;
-    char  *full = rsi_calloc(len, 1);
-
-    if (full)
-        snprintf(full, len, name ? "%s/%s" : "%s%s", job->commit.flush.top, name ? name : "");
-    return full;
-}
-
 static rsd_err open_target(const rsi_convert_job *job, size_t f, uint32_t flags, rsi_file **out,
                            rsd_error *err)
 {
     const rsi_out_file *file = &job->commit.image.file[f];
-    char               *name = full_name(job, file->name);
-    rsd_err rc = name ? rsi_file_open(job->commit.store, name, flags, file->bytes, out, err)
-                      : rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
 
-    rsi_free(name);
-    return rc;
+    return rsi_flush_open(job->commit.store, &job->commit.flush, file->name, flags, file->bytes,
+                          out, err);
 }
 
 rsd_err rsi_convert_make_files(const rsi_convert_job *job, rsd_error *err)
@@ -193,15 +180,13 @@ static rsd_err tell_progress(pass *p, uint64_t bytes, rsd_error *err)
 /* The file of a unit, opened by the first who needs it. */
 static rsd_err hold_file(pass *p, size_t f, rsi_file **out, rsd_error *err)
 {
-    target  *t = &p->target[f];
-    uint32_t direct =
-        p->job->commit.flush.sync ? RSD_OPEN_DIRECT : 0; /* it has to reach the disk */
+    target *t = &p->target[f];
     rsd_err rc = RSD_OK;
 
     pthread_mutex_lock(&p->lock);
     if (!t->file)
-        rc = open_target(p->job, f, p->check ? RSD_OPEN_READ : RSD_OPEN_WRITE | direct, &t->file,
-                         err);
+        rc = open_target(p->job, f, p->check ? RSD_OPEN_READ : RSD_OPEN_WRITE | RSD_OPEN_DIRECT,
+                         &t->file, err);
     *out = t->file;
     pthread_mutex_unlock(&p->lock);
     return rc;

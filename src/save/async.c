@@ -7,9 +7,9 @@
 #include "save/async.h"
 #include "base/mem.h"
 #include "commit/outcome.h"
-#include "save/capture.h"
 #include "save/snapshot.h"
 #include "save/stage.h"
+#include "write/shared.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -19,28 +19,29 @@
 typedef struct rsi_async async;
 
 struct rsi_async {
-    rsi_save_job     job;
-    rsd_op          *op;               /* until it is the caller's */
-    char            *path, *transform; /* the caller's may be gone when they are needed */
-    const rsd_state *home;             /* the state that the caller gave */
-    rsd_stage_way    how;
-    rsi_stage        stage;
-    rsi_capture      capture; /* of files that ranks write together */
-    rsi_snapshot     child;
-    pthread_t        thread;
-    bool             started; /* thread or child is to be waited for */
-    pthread_mutex_t  lock;    /* of the four below, which the thread sets */
-    pthread_cond_t   change;
-    rsi_beats        beats; /* of the thread */
-    bool             written;
-    rsd_err          write_rc;
-    rsd_error        write_err;
-    atomic_bool      cancel;
-    bool             voted, done;
-    rsi_outcome      outcome;
-    rsd_err          rc; /* once it is done */
-    rsd_error        err;
-    async           *next; /* under way */
+    rsi_save_job      job;
+    rsd_op           *op;               /* until it is the caller's */
+    char             *path, *transform; /* the caller's may be gone when they are needed */
+    const rsd_state  *home;             /* the state that the caller gave */
+    rsd_stage_way     how;
+    rsi_stage         stage;
+    rsi_stage_memory *kept_in;
+    rsi_kept          kept; /* of files that ranks write together */
+    rsi_snapshot      child;
+    pthread_t         thread;
+    bool              started; /* thread or child is to be waited for */
+    pthread_mutex_t   lock;    /* of the four below, which the thread sets */
+    pthread_cond_t    change;
+    rsi_beats         beats; /* of the thread */
+    bool              written;
+    rsd_err           write_rc;
+    rsd_error         write_err;
+    atomic_bool       cancel;
+    bool              voted, done;
+    rsi_outcome       outcome;
+    rsd_err           rc; /* once it is done */
+    rsd_error         err;
+    async            *next; /* under way */
 };
 
 /* Those under way in this process, so that the next one of a comm or state waits. */
@@ -102,7 +103,8 @@ static rsd_err write_files(async *a, rsd_error *err)
     rsi_save_job *job = &a->job;
 
     if (job->shared)
-        return rsi_capture_write(&a->capture, on_progress, a, err);
+        return rsi_kept_write(&a->kept, &job->commit.image, job->commit.store, &job->commit.flush,
+                              err);
     return rsi_flush_files(&job->commit.image, job->state, job->commit.rank, job->commit.store,
                            &job->commit.flush, err);
 }
@@ -183,7 +185,10 @@ static rsd_err before_name(void *arg, rsd_error *err)
 /* Lets go of all but the op itself, which keeps the result. */
 static void finish(async *a, rsd_err rc, rsd_error *err)
 {
-    rsi_capture_end(&a->capture, a->home);
+    rsi_free(a->kept.block);
+    a->kept = (rsi_kept){ 0 };
+    rsi_stage_give(a->home, a->kept_in);
+    a->kept_in = NULL;
     rsi_stage_end(&a->stage, &a->job, a->home);
     if (!rsi_outcome_end(&a->outcome))
         a->job.commit.sums = (rsi_sums){ 0 }; /* the transport still uses it: it stays for good */
@@ -318,6 +323,23 @@ rsd_err rsi_async_create(const char *path, rsd_stage_way how, const rsd_save_opt
     return rc;
 }
 
+/* What this rank will write of files that ranks write together, so that the background needs no
+ * other rank. [collective] */
+static rsd_err gather_now(async *a, rsd_error *err)
+{
+    rsi_commit    *c = &a->job.commit;
+    rsi_flush_opts flush = c->flush;
+    size_t         bytes = rsi_kept_bytes(&c->image, c->comm->size);
+    rsd_err        rc = rsi_stage_take(a->home, bytes, &a->kept_in, err);
+
+    if (!rc)
+        a->kept = (rsi_kept){ .mem = a->kept_in->at, .bytes = bytes };
+    flush.on_progress = NULL; /* it is told while the files are written */
+    rc = rsi_agree(c->comm, rc, err);
+    return rc ? rc
+              : rsi_shared_flush(&c->image, a->job.state, c->comm, c->store, &flush, &a->kept, err);
+}
+
 /* Copies, or forks. [local], or [collective] where ranks write files together. */
 static rsd_err stage(async *a, rsd_error *err)
 {
@@ -329,7 +351,7 @@ static rsd_err stage(async *a, rsd_error *err)
     if (a->how == RSD_STAGE_FORK)
         return rsi_snapshot_check(job, err);
     if (job->shared)
-        return rsi_capture_make(&a->capture, job, a->home, err);
+        return gather_now(a, err);
     return rsi_stage_make(&a->stage, job, a->home, err);
 }
 

@@ -116,7 +116,7 @@ rsd_err rsi_save_write(rsi_save_job *s, rsd_error *err)
     rsi_save_how(s);
     if (s->shared)
         return rsi_shared_flush(&s->commit.image, s->state, s->commit.comm, s->commit.store,
-                                &s->commit.flush, err);
+                                &s->commit.flush, NULL, err);
     return rsi_flush_files(&s->commit.image, s->state, s->commit.rank, s->commit.store,
                            &s->commit.flush, err);
 }

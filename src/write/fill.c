@@ -131,11 +131,8 @@ static rsd_err put_data(rsi_fill *fill, const rsi_out_part *part, uint64_t lo, u
         fill->head = true;
         fill->head_crc = crc;
         fill->head_len = hi - lo;
-    } else if (hi < part->at + part->len) {
-        fill->tail = true;
-        fill->tail_crc = crc;
     } else {
-        part->crc[part->nth] = crc;
+        part->crc[part->nth] = crc; /* so far: blocks behind this one may add to it */
     }
     return RSD_OK;
 }
@@ -182,17 +179,13 @@ rsd_err rsi_fill_data(rsi_fill *fill, rsd_error *err)
     return rc;
 }
 
-void rsi_fill_settle(const rsi_fill *fill, uint32_t *open)
+void rsi_fill_settle(const rsi_fill *fill)
 {
     const rsi_out_part *part = &fill->image->part[fill->first];
 
-    if (fill->head) {
-        *open = rsi_crc32_combine(*open, fill->head_crc, fill->head_len);
-        if (part->at + part->len <= fill->at + fill->len)
-            part->crc[part->nth] = *open;
-    }
-    if (fill->tail)
-        *open = fill->tail_crc;
+    if (fill->head)
+        part->crc[part->nth] =
+            rsi_crc32_combine(part->crc[part->nth], fill->head_crc, fill->head_len);
 }
 
 rsd_err rsi_fill_late(rsi_fill *fill, rsd_error *err)
@@ -206,10 +199,10 @@ rsd_err rsi_fill_late(rsi_fill *fill, rsd_error *err)
         for (size_t k = r.first; k < r.end && !rc && r.late; k++) {
             const rsi_out_part *part = &fill->image->part[k];
             uint64_t            lo = part->at > r.lo ? part->at : r.lo;
-            uint64_t            end = part->at + part->len;
+            uint64_t            end = part->at + part->len < r.hi ? part->at + part->len : r.hi;
 
             if (part->kind == RSI_PART_GAP && end > lo)
-                put_gap(fill, part, lo, end < r.hi ? end : r.hi);
+                put_gap(fill, part, lo, end);
         }
         if (!rc && r.late && fill->sums)
             rc = rsi_sums_begin(fill->sums, (uint32_t)fill->file, r.lo, err);

@@ -27,17 +27,15 @@ typedef struct rsi_fill {
 
     size_t   first; /* the first part that has bytes in the block */
     bool     head;  /* it is a tensor that began before, and `head_crc` is of its bytes here */
-    bool     tail;  /* the last part is a tensor that began here and goes on behind the block */
-    uint32_t head_crc, tail_crc;
+    uint32_t head_crc;
     uint64_t head_len;
 } rsi_fill;
 
 /* Everything but gaps that need a CRC from an earlier block. */
 rsd_err rsi_fill_data(rsi_fill *fill, rsd_error *err);
-/* `open` is the CRC of the tensor that the block begins in, of its bytes before the block; becomes
- * that of the one it ends in. For the blocks of a file in their order; sets the CRC of the tensor
- * that ends here. */
-void rsi_fill_settle(const rsi_fill *fill, uint32_t *open);
+/* For the blocks of a file in their order: the CRC of a tensor that lies in several grows by what
+ * each of them has. */
+void rsi_fill_settle(const rsi_fill *fill);
 /* The rest, once all blocks before it and this one are settled. */
 rsd_err rsi_fill_late(rsi_fill *fill, rsd_error *err);
 

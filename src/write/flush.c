@@ -25,8 +25,7 @@ typedef struct out_file {
     size_t      which; /* of the image */
     rsi_spooled to;
     size_t      nblocks;
-    size_t      settled;  /* blocks from the first on whose CRCs are known */
-    uint32_t    open_crc; /* of the tensor that the last of these ends in */
+    size_t      settled; /* blocks from the first on whose CRCs are known */
 } out_file;
 
 typedef struct flushing {
@@ -83,21 +82,29 @@ static rsd_err tell_progress(void *arg, size_t bytes, rsd_error *err)
 
 /* ---- opening ---- */
 
-static rsd_err open_in(rsd_store *store, const rsi_flush_opts *opts, const char *name,
-                       uint64_t bytes, rsi_file **out, rsd_error *err)
+rsd_err rsi_flush_open(rsd_store *store, const rsi_flush_opts *opts, const char *name,
+                       uint32_t flags, uint64_t bytes, rsi_file **out, rsd_error *err)
 {
-    uint32_t flags = (name ? RSD_OPEN_CREATE : RSD_OPEN_WRITE);
-    size_t   len = strlen(opts->top) + (name ? strlen(name) : 0) + 2;
-    char    *path = rsi_calloc(len, 1);
-    rsd_err  rc;
+    size_t  len = strlen(opts->top) + (name ? strlen(name) : 0) + 2;
+    char   *path = rsi_calloc(len, 1);
+    rsd_err rc;
 
     if (!path)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
     snprintf(path, len, name ? "%s/%s" : "%s%s", opts->top, name ? name : "");
-    /* Who does not wait for the disk is fastest through the cache. */
-    rc = rsi_file_open(store, path, flags | (opts->sync ? RSD_OPEN_DIRECT : 0), bytes, out, err);
+    flags &= opts->sync ? UINT32_MAX : ~(uint32_t)RSD_OPEN_DIRECT;
+    rc = rsi_file_open(store, path, flags, bytes, out, err);
     rsi_free(path);
     return rc;
+}
+
+/* A file of this rank alone: it makes it, unless it is the tree itself. */
+static rsd_err open_own(rsd_store *store, const rsi_flush_opts *opts, const char *name,
+                        uint64_t bytes, rsi_file **out, rsd_error *err)
+{
+    uint32_t flags = (name ? RSD_OPEN_CREATE : RSD_OPEN_WRITE) | RSD_OPEN_DIRECT;
+
+    return rsi_flush_open(store, opts, name, flags, bytes, out, err);
 }
 
 /* ---- blocks ---- */
@@ -117,7 +124,7 @@ static rsd_err take(worker *w, out_file **out, size_t *block, bool *none, rsd_er
         *block = f->block++;
         file = &f->image->file[(*out)->which];
         for (bool again = *block == 0; again; again = rc && rsi_spool_relieve(&w->spool, err))
-            rc = open_in(f->store, f->opts, file->name, file->bytes, &(*out)->to.file, err);
+            rc = open_own(f->store, f->opts, file->name, file->bytes, &(*out)->to.file, err);
         if (*block == 0 && !rc && (*out)->to.file->scarce)
             rc = rsi_spool_drain(&w->spool, err);
         if (f->block == (*out)->nblocks) {
@@ -140,7 +147,7 @@ static rsd_err settle(worker *w, out_file *out, size_t block, const rsi_fill *fi
         rsi_pulse_wait(&f->settled, &f->lock);
     failed = out->settled < block;
     if (!failed) {
-        rsi_fill_settle(fill, &out->open_crc);
+        rsi_fill_settle(fill);
         out->settled++;
         pthread_cond_broadcast(&f->settled);
     }
@@ -429,7 +436,7 @@ static rsd_err write_one(rsd_store *store, const rsi_flush_opts *opts, const cha
     if (!rc)
         rc = rsi_spool_open(&spool, store, pool, opts->sync, err);
     if (!rc)
-        rc = open_in(store, opts, name, 0, &to.file, err);
+        rc = open_own(store, opts, name, 0, &to.file, err);
     if (!rc)
         rc = write(arg, rsi_stream_put, &s, err);
     if (!rc)

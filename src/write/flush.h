@@ -20,6 +20,10 @@ typedef struct rsi_flush_opts {
     void *arg;
 } rsi_flush_opts;
 
+/* Opens a file below opts->top; name NULL: opts->top itself. RSD_OPEN_DIRECT among the flags counts
+ * only for files that are synced: who does not wait for the disk is fastest through the cache. */
+rsd_err rsi_flush_open(rsd_store *store, const rsi_flush_opts *opts, const char *name,
+                       uint32_t flags, uint64_t bytes, rsi_file **out, rsd_error *err);
 /* The data files of one rank; -1: of all. Sets the rows of image->meta that it wrote and, with a
  * transform, the sizes of its files. Never communicates. */
 rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, rsd_store *store,

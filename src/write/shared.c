@@ -17,13 +17,6 @@
 
 enum { KEPT = 4, AGREE_EVERY = 16 }; /* blocks that wait; rounds between two agreements */
 
-/* What a rank knows of tensors that don't begin and end in its share. */
-typedef struct ends {
-    int64_t head, head_ends; /* part that began before; whether it ends here; -1: none */
-    int64_t tail;            /* part that begins here and goes on */
-    int64_t head_crc, head_len, tail_crc;
-} ends;
-
 typedef struct sharing {
     rsi_image            *image;
     const rsd_state      *state;
@@ -39,8 +32,7 @@ typedef struct sharing {
     rsi_span             *span;   /* [ranks] of one round */
     rsi_fill              kept[KEPT];
     size_t                nkept;
-    uint32_t              open_crc;
-    ends                  ends;
+    rsi_kept             *keep; /* not NULL: what is ready goes here, not into files */
     int64_t               total, done;
 } sharing;
 
@@ -77,22 +69,11 @@ static rsd_err told(void *arg, size_t bytes, rsd_error *err)
 
 /* ---- files ---- */
 
-static rsd_err open_shared(const sharing *s, size_t file, bool create, rsi_file **out,
+static rsd_err open_shared(const sharing *s, size_t file, uint32_t flags, rsi_file **out,
                            rsd_error *err)
 {
-    const char *name = s->image->file[file].name, *top = s->opts->top;
-    size_t      len = strlen(top) + (name ? strlen(name) : 0) + 2;
-    char       *path = rsi_calloc(len, 1);
-    uint32_t    flags = (create ? RSD_OPEN_CREATE : RSD_OPEN_WRITE);
-    rsd_err     rc;
-
-    if (!path)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
-    snprintf(path, len, name ? "%s/%s" : "%s%s", top, name ? name : "");
-    rc = rsi_file_open(s->store, path, flags | (s->opts->sync ? RSD_OPEN_DIRECT : 0),
-                       s->image->file[file].bytes, out, err);
-    rsi_free(path);
-    return rc;
+    return rsi_flush_open(s->store, s->opts, s->image->file[file].name, flags | RSD_OPEN_DIRECT,
+                          s->image->file[file].bytes, out, err);
 }
 
 /* Rank 0 makes the files, so that the others find them. */
@@ -105,7 +86,7 @@ static rsd_err create_files(const sharing *s, rsd_error *err)
 
         if (!s->image->file[i].name)
             continue; /* the tree itself */
-        rc = open_shared(s, i, true, &file, err);
+        rc = open_shared(s, i, RSD_OPEN_CREATE, &file, err);
         if (!rc)
             rc = rsi_file_close(file, err);
     }
@@ -160,42 +141,18 @@ static bool has_data(const rsi_fill *fill)
     return false;
 }
 
-/* The tensor that the block begins in; it may end here. */
-static void settle_head(sharing *s, const rsi_fill *fill)
+static rsd_err keep_block(sharing *s, const rsi_fill *fill, rsd_error *err)
 {
-    const rsi_out_part *part = &s->image->part[fill->first];
-    bool                over = part->at + part->len <= fill->at + fill->len;
-    uint32_t            crc = over ? part->crc[part->nth] : s->open_crc;
+    rsi_kept *k = s->keep;
 
-    if (fill->at == share_at(s))
-        s->ends.head = (int64_t)fill->first;
-    if (s->ends.head == (int64_t)fill->first) {
-        s->ends.head_crc = crc;
-        s->ends.head_len += (int64_t)fill->head_len;
-        s->ends.head_ends = over;
-    } else if (over) {
-        s->ends.tail = -1; /* all of it is this rank's */
-    } else {
-        s->ends.tail_crc = crc;
-    }
-}
-
-/* Follows the CRCs of tensors through the blocks of this rank. */
-static void settle(sharing *s, const rsi_fill *fill)
-{
-    size_t k = fill->first, n, last = rsi_fill_parts(s->image, fill->file, &n) + n;
-
-    if (s->image->format != RSD_FORMAT_TORCH)
-        return;
-    rsi_fill_settle(fill, &s->open_crc);
-    if (fill->head)
-        settle_head(s, fill);
-    if (!fill->tail)
-        return;
-    while (k + 1 < last && s->image->part[k + 1].at < fill->at + fill->len)
-        k++;
-    s->ends.tail = (int64_t)k;
-    s->ends.tail_crc = s->open_crc;
+    if (fill->len > k->bytes - k->used)
+        return rsi_fail(err, RSD_E_BUG, "a rank keeps more than its share");
+    if (!rsi_grow(&k->block, k->n, &k->cap, sizeof(k->block[0])))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of blocks");
+    memcpy(k->mem + k->used, fill->buf, fill->len);
+    k->block[k->n++] = (rsi_kept_block){ fill->file, fill->at, k->used, fill->len };
+    k->used += RSI_BLOCK_BYTES; /* congruent with the file, so that it can go past the cache */
+    return RSD_OK;
 }
 
 /* The rest of a block and then its write; owns fill->buf. */
@@ -204,8 +161,13 @@ static rsd_err finish_block(sharing *s, rsi_fill *fill, rsd_error *err)
     rsi_spooled *to = &s->to[fill->file];
     rsd_err      rc = s->image->format == RSD_FORMAT_TORCH ? rsi_fill_late(fill, err) : RSD_OK;
 
+    if (!rc && s->keep) {
+        rc = keep_block(s, fill, err);
+        rsi_pool_put(s->pool, fill->buf);
+        return rc;
+    }
     for (bool again = !rc && !to->file; again; again = rc && rsi_spool_relieve(&s->spool, err))
-        rc = open_shared(s, fill->file, false, &to->file, err);
+        rc = open_shared(s, fill->file, RSD_OPEN_WRITE, &to->file, err);
     if (!rc && to->file->scarce)
         rc = rsi_spool_drain(&s->spool, err);
     if (rc) {
@@ -230,8 +192,8 @@ static rsd_err make_block(sharing *s, const rsi_span *span, void *buf, rsd_error
                       .arg = s };
     rsd_err  rc = rsi_fill_data(&fill, err);
 
-    if (!rc)
-        settle(s, &fill);
+    if (!rc && s->image->format == RSD_FORMAT_TORCH)
+        rsi_fill_settle(&fill);
     if (!rc && !must_wait(s, &fill))
         return finish_block(s, &fill, err);
     if (!rc && s->nkept == KEPT && has_data(&fill))
@@ -246,68 +208,51 @@ static rsd_err make_block(sharing *s, const rsi_span *span, void *buf, rsd_error
 
 /* ---- CRCs of all ranks ---- */
 
+/* What one rank has of a storage. */
 typedef struct crc_of {
-    uint64_t part, crc;
+    uint64_t part, off, len, crc;
 } crc_of;
 
-/* Tells all ranks the CRCs of the storages that end in one rank's share. */
-static rsd_err share_crcs(sharing *s, rsd_error *err)
+/* The pieces of this rank; their CRCs have grown from block to block. */
+static size_t list_crcs(const sharing *s, crc_of *out)
 {
-    size_t       n, first = rsi_fill_parts(s->image, 0, &n), count = 0;
-    uint64_t     lo = first_block(s, s->comm->rank) * RSI_BLOCK_BYTES;
-    uint64_t     hi = first_block(s, (int64_t)s->comm->rank + 1) * RSI_BLOCK_BYTES;
-    crc_of      *mine = rsi_calloc(n, sizeof(mine[0]));
-    rsi_gathered all = { 0 };
-    rsd_err      rc = rsi_agree(
-             s->comm, mine ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu CRCs", n), err);
+    size_t   n, first = rsi_fill_parts(s->image, 0, &n), count = 0;
+    uint64_t lo = first_block(s, s->comm->rank) * RSI_BLOCK_BYTES;
+    uint64_t hi = first_block(s, (int64_t)s->comm->rank + 1) * RSI_BLOCK_BYTES;
 
-    for (size_t k = first; k < first + n && !rc; k++) {
+    for (size_t k = first; k < first + n; k++) {
         const rsi_out_part *part = &s->image->part[k];
-        uint64_t            end = part->at + part->len;
+        uint64_t            from = part->at > lo ? part->at : lo, to = part->at + part->len;
 
-        if (part->kind == RSI_PART_DATA && part->len > 0 && end > lo && end <= hi)
-            mine[count++] = (crc_of){ k, part->crc[part->nth] };
+        to = to < hi ? to : hi;
+        if (part->kind == RSI_PART_DATA && to > from)
+            out[count++] = (crc_of){ k, from - part->at, to - from, part->crc[part->nth] };
     }
+    return count;
+}
+
+/* Every rank learns the CRCs of all storages. Ranks have their pieces in the order of the file. */
+static rsd_err join_crcs(sharing *s, rsd_error *err)
+{
+    crc_of      *mine = rsi_calloc(s->image->nparts, sizeof(mine[0]));
+    rsi_gathered all = { 0 };
+    rsd_err      rc =
+        rsi_agree(s->comm, mine ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for CRCs"), err);
+
     if (!rc)
-        rc = rsi_allgather_any(s->comm, mine, count * sizeof(mine[0]), &all, err);
+        rc = rsi_allgather_any(s->comm, mine, list_crcs(s, mine) * sizeof(mine[0]), &all, err);
     for (size_t at = 0; !rc && at < all.first[s->comm->size]; at += sizeof(crc_of)) {
         const rsi_out_part *part;
+        uint32_t           *crc;
         crc_of              c;
 
         memcpy(&c, all.data + at, sizeof(c));
         part = &s->image->part[c.part];
-        part->crc[part->nth] = (uint32_t)c.crc;
+        crc = &part->crc[part->nth];
+        *crc = c.off == 0 ? (uint32_t)c.crc : rsi_crc32_combine(*crc, (uint32_t)c.crc, c.len);
     }
     rsi_gathered_release(&all);
     rsi_free(mine);
-    return rc;
-}
-
-/* CRCs of tensors that several ranks have bytes of. */
-static rsd_err join_crcs(sharing *s, rsd_error *err)
-{
-    ends    *all = rsi_calloc((size_t)s->comm->size, sizeof(all[0]));
-    uint32_t open = 0;
-    rsd_err  rc = rsi_agree(
-         s->comm, all ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for the CRCs of all ranks"),
-         err);
-
-    if (!rc)
-        rc = rsi_allgather(s->comm, &s->ends, sizeof(s->ends), all, err);
-    if (!rc)
-        rc = share_crcs(s, err);
-    for (int32_t r = 0; r < s->comm->size && !rc; r++) {
-        if (all[r].head >= 0) {
-            const rsi_out_part *part = &s->image->part[all[r].head];
-
-            open = rsi_crc32_combine(open, (uint32_t)all[r].head_crc, (uint64_t)all[r].head_len);
-            if (all[r].head_ends)
-                part->crc[part->nth] = open;
-        }
-        if (all[r].tail >= 0)
-            open = (uint32_t)all[r].tail_crc;
-    }
-    rsi_free(all);
     return rc;
 }
 
@@ -451,6 +396,9 @@ static rsd_err prepare(sharing *s, rsd_error *err)
     for (size_t i = 0; i < n; i++)
         s->before[i + 1] =
             s->before[i] + (s->image->file[i].bytes + RSI_BLOCK_BYTES - 1) / RSI_BLOCK_BYTES;
+    for (size_t k = 0; k < s->image->nparts; k++) /* a tensor may begin in another rank's share */
+        if (s->image->part[k].kind == RSI_PART_DATA && s->image->part[k].crc)
+            s->image->part[k].crc[s->image->part[k].nth] = 0;
     s->total = count_data(s);
     rc = check_views(s, err);
     if (!rc)
@@ -487,14 +435,11 @@ static void release(sharing *s)
 }
 
 rsd_err rsi_shared_flush(rsi_image *image, const rsd_state *state, rsd_comm *comm, rsd_store *store,
-                         const rsi_flush_opts *opts, rsd_error *err)
+                         const rsi_flush_opts *opts, rsi_kept *keep, rsd_error *err)
 {
-    sharing   s = { .image = image,
-                    .state = state,
-                    .comm = comm,
-                    .store = store,
-                    .opts = opts,
-                    .ends = { .head = -1, .tail = -1 } };
+    sharing s = {
+        .image = image, .state = state, .comm = comm, .store = store, .opts = opts, .keep = keep
+    };
     rsd_err   mine = RSD_OK, rc = rsi_agree(comm, prepare(&s, err), err);
     rsd_error why = { .rank = -1 }, spare;
 
@@ -514,5 +459,52 @@ rsd_err rsi_shared_flush(rsi_image *image, const rsd_state *state, rsd_comm *com
     if (!rc)
         rc = rsi_agree(comm, write_kept(&s, err), err);
     release(&s);
+    return rc;
+}
+
+/* ---- later ---- */
+
+size_t rsi_kept_bytes(const rsi_image *image, int32_t ranks)
+{
+    uint64_t blocks = 0;
+
+    for (size_t i = 0; i < image->nfiles; i++)
+        blocks += (image->file[i].bytes + RSI_BLOCK_BYTES - 1) / RSI_BLOCK_BYTES;
+    return (size_t)(blocks / (uint64_t)ranks + 1) * RSI_BLOCK_BYTES;
+}
+
+rsd_err rsi_kept_write(const rsi_kept *kept, const rsi_image *image, rsd_store *store,
+                       const rsi_flush_opts *opts, rsd_error *err)
+{
+    const sharing s = { .image = (rsi_image *)image, .store = store, .opts = opts };
+    rsi_spooled  *to = rsi_calloc(image->nfiles, sizeof(to[0]));
+    rsi_spool     spool;
+    int64_t       total = 0, done = 0;
+    rsd_err       rc = RSD_OK;
+
+    if (!to)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
+    rsi_spool_open_plain(&spool, store, NULL, opts->sync);
+    for (size_t i = 0; i < kept->n; i++) {
+        total += (int64_t)kept->block[i].len;
+        atomic_fetch_add(&to[kept->block[i].file].left, 1);
+    }
+    for (size_t i = 0; i < kept->n && !rc; i++) {
+        const rsi_kept_block *b = &kept->block[i];
+        rsi_spooled          *t = &to[b->file];
+
+        if (!t->file)
+            rc = open_shared(&s, b->file, RSD_OPEN_WRITE, &t->file, err);
+        if (!rc)
+            rc = rsi_file_write(t->file, b->off, kept->mem + b->at, b->len, err);
+        if (!rc)
+            rc = rsi_spool_done(&spool, t, err);
+        done += (int64_t)b->len;
+        if (!rc && opts->on_progress && opts->on_progress(opts->arg, done, total))
+            rc = rsi_fail(err, RSD_E_CANCELED, "canceled by the caller");
+    }
+    for (size_t i = 0; i < image->nfiles; i++)
+        rsi_file_close(to[i].file, NULL); /* of files that a failure left open */
+    rsi_free(to);
     return rc;
 }

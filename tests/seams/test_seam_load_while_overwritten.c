@@ -95,7 +95,7 @@ static void a_writer_that_waits_for_readers_lets_them_in(void **state)
     rsd_error   err = { 0 };
     int64_t     number;
     struct stat mine, now;
-    pid_t       job;
+    pid_t       child;
 
     (void)state;
     snprintf(o.path, sizeof(o.path), "%s/locked.safetensors", folder);
@@ -104,8 +104,8 @@ static void a_writer_that_waits_for_readers_lets_them_in(void **state)
     fd = open(o.path, O_RDONLY | O_CLOEXEC);
     assert_int_equal(fstat(fd, &mine), 0);
     assert_int_equal(flock(fd, LOCK_SH), 0);
-    job = fork();
-    if (job == 0) {
+    child = fork();
+    if (child == 0) {
         close(fd); /* the lock stays the parent's */
         _exit(overwriting_save(o.kind, o.path, 2) ? 0 : 1);
     }
@@ -116,9 +116,9 @@ static void a_writer_that_waits_for_readers_lets_them_in(void **state)
         assert_int_equal(access(side, F_OK), 0);
         assert_int_equal(flock(dir, LOCK_UN), 0);
     }
-    assert_int_equal(waitpid(job, &status, WNOHANG), 0);
+    assert_int_equal(waitpid(child, &status, WNOHANG), 0);
     assert_int_equal(flock(fd, LOCK_UN), 0);
-    assert_int_equal(waitpid(job, &status, 0), job);
+    assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     close(fd);
     close(dir);

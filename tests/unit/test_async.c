@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_async.c - saves in two steps: async.c, stage.c, capture.c, ballot.c, snapshot.c. Writes wait
+/* test_async.c - saves in two steps: async.c, stage.c, outcome.c, snapshot.c. Writes wait
  * at a gate until the tensors have changed, so nothing here depends on who is faster. */
 #include <stdarg.h>
 #include <stddef.h>
