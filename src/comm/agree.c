@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* This rank's own failure as others see it. */
-static rsd_error own_failure(const rsd_comm *comm, rsd_err mine, const rsd_error *err)
+rsd_error rsi_failure_of(int32_t rank, rsd_err mine, const rsd_error *err)
 {
     rsd_error own;
 
@@ -17,7 +16,7 @@ static rsd_error own_failure(const rsd_comm *comm, rsd_err mine, const rsd_error
         own = *err;
     else
         rsi_fail(&own, mine, "%s", rsd_err_name(mine));
-    own.rank = comm->rank;
+    own.rank = rank;
     own.nfailed = 1;
     return own;
 }
@@ -103,7 +102,7 @@ rsd_err rsi_agree(rsd_comm *comm, rsd_err mine, rsd_error *err)
     rsd_err    rc;
 
     if (mine) {
-        text = own_failure(comm, mine, err);
+        text = rsi_failure_of(comm->rank, mine, err);
         own = &text;
     }
     err = err ? err : &local;

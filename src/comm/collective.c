@@ -9,8 +9,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum kind { BARRIER, BROADCAST, GATHER, ALLGATHER, REDUCE };
-static const char *const kind_name[] = { "barrier", "broadcast", "gather", "allgather", "reduce" };
+enum kind { BARRIER, BROADCAST, ALLGATHER, REDUCE };
+static const char *const kind_name[] = { "barrier", "broadcast", "allgather", "reduce" };
 
 /* Messages of one step, waited for together. */
 #define STEP_MAX 4
@@ -148,48 +148,6 @@ rsd_err rsi_broadcast(rsd_comm *comm, int32_t root, void *data, size_t bytes, rs
         add_send(&s, from_tree(comm, root, node + far), data, bytes);
         finish(&s);
     }
-    return s.rc;
-}
-
-rsd_err rsi_gather(rsd_comm *comm, int32_t root, const void *mine, size_t bytes, void *out,
-                   rsd_error *err)
-{
-    int32_t node = in_tree(comm, root);
-    int64_t end = tree_end(comm, node);
-    int64_t below = end < comm->size - node ? end : comm->size - node; /* nodes from this one on */
-    char   *part = NULL;                                               /* [below * bytes] theirs */
-    step    s;
-    rsd_err rc = check_root(comm, root, err);
-
-    if (rc)
-        return rc;
-    if (comm->alone)
-        return played_alone(comm, GATHER, err);
-    begin(&s, comm, GATHER, err);
-    part = rsi_calloc((size_t)below, bytes);
-    if (!part)
-        return rsi_break(
-            comm, rsi_fail(s.err, RSD_E_NOMEM, "no memory to gather %zu bytes of each rank", bytes),
-            s.err);
-    if (bytes > 0)
-        memcpy(part, mine, bytes);
-    for (int64_t far = 1; far < end && node + far < comm->size && !s.rc; far *= 2) {
-        int64_t theirs = far < below - far ? far : below - far;
-
-        add_recv(&s, from_tree(comm, root, node + far), part + (size_t)far * bytes,
-                 (size_t)theirs * bytes);
-        finish(&s);
-    }
-    if (node > 0 && !s.rc) {
-        add_send(&s, from_tree(comm, root, node - end), part, (size_t)below * bytes);
-        finish(&s);
-    } else if (!s.rc && bytes > 0) { /* the tree starts at the root, `out` at rank 0 */
-        size_t head = (size_t)(comm->size - root) * bytes;
-
-        memcpy((char *)out + (size_t)root * bytes, part, head);
-        memcpy(out, part + head, (size_t)root * bytes);
-    }
-    rsi_free(part);
     return s.rc;
 }
 
@@ -357,8 +315,6 @@ static int64_t reduce(rsi_reduce_op op, int64_t a, int64_t b)
         return a < b ? a : b;
     case RSI_OP_MAX:
         return a > b ? a : b;
-    case RSI_OP_OR:
-        return a | b;
     }
     return a;
 }

@@ -2,6 +2,7 @@
 /* The comm object: argument checks, messages, memory of peers, subgroups. The transports behind it
  * are comm_self.c, comm_threads.c and comm_mpi.c. Next: collective.c. */
 #include "comm/comm.h"
+#include "base/digest.h"
 #include "base/mem.h"
 #include "base/opts.h"
 #include "comm/facts.h"
@@ -309,22 +310,12 @@ static rsd_err check_group(const rsd_comm *comm, int32_t n, const int32_t *ranks
     return RSD_OK;
 }
 
-/* FNV-1a, since all ranks must get the same: rsi_hash differs in each process. */
-static uint64_t group_hash(int32_t n, const int32_t *ranks)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
-    for (int32_t i = 0; i < n; i++)
-        hash = (hash ^ (uint32_t)ranks[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 /* All ranks of a group list the same one; since each is in its own list, groups are disjoint then.
  */
 static rsd_err compare_groups(rsd_comm *comm, int32_t n, const int32_t *ranks, uint64_t *hash,
                               rsd_error *err)
 {
-    uint64_t mine = group_hash(n, ranks);
+    uint64_t mine = rsi_digest(0, ranks, (size_t)n * sizeof(ranks[0]));
     rsd_err  rc;
 
     if (comm->alone)

@@ -80,9 +80,7 @@ rsd_err rsi_broadcast(rsd_comm *comm, int32_t root, void *data, size_t bytes, rs
  * with a `mine`, or without memory, fails all and breaks nothing. */
 rsd_err rsi_broadcast_any(rsd_comm *comm, int32_t root, rsi_bytes *bytes, rsd_err mine,
                           rsd_error *err);
-/* Every rank gives `bytes`, the same everywhere; `out` has size * bytes, on the root only. */
-rsd_err rsi_gather(rsd_comm *comm, int32_t root, const void *mine, size_t bytes, void *out,
-                   rsd_error *err);
+/* Every rank gives `bytes`, the same everywhere; `out` has size * bytes. */
 rsd_err rsi_allgather(rsd_comm *comm, const void *mine, size_t bytes, void *out, rsd_error *err);
 /* Rank r gives what lies in data[first[r] .. first[r+1]-1] and gets the rest of `data`. */
 rsd_err rsi_allgather_at(rsd_comm *comm, void *data, const size_t *first, rsd_error *err);
@@ -97,7 +95,7 @@ rsd_err rsi_allgather_any(rsd_comm *comm, const void *mine, size_t bytes, rsi_ga
                           rsd_error *err);
 void    rsi_gathered_release(rsi_gathered *gathered);
 
-typedef enum rsi_reduce_op { RSI_OP_SUM, RSI_OP_MIN, RSI_OP_MAX, RSI_OP_OR } rsi_reduce_op;
+typedef enum rsi_reduce_op { RSI_OP_SUM, RSI_OP_MIN, RSI_OP_MAX } rsi_reduce_op;
 /* value[i] becomes the sum ... of all ranks' value[i]. Sums wrap. */
 rsd_err rsi_allreduce(rsd_comm *comm, rsi_reduce_op op, int64_t *value, size_t n, rsd_error *err);
 
@@ -106,6 +104,8 @@ rsd_err rsi_allreduce(rsd_comm *comm, rsi_reduce_op op, int64_t *value, size_t n
  * err->nfailed counts them and rsd_comm_failures has each. `err` brings this rank's own text in; it
  * may be NULL. */
 rsd_err rsi_agree(rsd_comm *comm, rsd_err mine, rsd_error *err);
+/* The failure `mine` of one rank as others see it; *err has its text, if it is that of `mine`. */
+rsd_error rsi_failure_of(int32_t rank, rsd_err mine, const rsd_error *err);
 /* The comm itself failed, with *err, while ranks agreed; what this rank had to say is added, so
  * that it is not lost. `own` NULL: nothing. Returns `rc`. */
 rsd_err rsi_also(rsd_err rc, const rsd_error *own, rsd_error *err);

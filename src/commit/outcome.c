@@ -99,16 +99,6 @@ rsd_err rsi_places_set(rsi_commit *c, const rsi_item_place *place, size_t n, rsd
     return RSD_OK;
 }
 
-static void note(rsd_error *out, rsd_err rc, const rsd_error *err, int32_t rank)
-{
-    if (err && err->code == (int32_t)rc)
-        *out = *err;
-    else
-        rsi_fail(out, rc, "%s", rsd_err_name(rc));
-    out->rank = rank;
-    out->nfailed = 1;
-}
-
 /* ---- messages: who expects an answer asks for it before it says what is answered. So rank 0,
  * which has published by then, needs no memory to tell everybody ---- */
 
@@ -162,7 +152,7 @@ static bool take_failure(rsi_outcome *b)
 
 static void fail_here(rsi_outcome *b, rsd_err rc, const rsd_error *err)
 {
-    note(&b->report[0].err, rc, err, b->c->comm ? b->c->rank : -1);
+    b->report[0].err = rsi_failure_of(b->c->comm ? b->c->rank : -1, rc, err);
     take_failure(b);
 }
 
@@ -313,7 +303,7 @@ void rsi_outcome_vote(rsi_outcome *b, rsd_err mine, const rsd_error *err)
     own->nsums = b->c->sums.n;
     own->nplaces = b->nplaces;
     if (mine)
-        note(&own->err, mine, err, b->c->comm ? b->c->rank : -1);
+        own->err = rsi_failure_of(b->c->comm ? b->c->rank : -1, mine, err);
     b->step = RSI_OUTCOME_IDLE;
 }
 

@@ -240,23 +240,14 @@ rsd_err rsi_snapshot_start(rsi_snapshot *child, rsi_save_job *job, rsd_error *er
 static bool hear(rsi_snapshot *child)
 {
     for (;;) {
-        ssize_t n;
-        void   *grown;
+        void   *to = rsi_bytes_more(&child->heard, READ);
+        ssize_t n = to ? recv(child->line, to, READ, MSG_DONTWAIT) : 0;
 
-        if (child->cap - child->nheard < READ && !child->deaf) {
-            grown = rsi_realloc(child->heard, child->cap * 2 + READ, 1);
-            child->deaf = !grown;
-            child->heard = grown ? grown : child->heard;
-            child->cap = grown ? child->cap * 2 + READ : child->cap;
-        }
-        if (child->deaf)
-            return true;
-        n = recv(child->line, child->heard + child->nheard, READ, MSG_DONTWAIT);
+        child->heard.len -= to ? READ - (size_t)(n > 0 ? n : 0) : 0;
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
-        child->nheard += (size_t)n;
     }
 }
 
@@ -278,7 +269,7 @@ static bool reap(rsi_snapshot *child, bool wait)
 
 static rsd_err cut_short(const rsi_snapshot *child, rsd_error *err)
 {
-    if (child->deaf)
+    if (child->heard.lost)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the rows of a save");
     if (WIFSIGNALED(child->status))
         return rsi_fail(err, RSD_E_IO, "the process that writes was killed by signal %d",
@@ -286,50 +277,26 @@ static rsd_err cut_short(const rsi_snapshot *child, rsd_error *err)
     return rsi_fail(err, RSD_E_IO, "the process that writes ended before it was done");
 }
 
-/* The next n things of what was heard; NULL: there are not so many. */
-static const unsigned char *next(const rsi_snapshot *child, size_t *at, uint64_t n, size_t size)
+static rsd_err apply(const rsi_snapshot *child, rsi_commit *c, rsd_error *err)
 {
-    const unsigned char *from = child->heard + *at;
+    rsi_reader     r = { .at = child->heard.at, .end = child->heard.at + child->heard.len };
+    rsi_sum_row    row;
+    rsi_item_place place;
+    head           h;
+    rsd_err        rc = RSD_OK;
 
-    if (n > (child->nheard - *at) / size)
-        return NULL;
-    *at += (size_t)n * size;
-    return from;
-}
-
-static rsd_err apply(rsi_snapshot *child, rsi_commit *c, rsd_error *err)
-{
-    const unsigned char *rows, *places;
-    size_t               at = sizeof(head);
-    head                 h = { 0 };
-    rsd_err              rc = RSD_OK;
-
-    if (child->nheard >= sizeof(h))
-        memcpy(&h, child->heard, sizeof(h));
-    if (child->deaf || h.complete != COMPLETE)
+    if (!rsi_read_copy(&r, &h, sizeof(h)) || child->heard.lost || h.complete != COMPLETE)
         return cut_short(child, err);
     if (h.err.code) {
         if (err)
             *err = h.err;
         return (rsd_err)h.err.code;
     }
-    rows = next(child, &at, h.nsums, sizeof(rsi_sum_row));
-    places = rows ? next(child, &at, h.nplaces, sizeof(rsi_item_place)) : NULL;
-    if (!places || at != child->nheard)
-        return cut_short(child, err);
-    for (size_t i = 0; i < h.nsums && !rc; i++) {
-        rsi_sum_row row;
-
-        memcpy(&row, rows + i * sizeof(row), sizeof(row));
+    for (uint64_t i = 0; i < h.nsums && !rc && rsi_read_copy(&r, &row, sizeof(row)); i++)
         rc = rsi_sums_join(&c->sums, &row, 1, err);
-    }
-    for (size_t i = 0; i < h.nplaces && !rc; i++) {
-        rsi_item_place place;
-
-        memcpy(&place, places + i * sizeof(place), sizeof(place));
+    for (uint64_t i = 0; i < h.nplaces && !rc && rsi_read_copy(&r, &place, sizeof(place)); i++)
         rc = rsi_places_set(c, &place, 1, err);
-    }
-    return rc;
+    return rc || (!r.cut && r.at == r.end) ? rc : cut_short(child, err);
 }
 
 rsd_err rsi_snapshot_look(rsi_snapshot *child, rsi_save_job *job, bool wait, bool *ended,
@@ -349,7 +316,7 @@ rsd_err rsi_snapshot_look(rsi_snapshot *child, rsi_save_job *job, bool wait, boo
     } while (!*ended && wait);
     if (!*ended)
         return RSD_OK;
-    if (child->deaf && !child->reaped)
+    if (child->heard.lost && !child->reaped)
         shutdown(child->line, SHUT_RDWR);
     reap(child, true);
     return apply(child, &job->commit, err);
@@ -365,7 +332,7 @@ void rsi_snapshot_end(rsi_snapshot *child)
 {
     if (child->line >= 0)
         close(child->line);
-    rsi_free(child->heard);
+    rsi_free(child->heard.at);
     if (child->beats)
         munmap(child->beats, sizeof(*child->beats));
     *child = (rsi_snapshot){ .line = -1 };

@@ -10,14 +10,12 @@
 #include <sys/types.h>
 
 typedef struct rsi_snapshot {
-    pid_t          pid;
-    int            line;  /* a socket to it; when this end is shut, the child ends. -1: none */
-    unsigned char *heard; /* [nheard] what it said */
-    size_t         nheard, cap;
-    bool           deaf; /* there was no memory for that */
-    bool           reaped;
-    int            status; /* once it is: as of waitpid */
-    rsi_beats     *beats;  /* the child's, in memory that both have; NULL: none */
+    pid_t      pid;
+    int        line;  /* a socket to it; when this end is shut, the child ends. -1: none */
+    rsi_bytes  heard; /* what it said */
+    bool       reaped;
+    int        status; /* once it is: as of waitpid */
+    rsi_beats *beats;  /* the child's, in memory that both have; NULL: none */
 } rsi_snapshot;
 
 /* Is it possible at all? One rank a process, memory that fork copies, files that others see. */

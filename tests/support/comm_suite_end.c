@@ -30,7 +30,6 @@ static rsd_err abort_wakes_everybody(rsd_comm *comm, rsd_error *err)
 static rsd_err abort_of_a_group_wakes_the_others_too(rsd_comm *comm, rsd_error *err)
 {
     int32_t   ranks[64], n = comm->size - 1;
-    char      here = 1, all[64];
     rsd_comm *group = NULL;
     rsd_err   rc;
 
@@ -39,7 +38,7 @@ static rsd_err abort_of_a_group_wakes_the_others_too(rsd_comm *comm, rsd_error *
     rc = rsd_comm_split(comm, comm->rank ? n : 0, ranks, &group, err);
     if (rc)
         return rc;
-    rc = rsi_gather(comm, n, &here, 1, all, err); /* all have it */
+    rc = rsi_barrier(comm, err); /* all have it */
     if (comm->rank == n)
         rsd_comm_abort(group, "enough");
     if (!rc)
@@ -196,12 +195,11 @@ static rsd_err messages_that_never_come_time_out(rsd_comm *comm, rsd_error *err)
 static rsd_err requests_can_be_taken_back_after_an_abort(rsd_comm *comm, rsd_error *err)
 {
     int32_t in = -1, to = (comm->rank + 1) % comm->size;
-    char    here = 1, all[64];
     void   *request[2] = { NULL, NULL };
     rsd_err rc = rsi_recv(comm, to, 6, &in, sizeof(in), &request[0], err);
 
     if (!rc)
-        rc = rsi_gather(comm, 0, &here, 1, all, err); /* all have asked */
+        rc = rsi_barrier(comm, err); /* all have asked */
     if (comm->rank == 0)
         rsd_comm_abort(comm, NULL);
     while (!rc)

@@ -335,7 +335,6 @@ static rsd_err wrong_ranks_and_tags_are_refused(rsd_comm *comm, rsd_error *err)
     CHECK(rsi_send(comm, 0, -1, &c, 1, &request, err) == RSD_E_INVALID);
     CHECK(rsi_recv(comm, 0, 1 << 15, &c, 1, &request, NULL) == RSD_E_INVALID);
     CHECK(rsi_broadcast(comm, comm->size, &c, 1, err) == RSD_E_INVALID);
-    CHECK(rsi_gather(comm, -1, &c, 1, &c, err) == RSD_E_INVALID);
     CHECK(rsd_comm_set_timeout(comm, 0, err) == RSD_E_INVALID);
     return RSD_OK;
 }

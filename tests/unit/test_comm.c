@@ -102,7 +102,6 @@ static void a_rank_played_alone_has_no_bytes_of_others(void **state)
     assert_non_null(strstr(err.msg, "played alone"));
     assert_int_equal(rsi_recv(comm, 4, 0, &c, 1, &request, &err), RSD_E_UNSUPPORTED);
     assert_int_equal(rsi_broadcast(comm, 0, &c, 1, &err), RSD_E_UNSUPPORTED);
-    assert_int_equal(rsi_gather(comm, 3, &c, 1, all, &err), RSD_E_UNSUPPORTED);
     assert_int_equal(rsi_allgather(comm, &c, 1, all, &err), RSD_E_UNSUPPORTED);
     assert_int_equal(rsi_allgather_any(comm, &c, 1, &any, &err), RSD_E_UNSUPPORTED);
     assert_int_equal(rsi_expose(comm, &c, 1, &what, &err), RSD_OK);
@@ -284,7 +283,7 @@ static rsd_err use_all(void *arg, rsd_comm *comm, rsd_error *err)
     (void)arg;
     rc = rsi_barrier(comm, err);
     if (!rc)
-        rc = rsi_gather(comm, 0, mine, sizeof(mine), all, err);
+        rc = rsi_allgather(comm, mine, sizeof(mine), all, err);
     if (!rc)
         rc = rsi_allgather_any(comm, mine, (size_t)comm->rank, &any, err);
     rsi_gathered_release(&any);
