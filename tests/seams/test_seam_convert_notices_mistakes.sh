@@ -51,4 +51,12 @@ err <<'END'
 ls: cannot access 'z*': No such file or directory
 END
 
+t 'the last line says what was written, unless quiet' -c 'cd "$T"; "$R" convert "$OLDPWD/golden/dcp_rows" said.safetensors 2>&1 | sed "s/[0-9.]* s$/TIME/"; "$R" convert -q said.safetensors said.pt; "$R" manifest --overwrite said.pt'
+out <<'END'
+reshard: wrote said.safetensors: safetensors, 3 tensors, 0 objects, 600 B in 1 file, TIME
+END
+err <<'END'
+reshard: wrote said.pt.reshard-sums: checksums of 2.4 KiB
+END
+
 finish

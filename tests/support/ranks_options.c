@@ -254,6 +254,56 @@ static void convert_cast(rsd_convert_opts *o)
     o->ncasts = 1;
 }
 
+static void convert_exclude(rsd_convert_opts *o)
+{
+    static const char *const pattern[] = { "w" };
+
+    o->exclude = pattern;
+    o->nexclude = 1;
+}
+
+static void convert_other_exclude(rsd_convert_opts *o)
+{
+    static const char *const pattern[] = { "b" };
+
+    o->exclude = pattern;
+    o->nexclude = 1;
+}
+
+static void convert_cast_pattern(rsd_convert_opts *o)
+{
+    static const rsd_cast cast[] = { { "b", RSD_BF16 } };
+
+    o->cast = cast;
+}
+
+static void convert_cast_dtype(rsd_convert_opts *o)
+{
+    static const rsd_cast cast[] = { { "w", RSD_F64 } };
+
+    o->cast = cast;
+}
+
+static void convert_layout(rsd_convert_opts *o)
+{
+    (void)o; /* made for the call */
+}
+
+static void convert_store(rsd_convert_opts *o)
+{
+    (void)o; /* of the bed */
+}
+
+static void convert_shard_size(rsd_convert_opts *o)
+{
+    o->shard_size = 1000;
+}
+
+static void convert_keep(rsd_convert_opts *o)
+{
+    o->keep = true;
+}
+
 static void convert_overwrite(rsd_convert_opts *o)
 {
     o->overwrite = true;
@@ -302,20 +352,29 @@ static void convert_transform(rsd_convert_opts *o)
 static const struct {
     const char *text;
     void (*change)(rsd_convert_opts *opts);
+    void (*all)(rsd_convert_opts *opts); /* what all ranks have before; NULL: nothing */
 } convert_options[] = {
-    { "path is \"", convert_path },
-    { "format is safetensors here, but DCP on rank 0", convert_format },
-    { "ninclude is 1 here, but 0 on rank 0", convert_include },
-    { "ncasts is 1 here, but 0 on rank 0", convert_cast },
-    { "overwrite is true here, but false on rank 0", convert_overwrite },
-    { "keep is true here, but false on rank 0", convert_resume },
-    { "sync is always here, but never on rank 0", convert_sync },
-    { "checksum is never here, but always on rank 0", convert_checksum },
-    { "verify is never here, but always on rank 0", convert_verify },
-    { "transform is \"stream.zstd\" here, but none on rank 0", convert_transform },
-    { "dry_run is true here, but false on rank 0", convert_dry_run },
-    { "carry is never here, but always on rank 0", convert_carry },
-    { "salvage is true here, but false on rank 0", convert_salvage },
+    { "path is \"", convert_path, NULL },
+    { "format is safetensors here, but DCP on rank 0", convert_format, NULL },
+    { "ninclude is 1 here, but 0 on rank 0", convert_include, NULL },
+    { "ncasts is 1 here, but 0 on rank 0", convert_cast, NULL },
+    { "overwrite is true here, but false on rank 0", convert_overwrite, NULL },
+    { "keep is true here, but false on rank 0", convert_resume, NULL },
+    { "sync is always here, but never on rank 0", convert_sync, NULL },
+    { "checksum is never here, but always on rank 0", convert_checksum, NULL },
+    { "verify is never here, but always on rank 0", convert_verify, NULL },
+    { "transform is \"stream.zstd\" here, but none on rank 0", convert_transform, NULL },
+    { "dry_run is true here, but false on rank 0", convert_dry_run, NULL },
+    { "carry is never here, but always on rank 0", convert_carry, NULL },
+    { "salvage is true here, but false on rank 0", convert_salvage, NULL },
+    { "layout is \"", convert_layout, NULL },
+    { "store is file here, but none on rank 0", convert_store, NULL },
+    { "nexclude is 1 here, but 0 on rank 0", convert_exclude, NULL },
+    { "exclude is \"b\" here, but \"w\" on rank 0", convert_other_exclude, convert_exclude },
+    { "the pattern of a cast is \"b\" here, but \"w\"", convert_cast_pattern, convert_cast },
+    { "the dtype of a cast is float64 here, but bfloat16", convert_cast_dtype, convert_cast },
+    { "shard_size is 1000 here, but 0 on rank 0", convert_shard_size, NULL },
+    { "resume is true here, but false on rank 0", convert_resume, convert_keep },
 };
 
 static rsd_err convert_with(ranks_bed *bed, rsd_ckpt *source, size_t i, rsd_error *err)
@@ -323,14 +382,23 @@ static rsd_err convert_with(ranks_bed *bed, rsd_ckpt *source, size_t i, rsd_erro
     rsd_comm        *comm = bed->comm;
     int32_t          odd = comm->size - 1;
     rsd_convert_opts opts = { .size = sizeof(opts), .sync = RSD_NEVER, .threads = 1 };
+    rsd_rules       *rules = NULL;
     rsd_err          rc;
 
     ranks_bed_name(bed, "to");
+    if (convert_options[i].all)
+        convert_options[i].all(&opts);
+    if (comm->rank == odd && convert_options[i].change == convert_layout)
+        rsd_rules_parse("mesh x=2; * shard(0)@x", &rules, NULL);
+    if (comm->rank == odd && convert_options[i].change == convert_store)
+        opts.store = bed->store;
+    opts.layout = rules;
     if (comm->rank == odd && convert_options[i].change == convert_path)
         ranks_bed_name(bed, "other");
     if (comm->rank == odd)
         convert_options[i].change(&opts);
     rc = rsd_convert(source, bed->path, comm, &opts, err);
+    rsd_rules_free(rules);
     rc = ranks_failed(comm, rc, RSD_E_MISMATCH, odd, convert_options[i].text, err);
     return rc ? rsi_while(err, rc, "option %zu", i) : RSD_OK;
 }
