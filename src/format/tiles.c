@@ -20,18 +20,25 @@ typedef struct tiling {
     const void *arg;
 } tiling;
 
+/* The first box from number *i on that is not empty; false: there is none. */
+static bool next_box(const tiling *t, size_t *i, rsd_box *box)
+{
+    for (; *i < t->n; ++*i) {
+        t->get(t->arg, *i, box);
+        if (rsd_box_count(box) > 0)
+            return true;
+    }
+    return false;
+}
+
 /* True if the chunks cut one dimension only, in order and without gaps. */
 static bool are_slices(const tiling *t)
 {
     int64_t next = 0;
     int     cut = -1;
+    rsd_box box;
 
-    for (size_t i = 0; i < t->n; i++) {
-        rsd_box box;
-
-        t->get(t->arg, i, &box);
-        if (rsd_box_count(&box) == 0)
-            continue;
+    for (size_t i = 0; next_box(t, &i, &box); i++) {
         for (int d = 0; d < t->ndim; d++) {
             if (box.off[d] == 0 && box.len[d] == t->shape[d])
                 continue;
@@ -58,15 +65,11 @@ static int by_value(const void *a, const void *b)
 /* The different starts of the chunks in dimension d, rising, into edge[]; returns how many. */
 static size_t find_edges(const tiling *t, int d, int64_t *edge)
 {
-    size_t n = 0, kept = 0;
+    size_t  n = 0, kept = 0;
+    rsd_box box;
 
-    for (size_t i = 0; i < t->n; i++) {
-        rsd_box box;
-
-        t->get(t->arg, i, &box);
-        if (rsd_box_count(&box) > 0)
-            edge[n++] = box.off[d];
-    }
+    for (size_t i = 0; next_box(t, &i, &box); i++)
+        edge[n++] = box.off[d];
     qsort(edge, n, sizeof(edge[0]), by_value);
     for (size_t i = 0; i < n; i++)
         if (i == 0 || edge[i] != edge[kept - 1])
@@ -101,6 +104,7 @@ static bool are_grid(const tiling *t)
     int64_t       *edge[RSD_MAX_NDIM] = { 0 };
     size_t         nedges[RSD_MAX_NDIM], cells = 1, found = 0, cell;
     unsigned char *seen = NULL;
+    rsd_box        box;
     bool           ok = t->ndim > 0;
 
     for (int d = 0; ok && d < t->ndim; d++) {
@@ -111,12 +115,7 @@ static bool are_grid(const tiling *t)
     }
     seen = ok ? rsi_calloc(cells, 1) : NULL;
     ok = seen != NULL;
-    for (size_t i = 0; ok && i < t->n; i++) {
-        rsd_box box;
-
-        t->get(t->arg, i, &box);
-        if (rsd_box_count(&box) == 0)
-            continue;
+    for (size_t i = 0; ok && next_box(t, &i, &box); i++) {
         ok = cell_of(t, &box, edge, nedges, &cell) && !seen[cell];
         if (ok)
             seen[cell] = 1;
@@ -128,57 +127,24 @@ static bool are_grid(const tiling *t)
     return ok && found == cells;
 }
 
-typedef struct meeting {
-    uint32_t self, other; /* other == self: none */
-} meeting;
-
-static bool note_other(void *arg, uint32_t i)
-{
-    meeting *m = arg;
-
-    if (i != m->self)
-        m->other = i;
-    return m->other == m->self;
-}
-
-static rsd_err refuse_overlap(const rsi_boxes *boxes, rsi_arena *mem, rsd_error *err)
-{
-    rsi_boxtree tree;
-    rsd_err     rc = rsi_boxtree_build(&tree, boxes, mem, err);
-
-    for (size_t i = 0; i < boxes->n && !rc; i++) {
-        rsd_box box = rsi_boxes_get(boxes, i), other;
-        meeting m = { .self = (uint32_t)i, .other = (uint32_t)i };
-        char    a[RSI_BOX_TEXT], b[RSI_BOX_TEXT];
-
-        rsi_boxtree_find(&tree, &box, note_other, &m);
-        if (m.other == m.self)
-            continue;
-        other = rsi_boxes_get(boxes, m.other);
-        rsd_box_text(&box, a, sizeof(a));
-        rsd_box_text(&other, b, sizeof(b));
-        rc = rsi_fail(err, RSD_E_FORMAT, "the chunks %s and %s overlap", a, b);
-    }
-    return rc;
-}
-
 static rsd_err look_closely(const tiling *t, rsd_error *err)
 {
-    rsi_boxes boxes = { .ndim = t->ndim };
-    rsi_arena mem = { 0 };
-    rsd_err   rc;
+    rsi_boxes   boxes = { .ndim = t->ndim };
+    rsi_boxtree tree;
+    rsi_arena   mem = { 0 };
+    rsd_box     box;
+    char        a[RSI_BOX_TEXT], b[RSI_BOX_TEXT];
+    uint32_t    pair[2];
+    rsd_err     rc;
 
     boxes.at = rsi_arena_array(&mem, t->n, 2 * (size_t)t->ndim * sizeof(boxes.at[0]));
     if (!boxes.at)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to check %zu chunks", t->n);
-    for (size_t i = 0; i < t->n; i++) {
-        rsd_box box;
-
-        t->get(t->arg, i, &box);
-        if (rsd_box_count(&box) > 0)
-            rsi_boxes_set(&boxes, boxes.n++, &box);
-    }
-    rc = refuse_overlap(&boxes, &mem, err);
+    for (size_t i = 0; next_box(t, &i, &box); i++)
+        rsi_boxes_set(&boxes, boxes.n++, &box);
+    rc = rsi_boxtree_build(&tree, &boxes, &mem, err);
+    if (!rc && rsi_boxtree_overlap(&tree, pair, a, b))
+        rc = rsi_fail(err, RSD_E_FORMAT, "the chunks %s and %s overlap", a, b);
     if (!rc && rsi_refuse_hole(&boxes, t->shape, err))
         rc = rsi_while(err, RSD_E_FORMAT, "chunks");
     if (rc && err)

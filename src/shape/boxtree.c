@@ -3,6 +3,7 @@
  * arrays. */
 #include "shape/boxtree.h"
 #include "base/checked.h"
+#include "shape/box.h"
 
 #include <string.h>
 
@@ -153,4 +154,29 @@ void rsi_boxtree_find(const rsi_boxtree *tree, const rsd_box   *query,
 {
     if (tree->boxes->n > 0)
         search(tree, 1, 0, tree->boxes->n, query, hit, arg);
+}
+
+static bool note_other(void *arg, uint32_t i)
+{
+    uint32_t *pair = arg;
+
+    pair[1] = i;
+    return i == pair[0];
+}
+
+bool rsi_boxtree_overlap(const rsi_boxtree *tree, uint32_t pair[2], char *a, char *b)
+{
+    for (uint32_t i = 0; i < tree->boxes->n; i++) {
+        rsd_box box = rsi_boxes_get(tree->boxes, i), other;
+
+        pair[0] = pair[1] = i;
+        rsi_boxtree_find(tree, &box, note_other, pair);
+        if (pair[1] == i)
+            continue;
+        other = rsi_boxes_get(tree->boxes, pair[1]);
+        rsd_box_text(&box, a, RSI_BOX_TEXT);
+        rsd_box_text(&other, b, RSI_BOX_TEXT);
+        return true;
+    }
+    return false;
 }

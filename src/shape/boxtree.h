@@ -33,5 +33,7 @@ rsd_err rsi_boxtree_build(rsi_boxtree *tree, const rsi_boxes *boxes, rsi_arena *
  * returns false. */
 void rsi_boxtree_find(const rsi_boxtree *tree, const rsd_box   *query,
                       bool (*hit)(void *arg, uint32_t i), void *arg);
+/* The first two boxes that share an element, with their texts of RSI_BOX_TEXT bytes. */
+bool rsi_boxtree_overlap(const rsi_boxtree *tree, uint32_t pair[2], char *a, char *b);
 
 #endif

@@ -130,39 +130,16 @@ static void place_parts(rsi_table *table)
     }
 }
 
-typedef struct meeting {
-    uint32_t self, other; /* other == self: none */
-} meeting;
-
-static bool note_other(void *arg, uint32_t i)
-{
-    meeting *m = arg;
-
-    if (i != m->self)
-        m->other = i;
-    return m->other == m->self;
-}
-
 static rsd_err refuse_overlaps(const rsi_table *table, rsd_error *err)
 {
-    char a[RSI_BOX_TEXT], b[RSI_BOX_TEXT];
+    char     a[RSI_BOX_TEXT], b[RSI_BOX_TEXT];
+    uint32_t pair[2];
 
-    for (size_t i = 0; i < table->boxes.n; i++) {
-        rsd_box box = rsi_boxes_get(&table->boxes, i), other;
-        meeting m = { .self = (uint32_t)i, .other = (uint32_t)i };
-
-        rsi_boxtree_find(&table->tree, &box, note_other, &m);
-        if (m.other == m.self)
-            continue;
-        other = rsi_boxes_get(&table->boxes, m.other);
-        rsd_box_text(&box, a, sizeof(a));
-        rsd_box_text(&other, b, sizeof(b));
-        return rsi_fail(err, RSD_E_INVALID,
-                        "the box %s of rank %" PRId32 " overlaps the box %s of rank %" PRId32, a,
-                        table->holder[table->hold_first[i]], b,
-                        table->holder[table->hold_first[m.other]]);
-    }
-    return RSD_OK;
+    if (!rsi_boxtree_overlap(&table->tree, pair, a, b))
+        return RSD_OK;
+    return rsi_fail(
+        err, RSD_E_INVALID, "the box %s of rank %" PRId32 " overlaps the box %s of rank %" PRId32,
+        a, table->holder[table->hold_first[pair[0]]], b, table->holder[table->hold_first[pair[1]]]);
 }
 
 static bool take_memory(rsi_table *table, int ndim, size_t kept)
