@@ -96,28 +96,26 @@ rsd_err rsi_proof_crc(rsi_file *file, const rsi_extent *x, rsd_error *err)
     return rc || crc == x->crc32 ? rc : rsi_proof_crc_differs(x->record, crc, x->crc32, err);
 }
 
-bool rsi_proof_is_foreign(rsd_ckpt *ckpt)
+rsd_err rsi_proof_foreign(rsd_ckpt *ckpt, rsd_error *err)
 {
-    const rsi_sums_book *book = ckpt->guard.book;
-    const rsi_sum_row   *row;
-    size_t               n;
+    const rsi_guard   *guard = &ckpt->guard;
+    const rsi_sum_row *row;
+    size_t             n;
 
-    if (!ckpt->files.single || !book)
-        return false;
-    if (ckpt->guard.place[0] == SIZE_MAX)
-        return true;
-    row = rsi_sums_rows_of(book, ckpt->guard.place[0], &n);
-    return book->file[ckpt->guard.place[0]].size != ckpt->files.file[0]->size &&
-           (n == 0 || row[0].len > ckpt->files.file[0]->size ||
-            rsi_proof_row(ckpt->files.file[0], &row[0], NULL) == RSD_E_CORRUPT);
-}
+    if (!ckpt->files.single || !guard->book)
+        return RSD_OK;
+    if (guard->place[0] != SIZE_MAX) {
+        rsi_file *file = ckpt->files.file[0];
 
-rsd_err rsi_proof_foreign(const rsd_ckpt *ckpt, rsd_error *err)
-{
+        row = rsi_sums_rows_of(guard->book, guard->place[0], &n);
+        if (guard->book->file[guard->place[0]].size == file->size ||
+            (n && row->len <= file->size && rsi_proof_row(file, row, NULL) != RSD_E_CORRUPT))
+            return RSD_OK;
+    }
     return rsi_fail(err, RSD_E_CORRUPT,
                     "side file \"%s\" belongs to another file: neither the size nor the first "
                     "bytes fit",
-                    ckpt->guard.file->name);
+                    guard->file->name);
 }
 
 rsd_err rsi_proof_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err)
@@ -138,8 +136,8 @@ rsd_err rsi_proof_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err)
 }
 
 rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
-                          rsd_err (*visit)(void *arg, const rsi_item *span, const rsi_sum_row *row,
-                                           const rsd_error *what, rsd_error *err),
+                          rsd_err (*visit)(void *arg, const rsi_sum_row *row, const rsd_error *what,
+                                           rsd_error *err),
                           void *arg, rsd_error *err)
 {
     rsi_item span;
@@ -156,10 +154,13 @@ rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
             rsd_error what = { .rank = -1 };
 
             rc = rsi_proof_row(ckpt->files.file[span.file], &row[i], &what);
-            if (rc == RSD_E_NOMEM && err)
-                *err = what;
             if (rc && rc != RSD_E_NOMEM)
-                rc = visit(arg, &span, &row[i], &what, err);
+                rsi_while(&what, rc, "file \"%s\": %s", rsi_files_name(&ckpt->files, span.file),
+                          span.what);
+            if (rc && rc != RSD_E_NOMEM && visit)
+                rc = visit(arg, &row[i], &what, err);
+            else if (rc && err)
+                *err = what;
         }
     }
     return rc;
@@ -183,33 +184,17 @@ const char *rsi_proof_lost(const rsd_ckpt *ckpt)
     return NULL;
 }
 
-/* The first row that differs is enough for a reader. */
-static rsd_err stop(void *arg, const rsi_item *span, const rsi_sum_row *row, const rsd_error *what,
-                    rsd_error *err)
-{
-    const rsd_ckpt *ckpt = arg;
-
-    (void)row;
-    if (err)
-        *err = *what;
-    return rsi_while(err, (rsd_err)what->code, "file \"%s\": %s",
-                     rsi_files_name(&ckpt->files, span->file), span->what);
-}
-
 /* Also what makes sure that rows cover every byte that a reader asks for. */
 static rsd_err check_sizes(const rsd_ckpt *ckpt, rsd_error *err)
 {
     const char *lost = rsi_proof_lost(ckpt);
+    rsd_err     rc = RSD_OK;
 
     if (lost)
         return rsi_fail(err, RSD_E_CORRUPT, "file \"%s\" is missing, the side file lists it", lost);
-    for (size_t i = 0; i < ckpt->files.n; i++) {
-        rsd_err rc = rsi_proof_size(ckpt, (uint32_t)i, err);
-
-        if (rc)
-            return rc;
-    }
-    return RSD_OK;
+    for (uint32_t i = 0; i < ckpt->files.n && !rc; i++)
+        rc = rsi_proof_size(ckpt, i, err);
+    return rc;
 }
 
 static rsd_err prove_opening(rsd_ckpt *ckpt, rsd_error *err)
@@ -220,9 +205,11 @@ static rsd_err prove_opening(rsd_ckpt *ckpt, rsd_error *err)
 
     pthread_mutex_lock(&guard->lock);
     if (!guard->proved) {
-        rc = rsi_proof_is_foreign(ckpt) ? rsi_proof_foreign(ckpt, &what) : check_sizes(ckpt, &what);
+        rc = rsi_proof_foreign(ckpt, &what);
         if (!rc)
-            rc = rsi_proof_opening(ckpt, stop, ckpt, &what);
+            rc = check_sizes(ckpt, &what);
+        if (!rc)
+            rc = rsi_proof_opening(ckpt, NULL, NULL, &what);
         guard->proved = !rc || rc == RSD_E_CORRUPT;
         guard->proof = what;
     }
@@ -243,14 +230,13 @@ rsd_err rsi_proof_begin(rsd_ckpt *ckpt, rsd_choice verify, bool *on, rsd_error *
     if (verify == RSD_NEVER)
         return RSD_OK;
     rc = rsi_guard_book(&ckpt->guard, &ckpt->files, &book, &why);
-    if (rc && err && (verify == RSD_ALWAYS || rc == RSD_E_NOMEM))
-        *err = why;
-    if (rc)
-        return verify == RSD_ALWAYS || rc == RSD_E_NOMEM ? rc : RSD_OK;
-    if (!book)
+    if (rc && rc != RSD_E_NOMEM && verify != RSD_ALWAYS)
         return RSD_OK;
-    rc = prove_opening(ckpt, err);
-    if (!rc)
-        *on = true;
+    if (rc && err)
+        *err = why;
+    if (!rc && book) {
+        rc = prove_opening(ckpt, err);
+        *on = !rc;
+    }
     return rc;
 }

@@ -37,20 +37,19 @@ rsd_err rsi_proof_crc(rsi_file *file, const rsi_extent *extent, rsd_error *err);
  * there is a side file that can be used; one that can't is an error for ALWAYS only. Then what was
  * read when the checkpoint was opened is compared too, the first time. */
 rsd_err rsi_proof_begin(rsd_ckpt *ckpt, rsd_choice verify, bool *on, rsd_error *err);
-/* Compares what opening read. `visit` gets each row that differs; what it returns ends it. */
+/* Compares what opening read. `visit` gets each row that differs; what it returns ends it. NULL:
+ * the first one is the error. */
 rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
-                          rsd_err (*visit)(void *arg, const rsi_item *span, const rsi_sum_row *row,
-                                           const rsd_error *what, rsd_error *err),
+                          rsd_err (*visit)(void *arg, const rsi_sum_row *row, const rsd_error *what,
+                                           rsd_error *err),
                           void *arg, rsd_error *err);
 /* Compares the size of a file, if the side file lists it. */
 rsd_err rsi_proof_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err);
 /* A file of safetensors that the side file lists and the folder lacks, so that opening could not
  * know of it: tensors are not there, or end early. NULL: there is none. */
 const char *rsi_proof_lost(const rsd_ckpt *ckpt);
-/* True if the side file beside a single file is not this file's: neither its size nor its first
- * bytes fit. */
-bool rsi_proof_is_foreign(rsd_ckpt *ckpt);
-/* The text for that. */
-rsd_err rsi_proof_foreign(const rsd_ckpt *ckpt, rsd_error *err);
+/* RSD_E_CORRUPT if the side file beside a single file is not this file's: neither its size nor its
+ * first bytes fit. */
+rsd_err rsi_proof_foreign(rsd_ckpt *ckpt, rsd_error *err);
 
 #endif

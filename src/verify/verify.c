@@ -412,17 +412,14 @@ static rsd_err check_one(void *arg, size_t i, rsd_error *err)
 
 /* ---- the side file ---- */
 
-static rsd_err note_opening(void *arg, const rsi_item *span, const rsi_sum_row *row,
-                            const rsd_error *what, rsd_error *err)
+static rsd_err note_opening(void *arg, const rsi_sum_row *row, const rsd_error *what,
+                            rsd_error *err)
 {
-    rsi_verifying *v = arg;
-    rsi_damage     damage = {
-            .kind = RSI_DAMAGE_ROW, .first = row->file, .second = row->off, .what = *what
+    rsi_damage damage = {
+        .kind = RSI_DAMAGE_ROW, .first = row->file, .second = row->off, .what = *what
     };
 
-    rsi_while(&damage.what, (rsd_err)what->code, "file \"%s\": %s",
-              rsi_files_name(&v->ckpt->files, span->file), span->what);
-    return note_or_fail(v, &damage, err);
+    return note_or_fail(arg, &damage, err);
 }
 
 /* Reads it and compares the sizes of the checkpoint's files. A side file that is of no use is told
@@ -433,25 +430,22 @@ static rsd_err check_side_file(rsi_verifying *v, rsd_error *err)
     rsd_ckpt  *ckpt = v->ckpt;
     rsd_err    rc = rsi_guard_book(&ckpt->guard, &ckpt->files, &v->book, &damage.what);
 
-    if (!rc && v->book && rsi_proof_is_foreign(ckpt)) {
+    if (!rc)
         rc = rsi_proof_foreign(ckpt, &damage.what);
+    if (rc)
         v->book = NULL;
-    }
-    if (rc || !v->book)
+    if (!v->book)
         return rc ? note_or_fail(v, &damage, err) : RSD_OK;
-    for (size_t i = 0; i < ckpt->files.n; i++) {
+    for (uint32_t i = 0; i < ckpt->files.n && !rc; i++) {
         damage.first = i;
+        rc = rsi_proof_size(ckpt, i, &damage.what);
         if (ckpt->guard.place[i] == SIZE_MAX)
             rc = rsi_fail(&damage.what, RSD_E_CORRUPT,
                           "file \"%s\" of the checkpoint is not listed in side file \"%s\"",
-                          rsi_files_name(&ckpt->files, (uint32_t)i), ckpt->guard.file->name);
-        else
-            rc = rsi_proof_size(ckpt, (uint32_t)i, &damage.what);
+                          rsi_files_name(&ckpt->files, i), ckpt->guard.file->name);
         rc = rc ? rsi_verify_note(v, &damage, err) : RSD_OK;
-        if (rc)
-            return rc;
     }
-    return RSD_OK;
+    return rc;
 }
 
 /* Parts in files of ranks tell a tensor's shape only together: without one of them it may have been
