@@ -6,6 +6,7 @@
 #include "format/sums.h"
 #include "store/store.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,44 +32,29 @@ static rsd_err no_memory(const reader *r)
                     r->book->nfiles + 1);
 }
 
-/* A number and the blank behind it: no sign, no zero in front. */
+/* A number and the blank behind it: no sign, no zero in front. The text ends in a line feed. */
 static bool take_number(reader *r, uint64_t *out)
 {
-    const char *start = r->at;
-    uint64_t    n = 0;
+    const bool good = r->at[0] >= '0' && r->at[0] <= '9' && (r->at[0] != '0' || r->at[1] == ' ');
+    char      *end;
 
-    for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
-        unsigned digit = (unsigned)(*r->at - '0');
-
-        if (n > (UINT64_MAX - digit) / 10)
-            return false;
-        n = 10 * n + digit;
-    }
-    if (r->at == start || (*start == '0' && r->at > start + 1) || r->at == r->end || *r->at != ' ')
+    errno = 0;
+    *out = good ? strtoull(r->at, &end, 10) : 0;
+    if (!good || errno || *end != ' ')
         return false;
-    r->at++;
-    *out = n;
+    r->at = end + 1;
     return true;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* 32 digits and the end of the line. */
 static bool take_hash(const char *at, const char *end, unsigned char *out)
 {
-    if (end - at < HEX + 1 || at[HEX] != '\n')
+    if (end - at < HEX + 1 || at[HEX] != '\n' || strspn(at, "0123456789abcdef") != HEX)
         return false;
-    for (int i = 0; i < RSI_HASH128_BYTES; i++) {
-        int high = hex_digit(at[2 * i]), low = hex_digit(at[2 * i + 1]);
+    for (int i = 0; i < HEX; i++) {
+        unsigned digit = (unsigned)(at[i] <= '9' ? at[i] - '0' : at[i] - 'a' + 10);
 
-        if (high < 0 || low < 0)
-            return false;
-        out[i] = (unsigned char)(high << 4 | low);
+        out[i / 2] = (unsigned char)(i % 2 ? out[i / 2] | digit : digit << 4);
     }
     return true;
 }
