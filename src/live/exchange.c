@@ -74,15 +74,13 @@ static rsd_err take_views(rsi_exchange *x, const rsd_views *src, const rsd_views
     char            name[128];
     rsd_err         rc = check_class(x, rsi_plan_class(plan, t), err);
 
-    if (!rc) {
-        rc = rsi_views_make(&x->src[t], plan->src[t], plan->rank, src->n, src->view, false, &x->mem,
-                            err);
-        rc = rc ? rsi_while(err, rc, "source") : RSD_OK;
-    }
-    if (!rc) {
-        rc = rsi_views_make(&x->dst[t], plan->dst[t], plan->rank, dst->n, dst->view, true, &x->mem,
-                            err);
-        rc = rc ? rsi_while(err, rc, "target") : RSD_OK;
+    for (int to = 0; to < 2 && !rc; to++) {
+        const rsd_views *given = to ? dst : src;
+
+        rc = rsi_views_make(to ? &x->dst[t] : &x->src[t], to ? plan->dst[t] : plan->src[t],
+                            plan->rank, given->n, given->view, to, &x->mem, err);
+        if (rc)
+            rsi_while(err, rc, to ? "target" : "source");
     }
     return rc ? rsi_while(err, rc, "%s", rsi_exchange_name(x, t, name, sizeof(name))) : RSD_OK;
 }

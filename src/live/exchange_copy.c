@@ -122,11 +122,25 @@ static rsd_err run_stream(const stream *s, bool *moved, rsd_error *err)
     return rc;
 }
 
+static stream stream_of(rsi_exchange *x, rsi_hops *hops, rsi_pairs *pairs, bool sends, bool given)
+{
+    return (stream){ .x = x,
+                     .hops = hops,
+                     .pairs = pairs,
+                     .views = given ? x->src : x->dst,
+                     .slot = sends ? x->send : x->recv,
+                     .next = sends ? &x->to_send : &x->to_recv,
+                     .most = x->seg,
+                     .sends = sends,
+                     .given = given };
+}
+
 rsd_err rsi_exchange_give(rsi_exchange *x, bool *moved, rsd_error *err)
 {
-    const stream give = { x,           &x->route.give,      &x->out[0], x->src, x->send,
-                          &x->to_send, x->seg / RSI_WIDEST, true,       true,   true };
+    stream give = stream_of(x, &x->route.give, &x->out[0], true, true);
 
+    give.most = x->seg / RSI_WIDEST;
+    give.single = true;
     return run_stream(&give, moved, err);
 }
 
@@ -214,28 +228,10 @@ static void read_some(rsi_exchange *x, int phase, bool *moved, bool *left)
 
 rsd_err rsi_exchange_copy(rsi_exchange *x, int phase, bool *moved, bool *done, rsd_error *err)
 {
-    const stream in = { x,
-                        &x->route.recv[phase],
-                        &x->in[phase],
-                        x->dst,
-                        x->recv,
-                        &x->to_recv,
-                        x->seg,
-                        false,
-                        false,
-                        false };
-    const stream out = { x,
-                         &x->route.send[phase],
-                         &x->out[phase],
-                         phase ? x->dst : x->src,
-                         x->send,
-                         &x->to_send,
-                         x->seg,
-                         true,
-                         phase == 0,
-                         false };
-    bool         left = false;
-    rsd_err      rc;
+    stream  in = stream_of(x, &x->route.recv[phase], &x->in[phase], false, false);
+    stream  out = stream_of(x, &x->route.send[phase], &x->out[phase], true, phase == 0);
+    bool    left = false;
+    rsd_err rc;
 
     rc = run_stream(&in, moved, err); /* receives first: a message that */
     if (!rc)                          /* finds its place is copied once */

@@ -81,8 +81,8 @@ struct rsd_stash {
     uint64_t          saves;
     size_t            reserved; /* bytes of room of what is kept and not taken */
     rsi_stash_tensor *tensor;   /* [nslots] */
-    size_t            nslots, cap;
-    rsi_stash_tensor *first; /* in the arena */
+    size_t            nslots;
+    rsi_stash_tensor *first; /* in the arena, or of the thread */
 
     unsigned char  *arena; /* NULL: the tensors of a thread outside of any stash */
     size_t          arena_bytes;
@@ -141,12 +141,11 @@ rsd_err rsi_stash_fail(const rsd_stash *stash, int32_t r, const rsi_stash_head *
 
 /* Tells all others what this rank brings; `t` NULL: only why it can't. */
 rsd_err rsi_way_begin(rsd_stash *stash, rsi_stash_tensor *t, const rsi_stash_head *head,
-                      unsigned char *data, rsi_stash_way **out, rsd_error *err);
-/* Begins it if it is not under way yet, and waits until it is complete and the others need no more
- * steps of this rank. Ranks that mean different things learn it in the same call: the first take of
- * that way or of one that began later. */
-rsd_err rsi_way_take(rsd_stash *stash, rsi_stash_tensor *t, const rsi_stash_head *head,
-                     unsigned char *data, rsd_error *err);
+                      rsi_stash_way **out, rsd_error *err);
+/* Waits until the tensor is complete and the others need no more steps of this rank. Ranks that
+ * mean different things learn it in the same call: the first take of that way or of one that began
+ * later. */
+rsd_err rsi_way_take(rsd_stash *stash, rsi_stash_way *way, rsd_error *err);
 /* The error that all calls give by now, or RSD_OK. */
 rsd_err rsi_stash_is_failed(const rsd_stash *stash, rsd_error *err);
 /* Lets what is under way go on, without waiting. */

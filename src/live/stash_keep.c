@@ -2,8 +2,7 @@
 /* What a stash keeps: how a tensor is cut into chunks, places for them in the arena, and save.
  * Backward goes the way of forward in reverse, so a stack would do; other orders leave gaps, which
  * are filled first and closed when nothing else helps. A tensor that is saved where no stash was
- * pushed has memory of its own, in a table of the thread that is freed with the last of them. Next:
- * stash_take.c. */
+ * pushed has memory of its own, in a list of the thread. Next: stash_take.c. */
 #include "base/mem.h"
 #include "base/text.h"
 #include "live/stash.h"
@@ -87,11 +86,9 @@ static rsd_err describe(const rsd_stash *s, rsd_dtype dtype, int ndim, const int
 
 /* ---- places in the arena, which has room for the budget and the alignment of every chunk ---- */
 
-static unsigned char *behind(const rsd_stash *s, const rsi_stash_tensor *t)
+static size_t aligned(size_t bytes)
 {
-    size_t end = (size_t)(t->at - s->arena) + t->room;
-
-    return s->arena + (end + RSI_STASH_ALIGN - 1) / RSI_STASH_ALIGN * RSI_STASH_ALIGN;
+    return (bytes + RSI_STASH_ALIGN - 1) / RSI_STASH_ALIGN * RSI_STASH_ALIGN;
 }
 
 bool rsi_room_take(rsd_stash *s, rsi_stash_tensor *t)
@@ -100,7 +97,7 @@ bool rsi_room_take(rsd_stash *s, rsi_stash_tensor *t)
     unsigned char     *at = s->arena;
 
     for (; *link && (*link)->at - at < (ptrdiff_t)t->room; link = &(*link)->next)
-        at = behind(s, *link);
+        at = (*link)->at + aligned((*link)->room);
     if ((ptrdiff_t)t->room > s->arena + s->arena_bytes - at)
         return false;
     t->at = at;
@@ -127,7 +124,7 @@ void rsi_room_compact(rsd_stash *s)
             memmove(at, t->at, t->held);
             t->at = at;
         }
-        at = behind(s, t);
+        at = t->at + aligned(t->room);
     }
 }
 
@@ -152,30 +149,20 @@ static rsd_err check_budget(const rsd_stash *s, const rsi_stash_tensor *t, rsd_e
     return RSD_OK;
 }
 
-static void free_empty_table(void)
-{
-    if (loose.stats.tensors > 0)
-        return;
-    rsi_free(loose.tensor);
-    loose.tensor = NULL;
-    loose.nslots = loose.cap = 0;
-}
-
 /* Memory of its own for a tensor outside of any stash. */
-static rsd_err place_loose(size_t slot, rsi_stash_tensor *t, rsd_error *err)
+static rsd_err place_loose(const rsi_stash_tensor *what, rsi_stash_tensor **out, rsd_error *err)
 {
-    char text[RSI_STASH_TEXT];
+    size_t            head = aligned(sizeof(*what));
+    rsi_stash_tensor *t = rsi_alloc_aligned(RSI_STASH_ALIGN, head + what->room);
+    char              text[RSI_STASH_TEXT];
 
-    t->at = rsi_alloc_aligned(RSI_STASH_ALIGN, t->room);
-    if (!t->at ||
-        (slot == loose.nslots && !rsi_grow(&loose.tensor, loose.nslots, &loose.cap, sizeof(*t)))) {
-        rsi_free(t->at);
-        free_empty_table();
+    if (!t)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %" PRId64 " bytes to keep %s whole",
-                        t->bytes, rsi_stash_text(&t->head, text));
-    }
-    loose.nslots += slot == loose.nslots;
-    loose.tensor[slot] = *t;
+                        what->bytes, rsi_stash_text(&what->head, text));
+    *t = *what;
+    t->at = (unsigned char *)t + head;
+    t->next = loose.first;
+    *out = loose.first = t;
     return RSD_OK;
 }
 
@@ -199,28 +186,26 @@ static rsd_err place(rsd_stash *s, rsi_stash_tensor *t, rsd_error *err)
     return RSD_OK;
 }
 
-static rsd_err keep(rsd_stash *s, rsi_stash_tensor *what, const void *data, rsd_stashed *out,
+static rsd_err keep(rsd_stash *s, const rsi_stash_tensor *what, const void *data, rsd_stashed *out,
                     rsd_error *err)
 {
     rsi_area          from = rsi_stash_area(&what->head, data);
-    rsi_stash_tensor *t;
+    rsi_stash_tensor *t = s->tensor;
     rsd_box           box;
-    size_t            slot = 0;
     rsd_err           rc = check_budget(s, what, err);
 
     if (!rc)
         rc = rsi_stash_drive(s, err);
-    while (slot < s->nslots && s->tensor[slot].head.number) /* there are enough for all ways, too */
-        slot++;
-    if (!rc && !s->arena) {
-        rc = place_loose(slot, what, err);
+    if (!rc && s->arena) {
+        while (t->head.number) /* there are slots enough for all handles and ways */
+            t++;
+        *t = *what;
+        rc = place(s, t, err);
     } else if (!rc) {
-        s->tensor[slot] = *what;
-        rc = place(s, &s->tensor[slot], err);
+        rc = place_loose(what, &t, err);
     }
     if (rc)
         return rc;
-    t = &s->tensor[slot];
     t->head.number = ++s->saves;
     rsi_stash_chunk(s, &t->head, s->rank, &box);
     rsi_pack(&box, rsi_stash_elem(&t->head), t->at, &from);
@@ -230,7 +215,8 @@ static rsd_err keep(rsd_stash *s, rsi_stash_tensor *what, const void *data, rsd_
     s->stats.bytes_held += (int64_t)t->held;
     if (s->stats.bytes_held > s->stats.bytes_peak)
         s->stats.bytes_peak = s->stats.bytes_held;
-    *out = (rsd_stashed){ .stash = s->arena ? s : NULL, .number = s->saves, .slot = slot };
+    *out = (rsd_stashed){ .stash = s->arena ? s : NULL, .number = s->saves };
+    out->slot = s->arena ? (size_t)(t - s->tensor) : 0;
     return RSD_OK;
 }
 
@@ -239,15 +225,12 @@ void rsi_stash_release(rsd_stash *s, rsi_stash_tensor *t)
     s->reserved -= t->room;
     s->stats.tensors--;
     s->stats.bytes_held -= (int64_t)t->held;
+    rsi_room_give(s, t);
     t->taken = true;
     if (!s->comm)
         t->head.number = 0;
-    if (s->arena) {
-        rsi_room_give(s, t);
-        return;
-    }
-    rsi_free(t->at);
-    free_empty_table();
+    if (!s->arena)
+        rsi_free(t);
 }
 
 /* ---- the stack of stashes that each thread has ---- */

@@ -336,7 +336,7 @@ rsd_err rsi_stash_settle(rsd_stash *s, const unsigned char *at, size_t bytes, rs
 }
 
 rsd_err rsi_way_begin(rsd_stash *s, rsi_stash_tensor *t, const rsi_stash_head *head,
-                      unsigned char *data, rsi_stash_way **out, rsd_error *err)
+                      rsi_stash_way **out, rsd_error *err)
 {
     rsi_stash_way  *way = s->way;
     rsi_stash_head *mine;
@@ -353,7 +353,7 @@ rsd_err rsi_way_begin(rsd_stash *s, rsi_stash_tensor *t, const rsi_stash_head *h
     memset(way->peer, 0, (size_t)s->size * sizeof(way->peer[0]));
     *way = (rsi_stash_way){ .seq = ++s->seq,
                             .tensor = t,
-                            .to = rsi_stash_area(head, data),
+                            .to = rsi_stash_area(head, t ? t->data : NULL),
                             .peer = way->peer,
                             .request = way->request };
     mine = &way->peer[s->rank].head;
@@ -384,25 +384,20 @@ rsd_err rsi_way_begin(rsd_stash *s, rsi_stash_tensor *t, const rsi_stash_head *h
     return fail_for_good(s, rc, err);
 }
 
-rsd_err rsi_way_take(rsd_stash *s, rsi_stash_tensor *t, const rsi_stash_head *head,
-                     unsigned char *data, rsd_error *err)
+rsd_err rsi_way_take(rsd_stash *s, rsi_stash_way *way, rsd_error *err)
 {
-    rsi_stash_way *way = t ? t->way : NULL;
-    rsd_err        rc = way ? RSD_OK : rsi_way_begin(s, t, head, data, &way, err);
+    rsd_err rc;
 
     s->taking = way;
-    if (!rc)
-        rc = rsi_stash_drive(s, err);
+    rc = rsi_stash_drive(s, err);
     while (!rc && !is_done(s, way) && !is_refused(s, way))
         rc = wait_and_drive(s, err);
     if (!rc && is_refused(s, way))
         rc = give_up(s, err);
     s->taking = NULL;
-    if (rc)
-        return rc;
-    way->taken = true;
-    s->ahead--;
-    return RSD_OK;
+    way->taken = !rc;
+    s->ahead -= !rc;
+    return rc;
 }
 
 /* ---- the end ---- */

@@ -9,9 +9,11 @@
 /* The tensor, or NULL and why there is none. */
 static rsi_stash_tensor *find(const rsd_stash *s, const rsd_stashed *saved, rsi_stash_head *head)
 {
-    rsi_stash_tensor *t = saved->slot < s->nslots ? &s->tensor[saved->slot] : NULL;
+    rsi_stash_tensor *t = saved->slot < s->nslots ? &s->tensor[saved->slot] : s->first;
     bool              never = saved->number == 0 || saved->number > s->saves;
 
+    while (!s->arena && t && t->head.number != saved->number)
+        t = t->next;
     if (t && !never && t->head.number == saved->number && !t->taken) {
         *head = t->head;
         return t;
@@ -49,72 +51,57 @@ rsd_err rsi_stash_fail(const rsd_stash *s, int32_t r, const rsi_stash_head *head
         rsi_fail(
             err, rc, "%s, tensor %" PRIu64 "%s, does not fit into a buffer of %" PRId64 " bytes",
             rsi_stash_text(head, text), head->number, s->arena ? " of the stash" : "", head->have);
-    return s->arena ? rsi_while(err, rc, "rank %" PRId32, r) : rc;
-}
-
-static rsd_err check(const rsd_stashed *saved, rsd_error *err)
-{
-    if (!saved)
-        return rsi_fail(err, RSD_E_INVALID, "the handle of a saved tensor is needed");
-    return rsi_stash_is_failed(rsi_stash_or_loose(saved->stash), err);
-}
-
-rsd_err rsd_stash_prefetch(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err)
-{
-    rsd_stash        *s;
-    rsi_stash_head    head;
-    rsi_stash_tensor *t;
-    rsi_stash_way    *way;
-    rsd_error         local;
-    rsd_err           rc = check(saved, err = err ? err : &local);
-
-    if (rc)
-        return rc;
-    s = rsi_stash_or_loose(saved->stash);
-    t = fit(find(s, saved, &head), data, bytes, &head);
-    if (t && t->data)
-        return rsi_fail(err, RSD_E_INVALID, "tensor %" PRIu64 "%s is under way already",
-                        saved->number, s->arena ? " of the stash" : "");
-    if (t)
-        t->data = data;
-    if (s->comm && s->ahead < RSI_STASH_AHEAD)
-        rc = rsi_way_begin(s, t, &head, data, &way, err);
-    if (rc || t)
-        return rc ? rc : rsi_stash_drive(s, err);
-    rc = rsi_stash_fail(s, s->rank, &head, err);
-    err->rank = s->comm ? s->rank : -1;
+    if (s->arena)
+        rsi_while(err, rc, "rank %" PRId32, r);
+    err->rank = s->comm ? r : -1;
     err->nfailed = s->comm ? 1 : 0;
     return rc;
 }
 
-rsd_err rsd_stash_take(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err)
+/* prefetch and take. */
+static rsd_err bring(const rsd_stashed *saved, void *data, size_t bytes, bool take, rsd_error *err)
 {
-    rsd_stash        *s;
+    rsd_stash        *s = rsi_stash_or_loose(saved ? saved->stash : NULL);
     rsi_stash_head    head;
     rsi_stash_tensor *t;
+    rsi_stash_way    *way;
     rsd_error         local;
-    rsd_err           rc = check(saved, err = err ? err : &local);
+    rsd_err           rc = rsi_stash_is_failed(s, err = err ? err : &local);
 
-    if (rc)
-        return rc;
-    s = rsi_stash_or_loose(saved->stash);
+    if (rc || !saved)
+        return rc ? rc : rsi_fail(err, RSD_E_INVALID, "the handle of a saved tensor is needed");
     t = find(s, saved, &head);
-    if (t && t->data && data && data != t->data)
-        return rsi_fail(err, RSD_E_INVALID,
-                        "tensor %" PRIu64 "%s is being brought into other memory", saved->number,
-                        s->arena ? " of the stash" : "");
-    if (t && t->data)
-        data = t->data;
-    else
+    if (t && t->data && (!take || (data && data != t->data)))
+        return rsi_fail(err, RSD_E_INVALID, "tensor %" PRIu64 "%s is %s", saved->number,
+                        s->arena ? " of the stash" : "",
+                        take ? "being brought into other memory" : "under way already");
+    if (t && !t->data) {
         t = fit(t, data, bytes, &head);
-    if (s->comm)
-        rc = rsi_way_take(s, t, &head, data, err);
-    else if (!t)
+        if (t)
+            t->data = data;
+    }
+    way = t ? t->way : NULL;
+    if (s->comm && !way && (take || s->ahead < RSI_STASH_AHEAD))
+        rc = rsi_way_begin(s, t, &head, &way, err);
+    if (!rc && s->comm && take)
+        rc = rsi_way_take(s, way, err);
+    else if (!rc)
         rc = rsi_stash_fail(s, s->rank, &head, err);
-    else if (t->bytes > 0)
-        memcpy(data, t->at, (size_t)t->bytes);
     if (rc)
         return rc;
-    rsi_stash_release(s, t);
+    if (take && !s->comm && t->bytes > 0)
+        memcpy(t->data, t->at, (size_t)t->bytes);
+    if (take)
+        rsi_stash_release(s, t);
     return rsi_stash_drive(s, err);
+}
+
+rsd_err rsd_stash_prefetch(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err)
+{
+    return bring(saved, data, bytes, false, err);
+}
+
+rsd_err rsd_stash_take(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err)
+{
+    return bring(saved, data, bytes, true, err);
 }
