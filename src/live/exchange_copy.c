@@ -158,7 +158,7 @@ rsd_err rsi_hop_read(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, 
     }
     x->stats.bytes_local += rsd_box_count(box) * src->elem_bytes;
     return rsi_views_pack(src, box,
-                          rsi_pieces_my_box(&rsi_plan_class(x->plan, hop->tensor)->send, box),
+                          rsi_overlaps_my_box(&rsi_plan_class(x->plan, hop->tensor)->send, box),
                           x->scratch, err);
 }
 
@@ -177,7 +177,7 @@ static rsd_err copy_hop(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *ho
     if (n > 0 && to && to->data) {
         const rsi_class *c = rsi_plan_class(x->plan, hop->tensor);
         const rsd_view  *from =
-            pair ? NULL : rsi_views_find(src, &box, rsi_pieces_my_box(&c->send, &box));
+            pair ? NULL : rsi_views_find(src, &box, rsi_overlaps_my_box(&c->send, &box));
         rsi_area to_area = rsi_view_area(to), from_area;
 
         if (pair)

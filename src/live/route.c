@@ -34,7 +34,7 @@ static void cut_box(rsd_box *box, uint32_t cut, uint32_t cuts)
 size_t rsi_hop_box(const rsi_route *route, const rsi_hop *hop, bool given, rsd_box *out)
 {
     const rsi_class *c = rsi_plan_class(route->plan, hop->tensor);
-    size_t           my_box = rsi_pieces_get(given ? &c->send : &c->recv, hop->piece, out);
+    size_t           my_box = rsi_overlaps_get(given ? &c->send : &c->recv, hop->piece, out);
 
     cut_box(out, hop->cut, hop->cuts);
     return my_box;
@@ -45,7 +45,7 @@ size_t rsi_hop_box(const rsi_route *route, const rsi_hop *hop, bool given, rsd_b
 /* Those who get one piece: the holders of a chunk of the target that lack it in the source. */
 typedef struct group {
     const rsi_class *c;
-    int64_t          src_where, dst_where; /* as rsi_pieces_where gives them */
+    int64_t          src_where, dst_where; /* as rsi_overlaps_where gives them */
     int64_t          part;                 /* of a matched Partial, else 0 */
     int64_t          copies;               /* holders in the target */
 } group;
@@ -68,11 +68,11 @@ static int64_t my_where(const rsi_side *side, size_t my_box)
 /* The group of a piece that I send (`given`) or get. */
 static group group_of(const rsi_class *c, uint32_t piece, bool given)
 {
-    const rsi_pieces *pieces = given ? &c->send : &c->recv;
-    int64_t           where = rsi_pieces_where(pieces, piece), mine;
-    rsd_box           box;
+    const rsi_overlaps *pieces = given ? &c->send : &c->recv;
+    int64_t             where = rsi_overlaps_where(pieces, piece), mine;
+    rsd_box             box;
 
-    mine = my_where(given ? &c->src : &c->dst, rsi_pieces_get(pieces, piece, &box));
+    mine = my_where(given ? &c->src : &c->dst, rsi_overlaps_get(pieces, piece, &box));
     return (group){ .c = c,
                     .src_where = given ? mine : where,
                     .dst_where = given ? where : mine,
@@ -103,7 +103,7 @@ static void cut_hop(const building *b, rsi_hop *hop, bool given, int32_t who)
     if (b->opts->cut_min < 0 || (b->opts->cut_reduced && !c->reduce) ||
         (c->dst.layout->mesh && c->dst.copies.count == 1))
         return;
-    rsi_pieces_get(given ? &c->send : &c->recv, hop->piece, &box);
+    rsi_overlaps_get(given ? &c->send : &c->recv, hop->piece, &box);
     if (box.ndim == 0 || rsd_box_count(&box) * c->src.layout->elem_bytes < b->opts->cut_min)
         return;
     g = group_of(c, hop->piece, given);

@@ -62,13 +62,13 @@ static void *keep(growing *g, rsi_arena *mem, size_t *n)
 static bool add_cuts(growing *cuts, const rsd_layout *other, int d, int64_t start, int64_t len,
                      size_t my_run)
 {
-    const rsi_dim *dim = &other->dim[d];
-    int64_t        step[RSD_MAX_NDIM], coord[RSD_MAX_NDIM];
-    rsi_cut       *last = NULL;
+    const rsi_dim   *dim = &other->dim[d];
+    int64_t          step[RSD_MAX_NDIM], coord[RSD_MAX_NDIM];
+    rsi_overlap_cut *last = NULL;
 
     chunk_steps(other, step);
     for (int64_t x = start, run; x < start + len; x += run) {
-        rsi_cut cut = { .start = x, .my_run = my_run };
+        rsi_overlap_cut cut = { .start = x, .my_run = my_run };
 
         run = rsi_min(rsi_dim_owner(dim, x, coord), start + len - x);
         cut.len = run;
@@ -89,7 +89,7 @@ static bool add_cuts(growing *cuts, const rsd_layout *other, int d, int64_t star
 }
 
 /* My runs in every dimension; *holds is false if I hold nothing. */
-static rsd_err make_runs(rsi_pieces *p, rsi_arena *mem, bool *holds, rsd_error *err)
+static rsd_err make_runs(rsi_overlaps *p, rsi_arena *mem, bool *holds, rsd_error *err)
 {
     int64_t coord[RSD_MAX_NDIM], at[RSD_MAX_NDIM];
 
@@ -112,12 +112,12 @@ static rsd_err make_runs(rsi_pieces *p, rsi_arena *mem, bool *holds, rsd_error *
     return RSD_OK;
 }
 
-static rsd_err make_product(rsi_pieces *p, rsi_arena *mem, rsd_error *err)
+static rsd_err make_product(rsi_overlaps *p, rsi_arena *mem, rsd_error *err)
 {
     size_t n = 1;
 
     for (int d = 0; d < p->mine->ndim; d++) {
-        growing cuts = { .size = sizeof(rsi_cut) };
+        growing cuts = { .size = sizeof(rsi_overlap_cut) };
         bool    ok = true;
 
         for (size_t r = 0; ok && r < p->nrun[d]; r++)
@@ -136,23 +136,23 @@ static rsd_err make_product(rsi_pieces *p, rsi_arena *mem, rsd_error *err)
 
 /* Lists pieces as they are found. */
 typedef struct finder {
-    rsi_pieces *p;
-    growing     list;
-    rsd_box     box; /* mine */
-    size_t      my_box;
-    bool        failed;
+    rsi_overlaps *p;
+    growing       list;
+    rsd_box       box; /* mine */
+    size_t        my_box;
+    bool          failed;
 } finder;
 
 static bool add_row(void *arg, uint32_t row)
 {
-    finder    *f = arg;
-    rsd_box    other = rsi_boxes_get(&f->p->other->table.boxes, row);
-    rsi_piece *piece = grow(&f->list);
+    finder      *f = arg;
+    rsd_box      other = rsi_boxes_get(&f->p->other->table.boxes, row);
+    rsi_overlap *piece = grow(&f->list);
 
     f->failed = !piece;
     if (f->failed)
         return false;
-    *piece = (rsi_piece){ .my_box = f->my_box, .where = row, .chunk = row };
+    *piece = (rsi_overlap){ .my_box = f->my_box, .where = row, .chunk = row };
     rsd_box_intersect(&f->box, &other, &piece->box);
     return true;
 }
@@ -167,19 +167,19 @@ static bool add_product(finder *f)
     bool              ok = true, more = true;
 
     for (d = 0; d < f->box.ndim; d++)
-        cuts[d] = (growing){ .size = sizeof(rsi_cut) };
+        cuts[d] = (growing){ .size = sizeof(rsi_overlap_cut) };
     for (d = 0; ok && d < f->box.ndim; d++)
         ok = add_cuts(&cuts[d], other, d, f->box.off[d], f->box.len[d], 0);
     while (ok && more) {
-        rsi_piece *piece = grow(&f->list);
+        rsi_overlap *piece = grow(&f->list);
 
         ok = piece != NULL;
         if (!ok)
             break;
-        *piece = (rsi_piece){ .my_box = f->my_box, .where = other->mesh->base };
+        *piece = (rsi_overlap){ .my_box = f->my_box, .where = other->mesh->base };
         piece->box.ndim = f->box.ndim;
         for (d = 0; d < f->box.ndim; d++) {
-            const rsi_cut *cut = (const rsi_cut *)cuts[d].at + at[d];
+            const rsi_overlap_cut *cut = (const rsi_overlap_cut *)cuts[d].at + at[d];
 
             piece->box.off[d] = cut->start;
             piece->box.len[d] = cut->len;
@@ -204,7 +204,7 @@ static bool add_box(finder *f)
 }
 
 /* Box number i of mine, in a mesh layout. */
-static rsd_box product_box(const rsi_pieces *p, size_t i)
+static rsd_box product_box(const rsi_overlaps *p, size_t i)
 {
     rsd_box box = { .ndim = p->mine->ndim };
 
@@ -220,14 +220,14 @@ static rsd_box product_box(const rsi_pieces *p, size_t i)
 
 static int by_offset(const void *a, const void *b)
 {
-    const rsi_piece *x = a, *y = b;
+    const rsi_overlap *x = a, *y = b;
 
     return rsi_box_order(&x->box, &y->box);
 }
 
-static rsd_err make_list(rsi_pieces *p, rsi_arena *mem, rsd_error *err)
+static rsd_err make_list(rsi_overlaps *p, rsi_arena *mem, rsd_error *err)
 {
-    finder f = { .p = p, .list = { .size = sizeof(rsi_piece) } };
+    finder f = { .p = p, .list = { .size = sizeof(rsi_overlap) } };
     size_t first = 0, boxes = 1;
     bool   ok = true;
 
@@ -253,13 +253,13 @@ static rsd_err make_list(rsi_pieces *p, rsi_arena *mem, rsd_error *err)
     return RSD_OK;
 }
 
-rsd_err rsi_pieces_make(rsi_pieces *pieces, const rsd_layout *mine, const rsd_layout *other,
-                        int32_t rank, rsi_arena *mem, rsd_error *err)
+rsd_err rsi_overlaps_make(rsi_overlaps *pieces, const rsd_layout *mine, const rsd_layout *other,
+                          int32_t rank, rsi_arena *mem, rsd_error *err)
 {
     bool    holds = true;
     rsd_err rc = RSD_OK;
 
-    *pieces = (rsi_pieces){ .mine = mine, .other = other, .rank = rank };
+    *pieces = (rsi_overlaps){ .mine = mine, .other = other, .rank = rank };
     if (mine->mesh)
         rc = make_runs(pieces, mem, &holds, err);
     if (rc || !holds)
@@ -267,7 +267,7 @@ rsd_err rsi_pieces_make(rsi_pieces *pieces, const rsd_layout *mine, const rsd_la
     return mine->mesh && other->mesh ? make_product(pieces, mem, err) : make_list(pieces, mem, err);
 }
 
-size_t rsi_pieces_get(const rsi_pieces *p, size_t i, rsd_box *out)
+size_t rsi_overlaps_get(const rsi_overlaps *p, size_t i, rsd_box *out)
 {
     uint32_t left = (uint32_t)i; /* fewer than 2^32 pieces: 32-bit division is twice as fast */
     size_t   my_box = 0, step = 1;
@@ -278,8 +278,8 @@ size_t rsi_pieces_get(const rsi_pieces *p, size_t i, rsd_box *out)
     }
     out->ndim = p->mine->ndim;
     for (int d = p->mine->ndim - 1; d >= 0; d--) {
-        uint32_t       n = (uint32_t)p->ncut[d], rest = n > 1 ? left / n : left;
-        const rsi_cut *cut = &p->cut[d][left - rest * n];
+        uint32_t               n = (uint32_t)p->ncut[d], rest = n > 1 ? left / n : left;
+        const rsi_overlap_cut *cut = &p->cut[d][left - rest * n];
 
         if (n == 1)
             cut = p->cut[d];
@@ -292,7 +292,7 @@ size_t rsi_pieces_get(const rsi_pieces *p, size_t i, rsd_box *out)
     return my_box;
 }
 
-int64_t rsi_pieces_where(const rsi_pieces *p, size_t i)
+int64_t rsi_overlaps_where(const rsi_overlaps *p, size_t i)
 {
     int64_t where = p->product ? p->other->mesh->base : p->list[i].where;
 
@@ -303,13 +303,13 @@ int64_t rsi_pieces_where(const rsi_pieces *p, size_t i)
     return where;
 }
 
-size_t rsi_pieces_my_box(const rsi_pieces *p, const rsd_box *box)
+size_t rsi_overlaps_my_box(const rsi_overlaps *p, const rsd_box *box)
 {
     size_t i = 0;
 
     if (!p->mine->mesh) {
-        const rsi_piece *lo = p->list;
-        size_t           n = p->n;
+        const rsi_overlap *lo = p->list;
+        size_t             n = p->n;
 
         /* Moves within a rank are pieces of both its sides. */
         while (n > 1) {
@@ -341,12 +341,12 @@ size_t rsi_pieces_my_box(const rsi_pieces *p, const rsd_box *box)
 }
 
 /* Redoes the sums behind dimension `from`, whose cut has changed. */
-static void resum(rsi_piece_iter *it, int from)
+static void resum(rsi_overlap_iter *it, int from)
 {
-    const rsi_pieces *p = it->pieces;
+    const rsi_overlaps *p = it->pieces;
 
     for (int d = from; d < p->mine->ndim; d++) {
-        const rsi_cut *cut = &p->cut[d][it->at[d]];
+        const rsi_overlap_cut *cut = &p->cut[d][it->at[d]];
 
         it->place[d + 1] = it->place[d] + cut->place;
         it->chunk[d + 1] = it->chunk[d] + cut->chunk;
@@ -354,7 +354,7 @@ static void resum(rsi_piece_iter *it, int from)
     }
 }
 
-void rsi_iter_begin(rsi_piece_iter *it, const rsi_pieces *pieces)
+void rsi_iter_begin(rsi_overlap_iter *it, const rsi_overlaps *pieces)
 {
     memset(it, 0, sizeof(*it));
     it->pieces = pieces;
@@ -366,10 +366,10 @@ void rsi_iter_begin(rsi_piece_iter *it, const rsi_pieces *pieces)
     }
 }
 
-void rsi_iter_next(rsi_piece_iter *it)
+void rsi_iter_next(rsi_overlap_iter *it)
 {
-    const rsi_pieces *p = it->pieces;
-    int               d = p->mine->ndim - 1;
+    const rsi_overlaps *p = it->pieces;
+    int                 d = p->mine->ndim - 1;
 
     it->i++;
     if (!p->product || it->i == p->n)
@@ -379,28 +379,28 @@ void rsi_iter_next(rsi_piece_iter *it)
     resum(it, d);
 }
 
-int64_t rsi_iter_where(const rsi_piece_iter *it)
+int64_t rsi_iter_where(const rsi_overlap_iter *it)
 {
-    const rsi_pieces *p = it->pieces;
+    const rsi_overlaps *p = it->pieces;
 
     return p->product ? it->place[p->mine->ndim] : p->list[it->i].where;
 }
 
-int64_t rsi_iter_chunk(const rsi_piece_iter *it)
+int64_t rsi_iter_chunk(const rsi_overlap_iter *it)
 {
-    const rsi_pieces *p = it->pieces;
+    const rsi_overlaps *p = it->pieces;
 
     return p->product ? it->chunk[p->mine->ndim] : p->list[it->i].chunk;
 }
 
-size_t rsi_iter_my_box(const rsi_piece_iter *it)
+size_t rsi_iter_my_box(const rsi_overlap_iter *it)
 {
     return it->pieces->product ? 0 : it->pieces->list[it->i].my_box;
 }
 
-int64_t rsi_iter_count(const rsi_piece_iter *it)
+int64_t rsi_iter_count(const rsi_overlap_iter *it)
 {
-    const rsi_pieces *p = it->pieces;
+    const rsi_overlaps *p = it->pieces;
 
     return p->product ? it->count[p->mine->ndim] : rsd_box_count(&p->list[it->i].box);
 }

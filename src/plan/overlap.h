@@ -14,62 +14,62 @@
 
 /* A run of indices in one dimension that one of my runs shares with one owner of the other layout.
  */
-typedef struct rsi_cut {
+typedef struct rsi_overlap_cut {
     int64_t start, len;
     int64_t place;  /* what the owner's coordinates in this dimension add to its mesh place */
     int64_t chunk;  /* and to the number of its chunk */
     size_t  my_run; /* which of my runs in this dimension */
-} rsi_cut;
+} rsi_overlap_cut;
 
-typedef struct rsi_piece {
+typedef struct rsi_overlap {
     rsd_box box;
     size_t  my_box; /* which of my boxes it lies in */
     int64_t
         where; /* the other layout: place of the holders without replicas, or row of the table */
     int64_t chunk; /* which chunk of the other layout: the same number for all who ask */
-} rsi_piece;
+} rsi_overlap;
 
-typedef struct rsi_pieces {
+typedef struct rsi_overlaps {
     const rsd_layout *mine, *other;
     int32_t           rank;
     size_t            n;
 
-    bool     product;            /* else listed */
-    size_t   ncut[RSD_MAX_NDIM]; /* [ndim] */
-    rsi_cut *cut[RSD_MAX_NDIM];  /* [ndim][ncut] rising */
-    size_t   nrun[RSD_MAX_NDIM]; /* [ndim] my runs */
-    rsi_run *run[RSD_MAX_NDIM];  /* [ndim][nrun] rising; of a mesh layout */
+    bool             product;            /* else listed */
+    size_t           ncut[RSD_MAX_NDIM]; /* [ndim] */
+    rsi_overlap_cut *cut[RSD_MAX_NDIM];  /* [ndim][ncut] rising */
+    size_t           nrun[RSD_MAX_NDIM]; /* [ndim] my runs */
+    rsi_run         *run[RSD_MAX_NDIM];  /* [ndim][nrun] rising; of a mesh layout */
 
-    rsi_piece *list; /* [n] */
-} rsi_pieces;
+    rsi_overlap *list; /* [n] */
+} rsi_overlaps;
 
 /* `mem` holds what it makes and must outlive it. */
-rsd_err rsi_pieces_make(rsi_pieces *pieces, const rsd_layout *mine, const rsd_layout *other,
-                        int32_t rank, rsi_arena *mem, rsd_error *err);
+rsd_err rsi_overlaps_make(rsi_overlaps *pieces, const rsd_layout *mine, const rsd_layout *other,
+                          int32_t rank, rsi_arena *mem, rsd_error *err);
 /* The box of piece i < n; returns which of my boxes it lies in. */
-size_t rsi_pieces_get(const rsi_pieces *pieces, size_t i, rsd_box *out);
-/* Its rsi_piece.where. */
-int64_t rsi_pieces_where(const rsi_pieces *pieces, size_t i);
+size_t rsi_overlaps_get(const rsi_overlaps *pieces, size_t i, rsd_box *out);
+/* Its rsi_overlap.where. */
+int64_t rsi_overlaps_where(const rsi_overlaps *pieces, size_t i);
 /* Which of my boxes holds a box that lies in one of them. */
-size_t rsi_pieces_my_box(const rsi_pieces *pieces, const rsd_box *box);
+size_t rsi_overlaps_my_box(const rsi_overlaps *pieces, const rsd_box *box);
 /* The number of the chunk at mesh coordinates: what pieces of it have as `chunk`. */
 int64_t rsi_layout_chunk(const rsd_layout *layout, const int64_t *mesh_coord);
 
 /* Goes through the pieces in order, cheaply. */
-typedef struct rsi_piece_iter {
-    const rsi_pieces *pieces;
-    size_t            i;                       /* the piece stood at; n: the end */
-    size_t            at[RSD_MAX_NDIM];        /* product: which cut in each dimension */
-    int64_t           place[RSD_MAX_NDIM + 1]; /* product: sums over the dimensions before */
-    int64_t           chunk[RSD_MAX_NDIM + 1];
-    int64_t           count[RSD_MAX_NDIM + 1]; /* and products: elements */
-} rsi_piece_iter;
+typedef struct rsi_overlap_iter {
+    const rsi_overlaps *pieces;
+    size_t              i;                       /* the piece stood at; n: the end */
+    size_t              at[RSD_MAX_NDIM];        /* product: which cut in each dimension */
+    int64_t             place[RSD_MAX_NDIM + 1]; /* product: sums over the dimensions before */
+    int64_t             chunk[RSD_MAX_NDIM + 1];
+    int64_t             count[RSD_MAX_NDIM + 1]; /* and products: elements */
+} rsi_overlap_iter;
 
-void    rsi_iter_begin(rsi_piece_iter *it, const rsi_pieces *pieces);
-void    rsi_iter_next(rsi_piece_iter *it);
-int64_t rsi_iter_where(const rsi_piece_iter *it);
-int64_t rsi_iter_chunk(const rsi_piece_iter *it);
-size_t  rsi_iter_my_box(const rsi_piece_iter *it); /* listed pieces only, else 0 */
-int64_t rsi_iter_count(const rsi_piece_iter *it);  /* elements */
+void    rsi_iter_begin(rsi_overlap_iter *it, const rsi_overlaps *pieces);
+void    rsi_iter_next(rsi_overlap_iter *it);
+int64_t rsi_iter_where(const rsi_overlap_iter *it);
+int64_t rsi_iter_chunk(const rsi_overlap_iter *it);
+size_t  rsi_iter_my_box(const rsi_overlap_iter *it); /* listed pieces only, else 0 */
+int64_t rsi_iter_count(const rsi_overlap_iter *it);  /* elements */
 
 #endif

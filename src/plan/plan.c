@@ -28,9 +28,9 @@ void rsd_plan_stats_get(const rsd_plan *plan, rsd_plan_stats *out)
 
 void rsi_plan_move(const rsd_plan *plan, rsi_entry entry, int32_t peer, bool sends, rsd_move *out)
 {
-    const rsi_class  *c = plan->class[plan->class_of[entry.tensor]];
-    const rsi_pieces *pieces = sends ? &c->send : &c->recv;
-    int64_t           my_box = (int64_t)rsi_pieces_get(pieces, entry.piece, &out->box);
+    const rsi_class    *c = plan->class[plan->class_of[entry.tensor]];
+    const rsi_overlaps *pieces = sends ? &c->send : &c->recv;
+    int64_t             my_box = (int64_t)rsi_overlaps_get(pieces, entry.piece, &out->box);
 
     out->tensor = entry.tensor;
     out->from = sends ? plan->rank : peer;
@@ -38,7 +38,7 @@ void rsi_plan_move(const rsd_plan *plan, rsi_entry entry, int32_t peer, bool sen
     out->from_box = sends ? my_box : -1;
     out->to_box = sends ? -1 : my_box;
     if (peer == plan->rank)
-        out->from_box = (int64_t)rsi_pieces_my_box(&c->send, &out->box);
+        out->from_box = (int64_t)rsi_overlaps_my_box(&c->send, &out->box);
     out->reduce = c->reduce;
     out->share = c->share;
 }

@@ -69,7 +69,7 @@ static rsd_err check_cover(const rsi_class *c, rsd_error *err)
 {
     const rsd_layout *src = c->src.layout, *dst = c->dst.layout;
     int64_t           bytes = 0, want = rsd_layout_bytes(dst, c->dst.rank);
-    rsi_piece_iter    it;
+    rsi_overlap_iter  it;
 
     if (src->covers)
         return RSD_OK;
@@ -96,9 +96,9 @@ static rsd_err fill_class(rsi_class *c, const rsd_layout *src, const rsd_layout 
     rsi_side_make(&c->src, src, rank, true);
     rsi_side_make(&c->dst, dst, rank, c->matched);
     c->reduce = c->matched || c->src.parts.count == 1 ? 0 : src->reduce;
-    rc = rsi_pieces_make(&c->send, src, dst, rank, mem, err);
+    rc = rsi_overlaps_make(&c->send, src, dst, rank, mem, err);
     if (!rc)
-        rc = rsi_pieces_make(&c->recv, dst, src, rank, mem, err);
+        rc = rsi_overlaps_make(&c->recv, dst, src, rank, mem, err);
     return rc ? rc : check_cover(c, err);
 }
 

@@ -13,13 +13,13 @@
 #include "plan/side.h"
 
 typedef struct rsi_class {
-    uint64_t   key[2]; /* hashes of the two layouts */
-    rsi_side   src, dst;
-    rsi_pieces send; /* my part of src, cut along dst */
-    rsi_pieces recv; /* my part of dst, cut along src */
-    rsd_reduce reduce;
-    int64_t    share;   /* rsd_move.share */
-    bool       matched; /* Partial to the same Partial: each contribution goes to its own place */
+    uint64_t     key[2]; /* hashes of the two layouts */
+    rsi_side     src, dst;
+    rsi_overlaps send; /* my part of src, cut along dst */
+    rsi_overlaps recv; /* my part of dst, cut along src */
+    rsd_reduce   reduce;
+    int64_t      share;   /* rsd_move.share */
+    bool         matched; /* Partial to the same Partial: each contribution goes to its own place */
 } rsi_class;
 
 typedef struct rsi_entry {

@@ -21,11 +21,11 @@ typedef struct relabeling {
 static rsd_err add_part(relabeling *b, int32_t q, const rsd_layout *src, const rsd_layout *dst,
                         rsd_error *err)
 {
-    rsi_pieces     pieces;
-    rsi_arena      mem = { 0 };
-    rsi_side       side;
-    rsi_piece_iter it;
-    rsd_err        rc = rsi_pieces_make(&pieces, dst, src, b->rank[q], &mem, err);
+    rsi_overlaps     pieces;
+    rsi_arena        mem = { 0 };
+    rsi_side         side;
+    rsi_overlap_iter it;
+    rsd_err          rc = rsi_overlaps_make(&pieces, dst, src, b->rank[q], &mem, err);
 
     rsi_side_make(&side, src, b->rank[q], true);
     for (rsi_iter_begin(&it, &pieces); !rc && it.i < pieces.n; rsi_iter_next(&it)) {

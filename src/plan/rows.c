@@ -121,7 +121,7 @@ static int64_t first_served(int64_t sum, int64_t me, int64_t n)
 /* What I receive of one tensor, and what I have myself. */
 static bool find_recvs(building *b, const rsi_class *c, uint32_t tensor, links *l)
 {
-    rsi_piece_iter it;
+    rsi_overlap_iter it;
 
     for (rsi_iter_begin(&it, &c->recv); it.i < c->recv.n; rsi_iter_next(&it)) {
         int64_t where = rsi_iter_where(&it), copies = rsi_side_copies(&c->src, where);
@@ -149,7 +149,7 @@ static bool find_recvs(building *b, const rsi_class *c, uint32_t tensor, links *
  * serve. */
 static bool find_sends(building *b, const rsi_class *c, uint32_t tensor, links *l)
 {
-    rsi_piece_iter it;
+    rsi_overlap_iter it;
 
     for (rsi_iter_begin(&it, &c->send); it.i < c->send.n; rsi_iter_next(&it)) {
         int64_t where = rsi_iter_where(&it), receivers = rsi_side_copies(&c->dst, where);

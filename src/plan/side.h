@@ -27,7 +27,7 @@ typedef struct rsi_side {
     rsi_axes          copies; /* axes along which holders have the same, */
     rsi_axes          parts;  /* and axes along which each has its own contribution (Partial) */
     int64_t           my_copy, my_part, my_chunk;
-    int64_t           my_where; /* what my pieces have as rsi_piece.where */
+    int64_t           my_where; /* what my pieces have as rsi_overlap.where */
 } rsi_side;
 
 /* `parts_apart`: Partial axes are contributions; else they count as copies. */
@@ -35,7 +35,7 @@ void rsi_side_make(rsi_side *side, const rsd_layout *layout, int32_t rank, bool 
 
 /* Which chunk my box number `my_box` is, and which of its holders I am. */
 void rsi_side_mine(const rsi_side *side, size_t my_box, int64_t *chunk, int64_t *copy);
-/* How many hold the piece at `where` (rsi_piece.where), for one contribution. */
+/* How many hold the piece at `where` (rsi_overlap.where), for one contribution. */
 int64_t rsi_side_copies(const rsi_side *side, int64_t where);
 /* The rank of holder `copy` of contribution `part`. */
 int32_t rsi_side_holder(const rsi_side *side, int64_t where, int64_t copy, int64_t part);

@@ -15,9 +15,9 @@
 #include <string.h>
 
 /* The two layouts at hand and the pieces of one rank. */
-static rsd_layout *mine, *other;
-static rsi_arena   mem;
-static rsi_pieces  pieces;
+static rsd_layout  *mine, *other;
+static rsi_arena    mem;
+static rsi_overlaps pieces;
 
 static int begin(void **state)
 {
@@ -39,7 +39,7 @@ static int end(void **state)
 static void cut(int32_t rank)
 {
     memset(&pieces, 0xee, sizeof(pieces));
-    assert_int_equal(rsi_pieces_make(&pieces, mine, other, rank, &mem, NULL), RSD_OK);
+    assert_int_equal(rsi_overlaps_make(&pieces, mine, other, rank, &mem, NULL), RSD_OK);
 }
 
 typedef struct expected {
@@ -51,7 +51,7 @@ typedef struct expected {
 /* Number by number and by going through them. */
 static void assert_pieces(size_t n, const expected *want)
 {
-    rsi_piece_iter it;
+    rsi_overlap_iter it;
 
     assert_int_equal(pieces.n, n);
     rsi_iter_begin(&it, &pieces);
@@ -59,9 +59,9 @@ static void assert_pieces(size_t n, const expected *want)
         rsd_box box;
 
         memset(&box, 0xee, sizeof(box));
-        assert_int_equal(rsi_pieces_get(&pieces, i, &box), want[i].my_box);
+        assert_int_equal(rsi_overlaps_get(&pieces, i, &box), want[i].my_box);
         assert_box(&box, want[i].box);
-        assert_int_equal(rsi_pieces_my_box(&pieces, &box), want[i].my_box);
+        assert_int_equal(rsi_overlaps_my_box(&pieces, &box), want[i].my_box);
         assert_int_equal(it.i, i);
         assert_int_equal(rsi_iter_where(&it), want[i].where);
         assert_int_equal(rsi_iter_chunk(&it), want[i].chunk);
@@ -215,7 +215,7 @@ static void a_rank_outside_has_no_pieces(void **state)
                      RSD_OK);
     cut(2);
     assert_int_equal(pieces.n, 0);
-    assert_int_equal(rsi_pieces_make(&pieces, other, mine, 1, &mem, NULL), RSD_OK);
+    assert_int_equal(rsi_overlaps_make(&pieces, other, mine, 1, &mem, NULL), RSD_OK);
     assert_int_equal(pieces.n, 0);
 }
 
@@ -251,7 +251,7 @@ static void a_tensor_of_size_0_has_no_pieces(void **state)
     mine = fixture_layout("mesh a=3; * shard(0)@a", 2, shape);
     other = fixture_layout("mesh a=2; * shard(1)@a", 2, shape);
     for (int32_t rank = 0; rank < 3; rank++) {
-        rsi_piece_iter it;
+        rsi_overlap_iter it;
 
         cut(rank);
         assert_int_equal(pieces.n, 0);
@@ -352,7 +352,7 @@ static void a_scalar_in_a_table_is_one_piece(void **state)
     other = fixture_layout("mesh a=2; * replicate", 0, NULL);
     cut(0);
     ASSERT_PIECES({ "[]", 0, 0, 0 });
-    assert_int_equal(rsi_pieces_make(&pieces, other, mine, 1, &mem, NULL), RSD_OK);
+    assert_int_equal(rsi_overlaps_make(&pieces, other, mine, 1, &mem, NULL), RSD_OK);
     ASSERT_PIECES({ "[]", 0, 0, 0 });
 }
 
@@ -374,17 +374,17 @@ static void a_part_against_a_mesh_has_only_its_own_pieces(void **state)
 static size_t pieces_between(const rsd_layout *from, const rsd_layout *to, int32_t r, int32_t s,
                              rsd_box *out)
 {
-    rsi_side       side;
-    rsi_pieces     p;
-    rsi_piece_iter it;
-    size_t         n = 0;
+    rsi_side         side;
+    rsi_overlaps     p;
+    rsi_overlap_iter it;
+    size_t           n = 0;
 
     rsi_side_make(&side, to, s, false);
-    assert_int_equal(rsi_pieces_make(&p, from, to, r, &mem, NULL), RSD_OK);
+    assert_int_equal(rsi_overlaps_make(&p, from, to, r, &mem, NULL), RSD_OK);
     for (rsi_iter_begin(&it, &p); it.i < p.n; rsi_iter_next(&it))
         if (rsi_side_have(&side, rsi_iter_where(&it), 0)) {
             assert_true(n < 100);
-            rsi_pieces_get(&p, it.i, &out[n++]);
+            rsi_overlaps_get(&p, it.i, &out[n++]);
         }
     return n;
 }
@@ -464,13 +464,13 @@ static void both_ends_of_two_tables_cut_the_same_boxes(void **state)
 
 static rsd_err cut_both_ways(void *arg, rsd_error *err)
 {
-    rsi_arena  scratch = { 0 };
-    rsi_pieces p;
-    rsd_err    rc = rsi_pieces_make(&p, mine, other, 0, &scratch, err);
+    rsi_arena    scratch = { 0 };
+    rsi_overlaps p;
+    rsd_err      rc = rsi_overlaps_make(&p, mine, other, 0, &scratch, err);
 
     (void)arg;
     if (!rc)
-        rc = rsi_pieces_make(&p, other, mine, 0, &scratch, err);
+        rc = rsi_overlaps_make(&p, other, mine, 0, &scratch, err);
     rsi_arena_release(&scratch);
     return rc;
 }
