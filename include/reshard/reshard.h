@@ -845,7 +845,7 @@ typedef enum rsd_format {
     RSD_FORMAT_AUTO = 0,
     RSD_FORMAT_DCP = 1,         /* PyTorch's distributed checkpoint: a folder */
     RSD_FORMAT_SAFETENSORS = 2, /* one file, or a folder of them */
-    RSD_FORMAT_TORCH = 3,       /* torch.save: one file */
+    RSD_FORMAT_TORCH = 3,       /* torch.save: one file; a folder of them is read */
     /* These are read only. */
     RSD_FORMAT_RANKS = 4 /* torch.save on every rank, with DTensors: a folder of files */
 } rsd_format;

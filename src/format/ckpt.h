@@ -97,10 +97,13 @@ struct rsd_ckpt {
 rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err);
 rsd_err rsi_st_open(rsd_ckpt *ckpt, rsd_error *err);
 rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err);
+rsd_err rsi_bins_open(rsd_ckpt *ckpt, rsd_error *err); /* several torch.save files and an index */
 rsd_err rsi_ranks_open(rsd_ckpt *ckpt, rsd_error *err);
 
 /* True if torch.save files are called like this. */
 bool rsi_torch_is_name(const char *name);
+/* And an index of them. */
+bool rsi_torch_is_index(const char *name);
 
 /* Refuses chunks that overlap or leave holes; `get` gives box i of n, all of them inside `shape`.
  */

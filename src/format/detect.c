@@ -20,7 +20,7 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
         st = st || rsi_text_ends(names[i], ".safetensors") ||
              strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
         temp = temp || strcmp(names[i], ".metadata.tmp") == 0;
-        bins = bins || rsi_text_ends(names[i], ".bin.index.json");
+        bins = bins || rsi_torch_is_index(names[i]);
         torch = torch || rsi_torch_is_name(names[i]);
     }
     if (rc)
@@ -32,11 +32,8 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
     if (temp)
         return rsi_fail(err, RSD_E_FORMAT,
                         "it has a \".metadata.tmp\" but no \".metadata\": a save that did not end");
-    if (bins)
-        return rsi_fail(err, RSD_E_UNSUPPORTED,
-                        "it has the index of several torch.save files: open each .bin file");
-    if (torch) {
-        *out = RSD_FORMAT_RANKS;
+    if (bins || torch) {
+        *out = bins ? RSD_FORMAT_TORCH : RSD_FORMAT_RANKS;
         return RSD_OK;
     }
     return rsi_fail(err, RSD_E_FORMAT,
@@ -56,12 +53,9 @@ static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
     if (strcmp(name, ".metadata") == 0 || rsi_text_ends(name, ".distcp"))
         return rsi_fail(err, RSD_E_FORMAT,
                         "it is a part of a DCP checkpoint: the folder that it lies in is one");
-    if (rsi_text_ends(name, ".safetensors.index.json"))
+    if (rsi_text_ends(name, ".safetensors.index.json") || rsi_torch_is_index(name))
         return rsi_fail(err, RSD_E_FORMAT,
                         "it is the index of a checkpoint: open the folder that holds it");
-    if (rsi_text_ends(name, ".bin.index.json"))
-        return rsi_fail(err, RSD_E_UNSUPPORTED,
-                        "it is the index of several torch.save files: open each .bin file");
     if (size == 0)
         return rsi_fail(err, RSD_E_FORMAT, "it is no checkpoint but an empty file");
     if (size < 1024 && memcmp(head, "version h", sizeof(head)) == 0)

@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/json.h"
+#include "format/st_header.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -186,8 +187,34 @@ rsd_err rsi_st_index_read(char *text, size_t len, rsi_st_index *out, rsd_error *
     return rc;
 }
 
+rsd_err rsi_st_index_load(rsi_files *files, const char *name, uint32_t *number, rsi_st_index *out,
+                          rsd_error *err)
+{
+    char    *text;
+    uint64_t size;
+    rsd_err  rc = rsi_files_add(files, name, true, number, err);
+
+    if (rc)
+        return rc;
+    size = files->file[*number]->size;
+    if (size > RSI_ST_HEADER_MAX)
+        return rsi_fail(err, RSD_E_FORMAT, "file \"%s\" has %" PRIu64 " bytes, %d are the most",
+                        name, size, RSI_ST_HEADER_MAX);
+    text = rsi_calloc((size_t)size + 1, 1);
+    if (!text)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for an index of %" PRIu64 " bytes", size);
+    rc = rsi_files_read(files, *number, 0, text, (size_t)size, err);
+    if (!rc) {
+        rc = rsi_st_index_read(text, (size_t)size, out, err);
+        rc = rc ? rsi_while(err, rc, "file \"%s\"", name) : RSD_OK;
+    }
+    out->text = text;
+    return rc;
+}
+
 void rsi_st_index_release(rsi_st_index *index)
 {
+    rsi_free(index->text);
     rsi_free(index->weight);
     rsi_free(index->file);
     rsi_names_release(&index->names);

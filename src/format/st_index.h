@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "format/files.h"
 #include "format/json_write.h"
 #include "format/names.h"
 
@@ -25,12 +26,16 @@ typedef struct rsi_st_index {
     bool   has_total;
     uint64_t  total_size; /* bytes of all tensors, if metadata tells it as an integer */
     rsi_names names;
-    rsi_arena mem; /* texts that had escapes */
+    rsi_arena mem;  /* texts that had escapes */
+    char     *text; /* of rsi_st_index_load, else NULL */
 } rsi_st_index;
 
 /* The texts of *out point into `text`, which gets a NUL behind each of them: it must live as long
  * as *out. */
 rsd_err rsi_st_index_read(char *text, size_t len, rsi_st_index *out, rsd_error *err);
+/* The same of a file of the checkpoint, whose number is set. Release it also after a failure. */
+rsd_err rsi_st_index_load(rsi_files *files, const char *name, uint32_t *number, rsi_st_index *out,
+                          rsd_error *err);
 void    rsi_st_index_release(rsi_st_index *index);
 /* NULL if the tensor is not listed. */
 const char *rsi_st_index_file(const rsi_st_index *index, const char *name, size_t len);

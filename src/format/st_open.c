@@ -149,27 +149,9 @@ static rsd_err check_index(rsd_ckpt *ckpt, const st *s, const rsi_st_index *inde
 static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, rsd_error *err)
 {
     rsi_st_index index = { 0 };
-    char        *text = NULL;
-    uint32_t     number;
-    uint64_t     size;
-    rsd_err      rc = rsi_files_add(&ckpt->files, RSI_ST_INDEX_NAME, true, &number, err);
+    rsd_err      rc = rsi_st_index_load(&ckpt->files, RSI_ST_INDEX_NAME, &s->index, &index, err);
 
-    if (rc)
-        return rc;
     s->indexed = true;
-    s->index = number;
-    size = ckpt->files.file[number]->size;
-    if (size > RSI_ST_HEADER_MAX)
-        return rsi_fail(err, RSD_E_FORMAT, "file \"%s\" has %" PRIu64 " bytes, %d are the most",
-                        RSI_ST_INDEX_NAME, size, RSI_ST_HEADER_MAX);
-    text = rsi_calloc((size_t)size + 1, 1);
-    if (!text)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for an index of %" PRIu64 " bytes", size);
-    rc = rsi_files_read(&ckpt->files, number, 0, text, (size_t)size, err);
-    if (!rc) {
-        rc = rsi_st_index_read(text, (size_t)size, &index, err);
-        rc = rc ? rsi_while(err, rc, "file \"%s\"", RSI_ST_INDEX_NAME) : RSD_OK;
-    }
     if (!rc) {
         s->most = index.nfiles;
         s->file = rsi_arena_array(&ckpt->mem, s->most, sizeof(s->file[0]));
@@ -180,7 +162,6 @@ static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, rsd_error *err)
     if (!rc)
         rc = check_index(ckpt, s, &index, err);
     rsi_st_index_release(&index);
-    rsi_free(text);
     return rc;
 }
 

@@ -373,8 +373,11 @@ rsd_err rsi_torch_end(rsd_ckpt *ckpt, rsd_error *err)
 rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
 {
     rsi_torch *self = NULL;
-    rsd_err    rc = rsi_torch_begin(ckpt, &self, err);
+    rsd_err    rc;
 
+    if (!ckpt->files.single)
+        return rsi_bins_open(ckpt, err);
+    rc = rsi_torch_begin(ckpt, &self, err);
     if (!rc)
         rc = add_file(ckpt, 0, err);
     if (!rc)

@@ -95,6 +95,24 @@ def cases():
     yield "ranks/text", {**whole, "rank_1.pt": b"hello"}
 
 
+    index = b'{"weight_map": {"w": "a.bin"}}'
+    plain = file(("w", tensor()))
+    yield "bins/whole", {"pytorch_model.bin.index.json": index, "a.bin": plain}
+    yield "bins/legacy_name_of_a_variant", {"pytorch_model.bin.index.fp16.json": index, "a.bin": plain}
+    yield "bins/two_indexes", {"a.bin.index.json": index, "b.bin.index.json": index, "a.bin": plain}
+    yield "bins/file_is_missing", {"pytorch_model.bin.index.json": index}
+    yield "bins/tensor_is_missing", {"pytorch_model.bin.index.json": index, "a.bin": file(("v", tensor()))}
+    yield "bins/object_instead", {"pytorch_model.bin.index.json": index, "a.bin": file(("w", num(1)))}
+    yield "bins/parent_folder", {"pytorch_model.bin.index.json": index.replace(b"a.bin", b"../a.bin"), "a.bin": plain}
+    yield "bins/index_is_empty", {"pytorch_model.bin.index.json": b"", "a.bin": plain}
+    yield "bins/the_same_name_twice", {
+        "pytorch_model.bin.index.json": b'{"weight_map": {"w": "a.bin", "x": "b.bin"}}',
+        "a.bin": plain,
+        "b.bin": file(("w", tensor()), ("x", num(1))),
+    }
+    yield "bins/cut", {"pytorch_model.bin.index.json": index, "a.bin": plain[:-30]}
+
+
 def differing():
     """Two ranks that should have the same."""
     same = [replicate()]

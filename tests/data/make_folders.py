@@ -7,6 +7,7 @@ test_golden.c reads all of them.
 
 import collections
 import datetime
+import json
 import os
 import pathlib
 import shutil
@@ -69,6 +70,19 @@ def hidden():
     flat |= {"odd.None": full("none", 1), f"huge.{1 << 70}": full("huge", 1), "huge.beside": full("beside", 2)}
     flat |= {"no_tensors": state["no_tensors"]}
     expect("hidden.pt", flat)
+
+
+def bins():
+    """As transformers wrote models before safetensors; the index knows less than the files have."""
+    os.mkdir("bins")
+    first = {"a": full("a", 3, 2), "b": full("b", 2, dtype=torch.bfloat16), "extra": full("extra", 1)}
+    second = {"c": full("c", 4)}
+    torch.save(first, "bins/pytorch_model-00001-of-00002.bin")
+    torch.save(second, "bins/pytorch_model-00002-of-00002.bin")
+    where = {k: "pytorch_model-00001-of-00002.bin" for k in "ab"} | {"c": "pytorch_model-00002-of-00002.bin"}
+    index = {"metadata": {"total_size": 44}, "weight_map": where}
+    pathlib.Path("bins/pytorch_model.bin.index.json").write_text(json.dumps(index, indent=2) + "\n")
+    expect("bins", first | second)
 
 
 def module():
@@ -162,6 +176,7 @@ def main():
     FOLDERS.mkdir(parents=True)
     os.chdir(FOLDERS)
     hidden()
+    bins()
     module()
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(worker, args=(f"{folder}/meeting",), nprocs=WORLD)
