@@ -516,7 +516,6 @@ enum {
     RSD_STORE_RANDOM_WRITE = 1, /* writes may come in any order; else rising, without holes */
     RSD_STORE_EXCHANGE = 2,     /* a commit may replace a name that exists, with no moment without
                                    it; where this depends on the file system, begin can refuse */
-    RSD_STORE_MAP = 4,          /* there is map */
     RSD_STORE_SHARED = 8        /* other processes can open what this one wrote */
 };
 
@@ -633,13 +632,6 @@ typedef struct rsd_store_ops {
     /* The handle is gone whatever this returns. A failure means that bytes which were not synced
      * may be lost. */
     rsd_err (*close)(void *self, void *file, rsd_error *err);
-
-    /* Optional, both or none. `len` > 0 bytes from `off` on, all within the file, to be read at
-     * *out. Only for files that nobody changes: touching a mapped byte of a file that was cut short
-     * ends the process. */
-    rsd_err (*map)(void *self, void *file, uint64_t off, size_t len, const void **out,
-                   rsd_error *err);
-    void (*unmap)(void *self, void *file, const void *at, size_t len);
 
     /* -- queues: several requests under way. Optional, all four or none: without them the library
      *    calls `transfer` from threads. A queue has one user at a time -- */

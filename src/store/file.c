@@ -314,45 +314,6 @@ static rsd_err fs_close(void *self, void *file, rsd_error *err)
     return rc;
 }
 
-static size_t page_skew(uint64_t off)
-{
-    return (size_t)(off % (uint64_t)sysconf(_SC_PAGESIZE));
-}
-
-static rsd_err fs_map(void *self, void *file, uint64_t off, size_t len, const void **out,
-                      rsd_error *err)
-{
-    const rsi_fs *fs = self;
-    rsi_fs_file  *f = file;
-    size_t        skew = page_skew(off);
-    struct statx  st;
-    void         *at;
-
-    if (f->writing)
-        return rsi_fail(err, RSD_E_INVALID, "is open for writing and can't be mapped");
-    if (rsi_fs_statx(fs, f->fd, "", AT_EMPTY_PATH, STATX_SIZE, &st) < 0)
-        return rsi_fail_errno(err, RSD_E_IO, errno, "could not ask for its size");
-    if (off > st.stx_size || len > st.stx_size - off)
-        return rsi_fail(err, RSD_E_FORMAT,
-                        "ends at byte %" PRIu64 ", %zu bytes are needed at byte %" PRIu64,
-                        (uint64_t)st.stx_size, len, off);
-    at = fs->sys->mmap(NULL, len + skew, PROT_READ, MAP_SHARED, f->fd, (off_t)(off - skew));
-    if (at == MAP_FAILED)
-        return rsi_fail_errno(err, rsi_errno_code(errno), errno,
-                              "could not map %zu bytes at byte %" PRIu64, len, off);
-    *out = (char *)at + skew;
-    return RSD_OK;
-}
-
-static void fs_unmap(void *self, void *file, const void *at, size_t len)
-{
-    const rsi_fs *fs = self;
-    size_t        skew = page_skew((uintptr_t)at);
-
-    (void)file;
-    fs->sys->munmap((char *)(uintptr_t)at - skew, len + skew);
-}
-
 /* Size, time of change and inode: what changes a file changes one of them. */
 static rsd_err fs_stamp(void *self, void *file, uint64_t *out, rsd_error *err)
 {
@@ -398,14 +359,12 @@ static void fs_destroy(void *self)
 static const rsd_store_ops fs_ops = {
     .size = sizeof(rsd_store_ops),
     .kind = "file",
-    .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE | RSD_STORE_MAP | RSD_STORE_SHARED,
+    .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE | RSD_STORE_SHARED,
     .destroy = fs_destroy,
     .open = fs_open,
     .transfer = rsi_fs_transfer,
     .sync = fs_sync,
     .close = fs_close,
-    .map = fs_map,
-    .unmap = fs_unmap,
     .queue_open = fs_queue_open,
     .queue_close = rsi_fs_ring_close,
     .submit = rsi_fs_ring_submit,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the file store share: file.c (open, transfer, sync, map), file_folder.c
+/* What the parts of the file store share: file.c (open, transfer, sync), file_folder.c
  * (names), file_tree.c (begin), file_publish.c (commit), file_hold.c (hold, lock) and file_uring.c
  * (queues). */
 #ifndef RSI_FILE_H

@@ -162,8 +162,6 @@ static rsd_err grow(rsi_node *node, size_t bytes)
         return RSD_OK;
     if (too_much(bytes))
         return RSD_E_NOMEM;
-    if (node->maps > 0)
-        return RSD_E_INVALID; /* it would move away from under them */
     if (bytes < 2 * node->cap)
         bytes = 2 * node->cap;
     p = rsi_realloc(node->bytes, bytes, 1);
@@ -298,40 +296,6 @@ static rsd_err mem_close(void *self, void *file, rsd_error *err)
     return RSD_OK;
 }
 
-static rsd_err mem_map(void *self, void *file, uint64_t off, size_t len, const void **out,
-                       rsd_error *err)
-{
-    rsi_ram  *mem = self;
-    mem_file *f = file;
-    rsi_node *node = f->node;
-    rsd_err   rc = RSD_OK;
-
-    if (f->writing)
-        return rsi_fail(err, RSD_E_INVALID, "is open for writing and can't be mapped");
-    pthread_rwlock_wrlock(&mem->lock);
-    if (off > node->size || len > node->size - off) {
-        rc = rsi_fail(err, RSD_E_FORMAT, "ends at byte %zu, %zu bytes are needed at byte %" PRIu64,
-                      node->size, len, off);
-    } else {
-        node->maps++;
-        *out = node->bytes + off;
-    }
-    pthread_rwlock_unlock(&mem->lock);
-    return rc;
-}
-
-static void mem_unmap(void *self, void *file, const void *at, size_t len)
-{
-    rsi_ram  *mem = self;
-    mem_file *f = file;
-
-    (void)at;
-    (void)len;
-    pthread_rwlock_wrlock(&mem->lock);
-    f->node->maps--;
-    pthread_rwlock_unlock(&mem->lock);
-}
-
 /* ---- the store ---- */
 
 static void mem_destroy(void *self)
@@ -349,15 +313,13 @@ static void mem_destroy(void *self)
 static const rsd_store_ops mem_ops = {
     .size = sizeof(rsd_store_ops),
     .kind = "memory",
-    .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE | RSD_STORE_MAP,
+    .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE,
     .threads = 1, /* copying doesn't wait for anything */
     .destroy = mem_destroy,
     .open = mem_open,
     .transfer = mem_transfer,
     .sync = mem_sync,
     .close = mem_close,
-    .map = mem_map,
-    .unmap = mem_unmap,
     .list = rsi_ram_list,
     .stat = rsi_ram_stat,
     .make_folder = rsi_ram_make_folder,

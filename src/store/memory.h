@@ -14,7 +14,7 @@ typedef struct rsi_node {
     char            *name; /* in its folder; the top has "" */
     struct rsi_node *parent;
     bool             folder;
-    int              users;   /* handles and maps */
+    int              users;   /* handles */
     int              writers; /* trees that are begun at it or attached to it */
     /* folder */
     struct rsi_node **child; /* [n], sorted by name */
@@ -23,7 +23,6 @@ typedef struct rsi_node {
     unsigned char *bytes; /* [cap] zero from `size` on */
     size_t         cap;
     _Atomic size_t size;
-    int            maps;
 } rsi_node;
 
 /* Reading and writing take the lock shared (requests don't share bytes); what changes names, or

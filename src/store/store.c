@@ -32,8 +32,6 @@ static const char *missing_op(const rsd_store_ops *o)
         return "list, stat, make_folder or remove";
     if (!o->begin || !o->attach || !o->commit || !o->abort)
         return "begin, attach, commit or abort";
-    if (!o->map != !o->unmap)
-        return "map or unmap";
     if (!o->hold != !o->replaced || !o->lock != !o->unlock)
         return "hold, replaced, lock or unlock";
     if (queue && (!o->queue_open || !o->queue_close || !o->submit || !o->reap))

@@ -58,9 +58,6 @@ void rsi_file_transfer(rsi_file *file, rsd_io *io);
 /* RSD_E_MISMATCH if a file to read was changed since it was opened, or, once it was closed for want
  * of descriptors, before the last byte was read; where that can't be told, it was not. */
 rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err);
-/* RSD_E_UNSUPPORTED where the store has no map. len > 0. */
-rsd_err rsi_file_map(rsi_file *file, uint64_t off, size_t len, const void **out, rsd_error *err);
-void    rsi_file_unmap(rsi_file *file, const void *at, size_t len);
 
 /* Opens, reads and closes. */
 rsd_err rsi_store_read_all(rsd_store *store, const char *name, uint64_t off, void *buf, size_t len,

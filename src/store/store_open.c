@@ -251,33 +251,6 @@ rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len
     return rsi_io_check(file, &io, err);
 }
 
-rsd_err rsi_file_map(rsi_file *file, uint64_t off, size_t len, const void **out, rsd_error *err)
-{
-    const rsd_store_ops *ops = &file->store->ops;
-    rsd_error            spare;
-    rsd_err              rc;
-
-    if (!ops->map)
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "file \"%s\": a %s store can't map files",
-                        file->name, ops->kind);
-    if (len == 0)
-        return rsi_fail(err, RSD_E_BUG, "file \"%s\": nothing is to be mapped", file->name);
-    rc = take(file, err); /* for as long as it is mapped */
-    if (rc)
-        return rc;
-    rc = ops->map(file->store->self, file->handle, off, len, out, rsi_place(err, &spare));
-    if (!rc)
-        return RSD_OK;
-    rsi_handle_leave(file);
-    return rsi_while(err, rc, "file \"%s\"", file->name);
-}
-
-void rsi_file_unmap(rsi_file *file, const void *at, size_t len)
-{
-    file->store->ops.unmap(file->store->self, file->handle, at, len);
-    rsi_handle_leave(file);
-}
-
 rsd_err rsi_store_read_all(rsd_store *store, const char *name, uint64_t off, void *buf, size_t len,
                            rsd_error *err)
 {

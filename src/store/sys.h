@@ -25,8 +25,6 @@ typedef struct rsi_sys {
     ssize_t (*pwrite)(int fd, const void *buf, size_t len, off_t off);
     int (*fallocate)(int fd, int mode, off_t off, off_t len);
     int (*fsync)(int fd);
-    void *(*mmap)(void *at, size_t len, int prot, int flags, int fd, off_t off);
-    int (*munmap)(void *at, size_t len);
 
     int (*mkdirat)(int dir, const char *name, mode_t mode);
     int (*fchmod)(int fd, mode_t mode);

@@ -121,11 +121,6 @@ static int f_fsync(int fd)
     return fails("fsync") ? -1 : quick_fsync(fd);
 }
 
-static void *f_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
-{
-    return fails("mmap") ? MAP_FAILED : rsi_sys_real.mmap(at, len, prot, flags, fd, off);
-}
-
 static int f_mkdirat(int dir, const char *name, mode_t mode)
 {
     return fails("mkdirat") ? -1 : rsi_sys_real.mkdirat(dir, name, mode);
@@ -193,11 +188,6 @@ static int f_ring_result(int res)
     return now && res > 1 ? 1 : res;
 }
 
-static int f_munmap(void *at, size_t len)
-{
-    return rsi_sys_real.munmap(at, len);
-}
-
 const rsi_sys rsi_sys_faulty = {
     .openat = f_openat,
     .close = f_close,
@@ -210,8 +200,6 @@ const rsi_sys rsi_sys_faulty = {
     .pwrite = f_pwrite,
     .fallocate = f_fallocate,
     .fsync = f_fsync,
-    .mmap = f_mmap,
-    .munmap = f_munmap,
     .mkdirat = f_mkdirat,
     .fchmod = f_fchmod,
     .unlinkat = f_unlinkat,

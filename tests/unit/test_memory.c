@@ -34,22 +34,6 @@ static rsi_file *open_file(rsd_store *store, uint32_t flags, uint64_t bytes)
     return file;
 }
 
-static void a_mapped_file_does_not_move(void **state)
-{
-    rsi_file   *out = open_file(*state, RSD_OPEN_CREATE, 4), *in = open_file(*state, 1, 0);
-    const void *at;
-    char        more[4096] = "";
-
-    assert_int_equal(rsi_file_map(in, 0, 4, &at, NULL), RSD_OK);
-    assert_int_equal(rsi_file_write(out, 0, "abcd", 4, NULL), RSD_OK);
-    assert_memory_equal(at, "abcd", 4);
-    assert_int_equal(rsi_file_write(out, 4, more, sizeof(more), NULL), RSD_E_INVALID);
-    rsi_file_unmap(in, at, 4);
-    assert_int_equal(rsi_file_write(out, 4, more, sizeof(more), NULL), RSD_OK);
-    rsi_file_close(in, NULL);
-    rsi_file_close(out, NULL);
-}
-
 static void a_write_that_memory_does_not_suffice_for_is_refused(void **state)
 {
     rsi_file *out = open_file(*state, RSD_OPEN_CREATE, 0), *none;
@@ -91,7 +75,6 @@ static void two_stores_in_memory_share_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(a_mapped_file_does_not_move),
         T(a_write_that_memory_does_not_suffice_for_is_refused),
         T(a_tree_removed_under_its_writers_can_not_be_committed),
         T(two_stores_in_memory_share_nothing),

@@ -186,24 +186,6 @@ static void an_open_file_survives_its_removal(void **state)
     ok(rsi_file_close(file, &f->err));
 }
 
-static void a_map_shows_the_bytes_from_any_offset(void **state)
-{
-    store_case    *f = *state;
-    rsi_file      *file;
-    unsigned char *bytes = store_pattern_bytes(0, 20000);
-    const void    *at;
-
-    store_put(f, "a", bytes, 20000);
-    ok(rsi_file_open(f->store, "a", RSD_OPEN_READ, 0, &file, &f->err));
-    ok(rsi_file_map(file, 5001, 14999, &at, &f->err));
-    assert_memory_equal(at, bytes + 5001, 14999);
-    rsi_file_unmap(file, at, 14999);
-    assert_int_equal(rsi_file_map(file, 5001, 15000, &at, &f->err), RSD_E_FORMAT);
-    assert_int_equal(rsi_file_map(file, UINT64_MAX - 1, 1, &at, &f->err), RSD_E_FORMAT);
-    ok(rsi_file_close(file, &f->err));
-    rsi_free(bytes);
-}
-
 /* ---- names ---- */
 
 typedef struct seen {
@@ -317,7 +299,6 @@ static int run_for(const store_backend *b)
         STORE_TEST(b, moving_nothing_succeeds),
         STORE_TEST(b, names_that_leave_the_store_are_refused),
         STORE_TEST(b, an_open_file_survives_its_removal),
-        STORE_TEST(b, a_map_shows_the_bytes_from_any_offset),
         STORE_TEST(b, a_list_shows_names_kinds_and_sizes),
         STORE_TEST(b, a_list_stops_when_the_visitor_says_so),
         STORE_TEST(b, the_top_is_a_folder),
