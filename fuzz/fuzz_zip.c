@@ -43,7 +43,6 @@ static void check_pickle(const uint8_t *data, size_t len)
     must(rsi_tensor_pickle_write(&tensor, again, &again_len, NULL) == RSD_OK);
     must(again_len == len && memcmp(again, data, len) == 0);
     rsi_tensor_pickle_check(&tensor, len, NULL);
-    rsi_tensor_pickle_dense(&tensor);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

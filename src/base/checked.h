@@ -22,11 +22,6 @@ static inline bool rsi_add_u64(uint64_t a, uint64_t b, uint64_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-static inline bool rsi_mul_u64(uint64_t a, uint64_t b, uint64_t *out)
-{
-    return !__builtin_mul_overflow(a, b, out);
-}
-
 /* Product of n sizes, none negative, times `unit` bytes. A zero among them makes it 0, but the
  * others must still fit. */
 bool rsi_product(int n, const int64_t *size, int64_t unit, int64_t *out);

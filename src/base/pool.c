@@ -63,11 +63,6 @@ void rsi_pool_free(rsi_pool *pool)
     rsi_free(pool);
 }
 
-size_t rsi_pool_buffer_bytes(const rsi_pool *pool)
-{
-    return pool->buffer_bytes;
-}
-
 size_t rsi_pool_count(const rsi_pool *pool)
 {
     return pool->most;

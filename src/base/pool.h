@@ -14,7 +14,6 @@ typedef struct rsi_pool rsi_pool;
  * touching used memory. */
 rsd_err rsi_pool_create(size_t limit, size_t buffer_bytes, rsi_pool **out, rsd_error *err);
 void    rsi_pool_free(rsi_pool *pool); /* every buffer is back */
-size_t  rsi_pool_buffer_bytes(const rsi_pool *pool);
 size_t  rsi_pool_count(const rsi_pool *pool);
 
 /* Waits until one is there. RSD_E_NOMEM only if a buffer is due to be made and can't be. */

@@ -153,34 +153,43 @@ rsd_err rsi_broadcast(rsd_comm *comm, int32_t root, void *data, size_t bytes, rs
 
 /* ---- allgather ---- */
 
+/* Of each rank. */
+typedef struct blocks {
+    char         *data;
+    const size_t *first; /* [size + 1] where they begin; NULL: all have */
+    size_t        bytes;
+} blocks;
+
+static size_t block_at(const blocks *b, int64_t rank)
+{
+    return b->first ? b->first[rank] : (size_t)rank * b->bytes;
+}
+
 /* Blocks of `count` ranks from `start` on, round the end, as one or two messages; empty ones are
  * left out, which both ends can tell. */
-static void add_blocks(step *s, bool send, int32_t peer, char *data, const size_t *first,
-                       int64_t start, int64_t count)
+static void add_blocks(step *s, bool send, int32_t peer, const blocks *b, int64_t start,
+                       int64_t count)
 {
     int64_t size = s->comm->size;
     int64_t end = start + count < size ? start + count : size;
-    int64_t wrapped = start + count - end;
-    size_t  at[2] = { first[start], 0 };
-    size_t  bytes[2] = { first[end] - first[start], first[wrapped] };
+    size_t  at[2] = { block_at(b, start), 0 };
+    size_t  bytes[2] = { block_at(b, end) - at[0], block_at(b, start + count - end) };
 
     for (int i = 0; i < 2; i++) {
         if (bytes[i] == 0)
             continue;
         if (send)
-            add_send(s, peer, data + at[i], bytes[i]);
+            add_send(s, peer, b->data + at[i], bytes[i]);
         else
-            add_recv(s, peer, data + at[i], bytes[i]);
+            add_recv(s, peer, b->data + at[i], bytes[i]);
     }
 }
 
-rsd_err rsi_allgather_at(rsd_comm *comm, void *data, const size_t *first, rsd_error *err)
+static rsd_err allgather(rsd_comm *comm, const blocks *b, rsd_error *err)
 {
     int64_t n = comm->size, me = comm->rank;
     step    s;
 
-    if (comm->alone)
-        return played_alone(comm, ALLGATHER, err);
     begin(&s, comm, ALLGATHER, err);
     /* It has the blocks of ranks me .. me+have-1 and gets as many more from the rank behind them.
      */
@@ -188,39 +197,27 @@ rsd_err rsi_allgather_at(rsd_comm *comm, void *data, const size_t *first, rsd_er
         int64_t more = have < n - have ? have : n - have;
         int64_t ahead = (me + have) % n;
 
-        add_blocks(&s, false, (int32_t)ahead, data, first, ahead, more);
-        add_blocks(&s, true, (int32_t)((me + n - have) % n), data, first, me, more);
+        add_blocks(&s, false, (int32_t)ahead, b, ahead, more);
+        add_blocks(&s, true, (int32_t)((me + n - have) % n), b, me, more);
         finish(&s);
     }
     return s.rc;
 }
 
-/* Blocks of one size need no table: messages are cut at the end of the ranks all the same. */
+rsd_err rsi_allgather_at(rsd_comm *comm, void *data, const size_t *first, rsd_error *err)
+{
+    if (comm->alone)
+        return played_alone(comm, ALLGATHER, err);
+    return allgather(comm, &(blocks){ .data = data, .first = first }, err);
+}
+
 rsd_err rsi_allgather(rsd_comm *comm, const void *mine, size_t bytes, void *out, rsd_error *err)
 {
-    int64_t n = comm->size, me = comm->rank;
-    char   *data = out;
-    step    s;
-
     if (comm->alone)
         return played_alone(comm, ALLGATHER, err);
     if (bytes > 0)
-        memmove(data + (size_t)me * bytes, mine, bytes);
-    begin(&s, comm, ALLGATHER, err);
-    for (int64_t have = 1; have < n && !s.rc; have *= 2) {
-        int64_t more = have < n - have ? have : n - have;
-        int64_t ahead = (me + have) % n, behind = (me + n - have) % n;
-        int64_t get = more < n - ahead ? more : n - ahead, give = more < n - me ? more : n - me;
-
-        add_recv(&s, (int32_t)ahead, data + (size_t)ahead * bytes, (size_t)get * bytes);
-        if (get < more)
-            add_recv(&s, (int32_t)ahead, data, (size_t)(more - get) * bytes);
-        add_send(&s, (int32_t)behind, data + (size_t)me * bytes, (size_t)give * bytes);
-        if (give < more)
-            add_send(&s, (int32_t)behind, data, (size_t)(more - give) * bytes);
-        finish(&s);
-    }
-    return s.rc;
+        memmove((char *)out + (size_t)comm->rank * bytes, mine, bytes);
+    return allgather(comm, &(blocks){ .data = out, .bytes = bytes }, err);
 }
 
 rsd_err rsi_broadcast_any(rsd_comm *comm, int32_t root, rsi_bytes *bytes, rsd_err rc,

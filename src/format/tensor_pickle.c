@@ -406,17 +406,3 @@ rsd_err rsi_tensor_pickle_check(const rsi_tensor_pickle *t, uint64_t record_byte
                         t->key[0] ? t->key : "0", t->storage_bytes);
     return RSD_OK;
 }
-
-bool rsi_tensor_pickle_dense(const rsi_tensor_pickle *t)
-{
-    int64_t expect = 1;
-    bool    dense = true;
-
-    for (int d = t->ndim - 1; d >= 0; d--) {
-        if (t->size[d] == 0)
-            return true;
-        dense = dense && (t->size[d] == 1 || t->stride[d] == expect) &&
-                rsi_mul(expect, t->size[d], &expect);
-    }
-    return dense;
-}

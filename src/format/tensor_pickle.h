@@ -32,8 +32,5 @@ bool rsi_tensor_pickle_read(const void *bytes, size_t len, rsi_tensor_pickle *ou
  * its record. */
 rsd_err rsi_tensor_pickle_check(const rsi_tensor_pickle *tensor, uint64_t record_bytes,
                                 rsd_error *err);
-/* True if the elements lie in row-major order without holes. Dimensions of one element may have any
- * stride. */
-bool rsi_tensor_pickle_dense(const rsi_tensor_pickle *tensor);
 
 #endif

@@ -53,7 +53,7 @@ static void products_beyond_the_edges_do_not_fit(void **state)
     assert_false(rsi_mul(INT64_MAX, 2, &out));
 }
 
-static void unsigned_sums_and_products_use_all_64_bits(void **state)
+static void unsigned_sums_use_all_64_bits(void **state)
 {
     uint64_t out;
 
@@ -61,9 +61,6 @@ static void unsigned_sums_and_products_use_all_64_bits(void **state)
     assert_true(rsi_add_u64(UINT64_MAX - 5, 5, &out));
     assert_true(out == UINT64_MAX);
     assert_false(rsi_add_u64(UINT64_MAX - 5, 6, &out));
-    assert_true(rsi_mul_u64((uint64_t)1 << 32, UINT32_MAX, &out));
-    assert_true(out == 0xffffffff00000000u);
-    assert_false(rsi_mul_u64((uint64_t)1 << 32, (uint64_t)1 << 32, &out));
 }
 
 static void a_product_of_sizes_counts_the_unit(void **state)
@@ -163,7 +160,7 @@ int main(void)
         cmocka_unit_test(sums_beyond_the_edges_do_not_fit),
         cmocka_unit_test(products_up_to_the_edges_fit),
         cmocka_unit_test(products_beyond_the_edges_do_not_fit),
-        cmocka_unit_test(unsigned_sums_and_products_use_all_64_bits),
+        cmocka_unit_test(unsigned_sums_use_all_64_bits),
         cmocka_unit_test(a_product_of_sizes_counts_the_unit),
         cmocka_unit_test(a_product_of_no_sizes_is_the_unit),
         cmocka_unit_test(a_product_may_reach_the_edge),

@@ -356,21 +356,6 @@ static void a_storage_of_another_size_than_its_record_is_refused(void **state)
     assert_non_null(strstr(err.msg, "should have 48 bytes, its record has 47"));
 }
 
-static void dense_means_row_major_without_holes(void **state)
-{
-    rsi_tensor_pickle t = tensor_4_by_3(RSD_F32);
-
-    (void)state;
-    assert_true(rsi_tensor_pickle_dense(&t));
-    t.stride[0] = 4;
-    assert_false(rsi_tensor_pickle_dense(&t));
-    t.size[0] = 1;
-    assert_true(rsi_tensor_pickle_dense(&t));
-    t.size[0] = 0;
-    t.stride[1] = 9;
-    assert_true(rsi_tensor_pickle_dense(&t));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,7 +375,6 @@ int main(void)
         cmocka_unit_test(a_view_inside_its_storage_is_accepted),
         cmocka_unit_test(a_view_that_leaves_its_storage_is_refused),
         cmocka_unit_test(a_storage_of_another_size_than_its_record_is_refused),
-        cmocka_unit_test(dense_means_row_major_without_holes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
