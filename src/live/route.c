@@ -50,11 +50,6 @@ typedef struct group {
     int64_t          copies;               /* holders in the target */
 } group;
 
-typedef struct building {
-    rsi_route            *route;
-    const rsi_route_opts *opts;
-} building;
-
 static int64_t my_where(const rsi_side *side, size_t my_box)
 {
     int64_t chunk, copy;
@@ -93,18 +88,18 @@ static int32_t member(const group *g, int64_t i)
 }
 
 /* Into how many parts the piece of `hop` is cut, and which of them `who` gets first. */
-static void cut_hop(const building *b, rsi_hop *hop, bool given, int32_t who)
+static void cut_hop(const rsi_route *r, rsi_hop *hop, bool given, int32_t who)
 {
-    const rsi_class *c = rsi_plan_class(b->route->plan, hop->tensor);
+    const rsi_class *c = rsi_plan_class(r->plan, hop->tensor);
     uint32_t         members = 0, mine = 0;
     rsd_box          box;
     group            g;
 
-    if (b->opts->cut_min < 0 || (b->opts->cut_reduced && !c->reduce) ||
+    if (r->opts.cut_min < 0 || (r->opts.cut_reduced && !c->reduce) ||
         (c->dst.layout->mesh && c->dst.copies.count == 1))
         return;
     rsi_overlaps_get(given ? &c->send : &c->recv, hop->piece, &box);
-    if (box.ndim == 0 || rsd_box_count(&box) * c->src.layout->elem_bytes < b->opts->cut_min)
+    if (box.ndim == 0 || rsd_box_count(&box) * c->src.layout->elem_bytes < r->opts.cut_min)
         return;
     g = group_of(c, hop->piece, given);
     for (int64_t i = 0; i < g.copies; i++) {
@@ -130,9 +125,9 @@ static bool add_hop(rsi_hops *hops, rsi_hop hop)
     return true;
 }
 
-static uint32_t distance(const building *b, int32_t from, int32_t to)
+static uint32_t distance(const rsi_route *r, int32_t from, int32_t to)
 {
-    int64_t size = b->opts->size;
+    int64_t size = r->opts.size;
 
     return (uint32_t)(((int64_t)to - from + size) % size);
 }
@@ -148,47 +143,45 @@ static uint32_t part_of(const rsi_class *c, int32_t rank)
     return (uint32_t)side.my_part;
 }
 
-static bool add_entry(building *b, rsi_entry entry, int32_t peer, bool given)
+static bool add_entry(rsi_route *r, rsi_entry entry, int32_t peer, bool given)
 {
-    rsi_route       *r = b->route;
     int32_t          me = r->plan->rank;
     const rsi_class *c = rsi_plan_class(r->plan, entry.tensor);
     rsi_hop hop = { .tensor = entry.tensor, .piece = entry.piece, .peer = peer, .cuts = 1 };
 
     if (peer != me || c->reduce)
-        cut_hop(b, &hop, given, given ? peer : me);
+        cut_hop(r, &hop, given, given ? peer : me);
     if (rsi_class_computes(c)) {
         hop.part = given ? (uint32_t)peer : part_of(c, peer);
         return add_hop(given ? &r->give : &r->take, hop);
     }
-    hop.far = given ? distance(b, me, peer) : distance(b, peer, me);
+    hop.far = given ? distance(r, me, peer) : distance(r, peer, me);
     return add_hop(peer == me ? &r->local : given ? &r->send[0] : &r->recv[0], hop);
 }
 
-static bool add_entries(building *b)
+static bool add_entries(rsi_route *r)
 {
-    const rsd_plan *plan = b->route->plan;
+    const rsd_plan *plan = r->plan;
     bool            ok = true;
 
     for (size_t i = 0; i < plan->nlocal && ok; i++)
-        ok = add_entry(b, plan->local[i], plan->rank, false);
+        ok = add_entry(r, plan->local[i], plan->rank, false);
     for (size_t p = 0; p < plan->npeers && ok; p++) {
         for (size_t i = plan->send.first[p]; i < plan->send.first[p + 1] && ok; i++)
-            ok = add_entry(b, plan->send.entry[i], plan->peer[p], true);
+            ok = add_entry(r, plan->send.entry[i], plan->peer[p], true);
         for (size_t i = plan->recv.first[p]; i < plan->recv.first[p + 1] && ok; i++)
-            ok = add_entry(b, plan->recv.entry[i], plan->peer[p], false);
+            ok = add_entry(r, plan->recv.entry[i], plan->peer[p], false);
     }
     return ok;
 }
 
 /* What I pass on of a piece that I got a part of, and what I get of it from the others. */
-static bool pass_on(building *b, const rsi_hop *got)
+static bool pass_on(rsi_route *r, const rsi_hop *got)
 {
-    rsi_route *r = b->route;
-    int32_t    me = r->plan->rank;
-    group      g;
-    uint32_t   cut = 0;
-    bool       ok = true;
+    int32_t  me = r->plan->rank;
+    group    g;
+    uint32_t cut = 0;
+    bool     ok = true;
 
     if (got->cuts == 1)
         return true;
@@ -200,9 +193,9 @@ static bool pass_on(building *b, const rsi_hop *got)
         hop.peer = member(&g, i);
         if (hop.peer < 0)
             continue;
-        hop.far = distance(b, me, hop.peer);
+        hop.far = distance(r, me, hop.peer);
         ok = hop.peer == me || add_hop(&r->send[1], hop);
-        hop.far = distance(b, hop.peer, me);
+        hop.far = distance(r, hop.peer, me);
         hop.cut = cut++;
         ok = ok && (hop.peer == me || add_hop(&r->recv[1], hop));
     }
@@ -230,29 +223,27 @@ static void sort(rsi_hops *hops)
 }
 
 /* Pieces that were cut come once for each contribution: passed on once. */
-static bool add_passing(building *b)
+static bool add_passing(rsi_route *r)
 {
-    const rsi_route *r = b->route;
-    bool             ok = true;
+    bool ok = true;
 
     for (size_t i = 0; i < r->recv[0].n && ok; i++)
-        ok = pass_on(b, &r->recv[0].at[i]);
+        ok = pass_on(r, &r->recv[0].at[i]);
     for (size_t i = 0; i < r->take.n && ok; i++)
         ok = (i > 0 && rsi_hop_same(&r->take.at[i - 1], &r->take.at[i])) ||
-             pass_on(b, &r->take.at[i]);
+             pass_on(r, &r->take.at[i]);
     return ok;
 }
 
 rsd_err rsi_route_make(rsi_route *r, const rsd_plan *plan, const rsi_route_opts *opts,
                        rsd_error *err)
 {
-    building b = { .route = r, .opts = opts };
-    bool     ok;
+    bool ok;
 
-    *r = (rsi_route){ .plan = plan };
-    ok = add_entries(&b);
+    *r = (rsi_route){ .plan = plan, .opts = *opts };
+    ok = add_entries(r);
     sort(&r->take);
-    if (!ok || !add_passing(&b)) {
+    if (!ok || !add_passing(r)) {
         rsi_route_release(r);
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the moves of a plan");
     }

@@ -26,22 +26,23 @@ typedef struct rsi_hops {
     size_t   n, cap;
 } rsi_hops;
 
+typedef struct rsi_route_opts {
+    int32_t size;        /* ranks of the comm */
+    int64_t cut_min;     /* bytes of a piece from which on it is cut; negative: never */
+    bool    cut_reduced; /* cut only what is reduced: copies are cheap for the holder */
+} rsi_route_opts;
+
 /* All but `local` are sorted by distance, then tensor, then piece, then part. Of copies, rank r
  * sends to r + 1 first, then to r + 2, and receives from r - 1, r - 2. So both ends of a message
  * stand at the same place of one order over all ranks, and however few of them are under way, the
  * first can always finish. */
 typedef struct rsi_route {
     const rsd_plan *plan;
+    rsi_route_opts  opts;
     rsi_hops        local;            /* copies within this rank */
     rsi_hops        send[2], recv[2]; /* [phase] in phase 1 from target to target */
     rsi_hops        give, take;       /* contributions; my own are among those taken */
 } rsi_route;
-
-typedef struct rsi_route_opts {
-    int32_t size;        /* ranks of the comm */
-    int64_t cut_min;     /* bytes of a piece from which on it is cut; negative: never */
-    bool    cut_reduced; /* cut only what is reduced: copies are cheap for the holder */
-} rsi_route_opts;
 
 rsd_err rsi_route_make(rsi_route *route, const rsd_plan *plan, const rsi_route_opts *opts,
                        rsd_error *err);

@@ -49,12 +49,11 @@ static int32_t tag_of(const rsi_stash_way *way, int32_t first)
     return first + (int32_t)(way->seq % TAG_WAYS);
 }
 
-static bool is_quiet(const rsd_stash *s, const rsi_stash_way *way)
+static bool are_done(size_t n, void *const *request)
 {
-    for (size_t i = 0; i < (size_t)s->size * RSI_STASH_KINDS; i++)
-        if (way->request[i])
-            return false;
-    return true;
+    while (n > 0 && !request[n - 1])
+        n--;
+    return n == 0;
 }
 
 /* The whole tensor is in place. */
@@ -243,7 +242,7 @@ static rsd_err step_way(rsd_stash *s, rsi_stash_way *way, rsd_error *err)
         rc = step_peer(s, way, (s->rank + i) % s->size, err);
     if (rc)
         return fail_for_good(s, rc, err);
-    if (way->taken && is_quiet(s, way)) {
+    if (way->taken && are_done((size_t)s->size * RSI_STASH_KINDS, way->request)) {
         way->tensor->head.number = way->seq = 0;
         s->open--;
     }
@@ -286,11 +285,12 @@ static rsd_err wait_and_drive(rsd_stash *s, rsd_error *err)
     return rc ? fail_for_good(s, rc, err) : drive(s, err);
 }
 
-/* Memory of a caller is written to: a chunk comes in messages straight to its place. */
-static bool is_written(const rsd_stash *s)
+/* Chunks are still to come. Only those that come straight to their place, in memory of a caller,
+ * come without a take. */
+static bool is_missing(const rsd_stash *s, bool all)
 {
     for (const rsi_stash_way *way = s->way; way < s->way + RSI_STASH_WAYS; way++)
-        if (way->seq && way->judged && !way->tensor->apart && !is_in(s, way))
+        if (way->seq && way->judged && (all || !way->tensor->apart) && !is_in(s, way))
             return true;
     return false;
 }
@@ -306,7 +306,7 @@ static rsd_err give_up(rsd_stash *s, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
-    while (!rc && is_written(s))
+    while (!rc && is_missing(s, false))
         rc = wait_and_drive(s, err);
     for (int i = 0; i < RSI_STASH_WAYS && !rc; i++)
         s->way[i].to.data = NULL;
@@ -419,15 +419,6 @@ static rsd_err hear_more(rsd_stash *s, rsd_error *err)
     return fail_for_good(s, rc, err);
 }
 
-/* A way has nothing under way and nothing to come. */
-static bool is_over(const rsd_stash *s)
-{
-    for (const rsi_stash_way *way = s->way; way < s->way + RSI_STASH_WAYS; way++)
-        if (way->seq && (!is_quiet(s, way) || (way->judged && !is_in(s, way))))
-            return false;
-    return true;
-}
-
 /* No message is left behind, also after ranks differed: a comm that is made later could take it for
  * its own. */
 void rsi_stash_end(rsd_stash *s)
@@ -447,7 +438,7 @@ void rsi_stash_end(rsd_stash *s)
     }
     if (!rc)
         rc = drive(s, &err);
-    while (!rc && !is_over(s))
+    while (!rc && (!are_done(s->nrequests, s->request) || is_missing(s, true)))
         rc = wait_and_drive(s, &err);
     if (!rc)
         rc = hear_more(s, &err);
