@@ -183,8 +183,7 @@ static rsd_err say_go(rsi_exchange *x, rsd_error *err)
         rsi_pair *pair = &x->out[1].at[i];
 
         if (pair->head.direct)
-            rc = rsi_send(x->comm, pair->peer, x->tag + TAG_GO, &pair->go, 1, &pair->request[1],
-                          err);
+            rc = rsi_send(x->comm, pair->peer, x->tag + TAG_GO, NULL, 0, &pair->request[1], err);
     }
     return rc;
 }

@@ -37,8 +37,7 @@ typedef struct rsi_pair {
     } head;              /* is told first */
     uint32_t   *view_of; /* [nhops] by rsi_hop.seq, and behind it */
     rsi_remote *view;    /* [nviews] both are one block, the table */
-    void      **request; /* [2] the table, the go */
-    char        go;      /* what the message says by coming */
+    void      **request; /* [2] the table, and an empty one: go */
     bool        ready;   /* the table has come and its addresses are known */
     bool        read;    /* and its copies are made */
 } rsi_pair;

@@ -317,8 +317,8 @@ static rsd_err tell(rsi_exchange *x, bool head, rsd_error *err)
             rc = k < 2 ? rsi_recv(x->comm, pair->peer, tag, data, bytes, pair->request, err)
                        : rsi_send(x->comm, pair->peer, tag, data, bytes, pair->request, err);
             if (k == 1 && !head && !rc) /* the peer's target is complete only when it says so */
-                rc = rsi_recv(x->comm, pair->peer, x->tag + TAG_GO, &pair->go, 1, &pair->request[1],
-                              err);
+                rc =
+                    rsi_recv(x->comm, pair->peer, x->tag + TAG_GO, NULL, 0, &pair->request[1], err);
         }
     return rc;
 }
