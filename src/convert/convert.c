@@ -19,7 +19,7 @@
 #include "convert/convert_write.h"
 #include "format/path_format.h"
 #include "commit/outcome.h"
-#include "read/proof.h"
+#include "read/check_sums.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -346,7 +346,7 @@ static rsd_err open_book(converting *c, rsd_error *err)
     rsd_choice verify = c->opts->verify == RSD_NEVER ? RSD_NEVER : RSD_ALWAYS;
     rsd_error  why = { .rank = -1 };
     bool       on;
-    rsd_err    rc = rsi_proof_begin(c->source, verify, &on, &why);
+    rsd_err    rc = rsi_check_begin(c->source, verify, &on, &why);
 
     c->no_book = rc == RSD_E_UNSUPPORTED;
     if (rc && !c->no_book && err)

@@ -3,7 +3,7 @@
  * and small. */
 #include "convert/convert_carry.h"
 #include "base/mem.h"
-#include "read/proof.h"
+#include "read/check_sums.h"
 #include "commit/replace.h"
 
 #include <stdio.h>
@@ -96,7 +96,7 @@ static rsd_err compare(const rsi_carry *carry, const char *name, rsi_file *file,
     if (file->size != book->file[place].size)
         rc = rsi_fail(err, RSD_E_CORRUPT, "it has another size than the side file says");
     for (size_t i = 0; i < n && !rc; i++)
-        rc = rsi_proof_row(file, &row[i], err);
+        rc = rsi_check_row(file, &row[i], err);
     return rc ? rsi_while(err, rc, "file \"%s\"", name) : RSD_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps the side file of an opened checkpoint. Comparing it with bytes is read/proof.c's. */
+/* Keeps the side file of an opened checkpoint. Comparing it with bytes is read/check_sums.c's. */
 #include "format/guard.h"
 #include "base/mem.h"
 

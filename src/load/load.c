@@ -13,7 +13,7 @@
 #include "load/deal.h"
 #include "state/inner.h"
 #include "load/pass.h"
-#include "read/proof.h"
+#include "read/check_sums.h"
 #include "state/stateful.h"
 #include "load/together.h"
 #include "view/views.h"
@@ -88,7 +88,7 @@ static rsd_err prove_names(const loading *l, rsd_error *err)
 {
     bool on;
 
-    return rsi_proof_begin(l->ckpt, l->opts->verify, &on, err);
+    return rsi_check_begin(l->ckpt, l->opts->verify, &on, err);
 }
 
 static rsd_err not_there(const loading *l, const char *what, const char *name, rsd_error *err)

@@ -59,7 +59,7 @@ static rsd_err check_touched(void *arg, size_t i, rsd_error *err)
     bool                first;
     rsd_err rc = rsi_extents_first(f->tools->extents, f->file, f->touched[i]->off, &first, err);
 
-    return rc || !first ? rc : rsi_proof_row(f->ckpt->files.file[f->file], f->touched[i], err);
+    return rc || !first ? rc : rsi_check_row(f->ckpt->files.file[f->file], f->touched[i], err);
 }
 
 /* Reads every row whole that a byte was read of, or could be if nothing is: of the elements, and of
@@ -96,7 +96,7 @@ static rsd_err check_chunk(rsi_fetching *f, rsd_error *err)
     if (!f->extent.has_crc)
         return RSD_OK;
     rc = rsi_extents_first(f->tools->extents, f->file, at, &first, err);
-    return rc || !first ? rc : rsi_proof_crc(f->ckpt->files.file[f->file], &f->extent, err);
+    return rc || !first ? rc : rsi_check_crc(f->ckpt->files.file[f->file], &f->extent, err);
 }
 
 /* ---- reads ---- */
@@ -129,7 +129,7 @@ rsd_err rsi_fetch_with(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, c
     if (!rc && !into->data && !into->put && !tools->taker && rsd_box_count(&into->box) > 0)
         rc = rsi_fail(err, RSD_E_INVALID, "there is neither memory nor a put to read into");
     if (!rc) {
-        rc = rsi_proof_begin(ckpt, opts->verify, &f.rows, err);
+        rc = rsi_check_begin(ckpt, opts->verify, &f.rows, err);
         if (rc)
             return rc;
     }
@@ -150,7 +150,7 @@ rsd_err rsi_fetch_prove(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, 
 
     ckpt->ops->tensor(ckpt, t, &f.info);
     ckpt->ops->chunk(ckpt, t, i, &f.chunk, &f.file);
-    rc = rsi_proof_begin(ckpt, RSD_ALWAYS, &f.rows, err);
+    rc = rsi_check_begin(ckpt, RSD_ALWAYS, &f.rows, err);
     rc = rc ? rsi_while(err, rc, "file \"%s\"", f.chunk.file) : fetch_chunk(&f, i, NULL, err);
     rsi_free(f.touched);
     return rc ? rsi_while(err, rc, "tensor \"%s\"", f.info.name) : RSD_OK;

@@ -5,7 +5,7 @@
 
 #include "plan/region.h"
 #include "read/fetch.h"
-#include "read/proof.h"
+#include "read/check_sums.h"
 
 typedef struct rsi_fetching {
     rsd_ckpt              *ckpt;

@@ -255,7 +255,7 @@ static rsd_err read_row(void *arg, size_t i, rsd_error *err)
     if (buf)
         rsi_pool_put(f->tools->pool, buf);
     if (!rc && steps.hash)
-        rc = rsi_proof_hash(&f->row[i], steps.hash, err);
+        rc = rsi_check_hash(&f->row[i], steps.hash, err);
     rsi_hash128_free(steps.hash);
     return rc;
 }
@@ -301,7 +301,7 @@ static rsd_err compare_crc(const rsi_fetching *f, size_t njobs, rsd_error *err)
     }
     return crc == f->extent.crc32
                ? RSD_OK
-               : rsi_proof_crc_differs(f->extent.record, crc, f->extent.crc32, err);
+               : rsi_check_crc_differs(f->extent.record, crc, f->extent.crc32, err);
 }
 
 rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *whole, rsd_error *err)

@@ -5,7 +5,7 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "read/proof.h"
+#include "read/check_sums.h"
 #include "verify/verify_core.h"
 
 /* Rows [first, end) of one file, one behind the other. */
@@ -17,7 +17,7 @@ typedef struct work {
     const rsi_row_work *rows;
     stretch            *stretch;
     size_t              n, cap;
-    rsi_pool           *pool; /* buffers of RSI_PROOF_STEP bytes */
+    rsi_pool           *pool; /* buffers of RSI_CHECK_STEP bytes */
 } work;
 
 typedef struct job {
@@ -193,7 +193,7 @@ rsd_err rsi_hash_rows(const rsi_row_work *rows, rsi_workers *workers, size_t sta
 
     staging = staging ? staging : (size_t)64 << 20;
     if (!rc)
-        rc = rsi_pool_create(staging < RSI_PROOF_STEP ? RSI_PROOF_STEP : staging, RSI_PROOF_STEP,
+        rc = rsi_pool_create(staging < RSI_CHECK_STEP ? RSI_CHECK_STEP : staging, RSI_CHECK_STEP,
                              &w.pool, err);
     if (!rc)
         rc = rsi_workers_run(workers, w.n, hash_stretch, &w, err);

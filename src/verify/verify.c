@@ -5,7 +5,7 @@
  * its bytes are read once for both. Next: verify_rows.c. */
 #include "verify/verify.h"
 #include "base/mem.h"
-#include "read/proof.h"
+#include "read/check_sums.h"
 #include "verify/blame.h"
 #include "verify/verify_core.h"
 #include "format/st_dcp.h"
@@ -202,7 +202,7 @@ static rsd_err check_chunk(rsi_verifying *v, const rsi_item *item, rsd_error *er
                                      .i = item->i },
                        err);
     if (!rc) {
-        rc = rsi_proof_crc(v->ckpt->files.file[item->file], &x, &damage.what);
+        rc = rsi_check_crc(v->ckpt->files.file[item->file], &x, &damage.what);
         rsi_free(x.decoded);
     }
     if (!rc)
@@ -431,14 +431,14 @@ static rsd_err check_side_file(rsi_verifying *v, rsd_error *err)
     rsd_err    rc = rsi_guard_book(&ckpt->guard, &ckpt->files, &v->book, &damage.what);
 
     if (!rc)
-        rc = rsi_proof_foreign(ckpt, &damage.what);
+        rc = rsi_check_foreign(ckpt, &damage.what);
     if (rc)
         v->book = NULL;
     if (!v->book)
         return rc ? note_or_fail(v, &damage, err) : RSD_OK;
     for (uint32_t i = 0; i < ckpt->files.n && !rc; i++) {
         damage.first = i;
-        rc = rsi_proof_size(ckpt, i, &damage.what);
+        rc = rsi_check_size(ckpt, i, &damage.what);
         if (ckpt->guard.place[i] == SIZE_MAX)
             rc = rsi_fail(&damage.what, RSD_E_CORRUPT,
                           "file \"%s\" of the checkpoint is not listed in side file \"%s\"",
@@ -514,11 +514,11 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
         rc = check_side_file(&v, err);
     if (!rc && ckpt->salvage)
         rc = note_lost_files(&v, err);
-    if (!rc && v.book && rsi_proof_lost(ckpt))
+    if (!rc && v.book && rsi_check_lost(ckpt))
         mark_cut(&v);
     if (!rc && opts->quick) {
         if (v.book)
-            rc = rsi_proof_opening(ckpt, note_opening, &v, err);
+            rc = rsi_check_opening(ckpt, note_opening, &v, err);
     } else if (!rc) {
         v.progress.total = bytes_to_read(&v);
         rc = rsi_workers_run(v.workers,

@@ -2,7 +2,7 @@
 /* Every row of the side file against the bytes of its file (hash_rows.c reads them), and the CRC32
  * of records that lie in the same bytes; then the names of what bad rows have. */
 #include "base/mem.h"
-#include "read/proof.h"
+#include "read/check_sums.h"
 #include "verify/blame.h"
 #include "verify/verify_core.h"
 
@@ -100,7 +100,7 @@ static rsd_err check_rows(void *arg, size_t i, size_t n, const unsigned char *ha
     if (hash && memcmp(hash, row->hash, sizeof(row->hash)) == 0)
         return RSD_OK;
     if (hash)
-        rsi_proof_differs(row, &damage.what);
+        rsi_check_differs(row, &damage.what);
     else
         damage.what = *why;
     return rsi_verify_note(v, &damage, err);
@@ -154,7 +154,7 @@ static rsd_err compare_crcs(pass *p, rsd_error *err)
         if (c->found == c->crc32 || !file || file->size != v->book->file[c->place].size ||
             in_bad_row(v, rows, end, c->place, c->off, c->len))
             continue;
-        rsi_proof_crc_differs(c->off, c->found, c->crc32, &damage.what);
+        rsi_check_crc_differs(c->off, c->found, c->crc32, &damage.what);
         rsi_verify_name(v, c->t, c->i, &damage.what);
         rc = rsi_verify_note(v, &damage, err);
     }

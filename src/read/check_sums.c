@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of a side file against bytes. fetch.c does it for the rows that it reads whole anyway,
  * verify_rows.c for all. */
-#include "read/proof.h"
+#include "read/check_sums.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 
@@ -9,26 +9,26 @@
 #include <inttypes.h>
 #include <string.h>
 
-rsd_err rsi_proof_differs(const rsi_sum_row *row, rsd_error *err)
+rsd_err rsi_check_differs(const rsi_sum_row *row, rsd_error *err)
 {
     return rsi_fail(err, RSD_E_CORRUPT,
                     "%" PRIu32 " bytes from byte %" PRIu64 " on are not those that were written",
                     row->len, row->off);
 }
 
-rsd_err rsi_proof_hash(const rsi_sum_row *row, const rsi_hash128_stream *stream, rsd_error *err)
+rsd_err rsi_check_hash(const rsi_sum_row *row, const rsi_hash128_stream *stream, rsd_error *err)
 {
     unsigned char hash[RSI_HASH128_BYTES];
 
     rsi_hash128_end(stream, hash);
-    return memcmp(hash, row->hash, sizeof(hash)) != 0 ? rsi_proof_differs(row, err) : RSD_OK;
+    return memcmp(hash, row->hash, sizeof(hash)) != 0 ? rsi_check_differs(row, err) : RSD_OK;
 }
 
 rsd_err rsi_steps_read(const rsi_steps *steps, uint64_t at, uint64_t bytes, void *buf,
                        rsd_error *err)
 {
     const bool     looks = steps->crc || steps->hash || steps->see || !steps->keep;
-    const uint64_t step = looks && bytes > RSI_PROOF_STEP ? RSI_PROOF_STEP : bytes;
+    const uint64_t step = looks && bytes > RSI_CHECK_STEP ? RSI_CHECK_STEP : bytes;
     rsd_err        rc = RSD_OK;
 
     for (uint64_t done = 0; done < bytes && !rc; done += step) {
@@ -51,10 +51,10 @@ rsd_err rsi_steps_read(const rsi_steps *steps, uint64_t at, uint64_t bytes, void
     return rc;
 }
 
-rsd_err rsi_proof_row(rsi_file *file, const rsi_sum_row *row, rsd_error *err)
+rsd_err rsi_check_row(rsi_file *file, const rsi_sum_row *row, rsd_error *err)
 {
     rsi_steps steps = { .file = file, .hash = rsi_hash128_create() };
-    void     *buf = rsi_alloc_aligned(4096, row->len < RSI_PROOF_STEP ? row->len : RSI_PROOF_STEP);
+    void     *buf = rsi_alloc_aligned(4096, row->len < RSI_CHECK_STEP ? row->len : RSI_CHECK_STEP);
     rsd_err   rc = RSD_OK;
 
     if (!steps.hash || !buf)
@@ -62,13 +62,13 @@ rsd_err rsi_proof_row(rsi_file *file, const rsi_sum_row *row, rsd_error *err)
     if (!rc)
         rc = rsi_steps_read(&steps, row->off, row->len, buf, err);
     if (!rc)
-        rc = rsi_proof_hash(row, steps.hash, err);
+        rc = rsi_check_hash(row, steps.hash, err);
     rsi_hash128_free(steps.hash);
     rsi_free(buf);
     return rc;
 }
 
-rsd_err rsi_proof_crc_differs(uint64_t off, uint32_t crc, uint32_t said, rsd_error *err)
+rsd_err rsi_check_crc_differs(uint64_t off, uint32_t crc, uint32_t said, rsd_error *err)
 {
     return rsi_fail(err, RSD_E_CORRUPT,
                     "the data from byte %" PRIu64 " on have the CRC32 %08" PRIx32
@@ -76,7 +76,7 @@ rsd_err rsi_proof_crc_differs(uint64_t off, uint32_t crc, uint32_t said, rsd_err
                     off, crc, said);
 }
 
-rsd_err rsi_proof_crc(rsi_file *file, const rsi_extent *x, rsd_error *err)
+rsd_err rsi_check_crc(rsi_file *file, const rsi_extent *x, rsd_error *err)
 {
     uint32_t  crc = 0;
     rsi_steps steps = { .file = file, .crc = &crc };
@@ -88,15 +88,15 @@ rsd_err rsi_proof_crc(rsi_file *file, const rsi_extent *x, rsd_error *err)
     if (x->decoded) {
         crc = rsi_crc32(0, x->decoded + x->record, x->record_bytes);
     } else {
-        buf = rsi_alloc_aligned(4096, RSI_PROOF_STEP);
+        buf = rsi_alloc_aligned(4096, RSI_CHECK_STEP);
         rc = buf ? rsi_steps_read(&steps, x->record, x->record_bytes, buf, err)
                  : rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
         rsi_free(buf);
     }
-    return rc || crc == x->crc32 ? rc : rsi_proof_crc_differs(x->record, crc, x->crc32, err);
+    return rc || crc == x->crc32 ? rc : rsi_check_crc_differs(x->record, crc, x->crc32, err);
 }
 
-rsd_err rsi_proof_foreign(rsd_ckpt *ckpt, rsd_error *err)
+rsd_err rsi_check_foreign(rsd_ckpt *ckpt, rsd_error *err)
 {
     const rsi_guard   *guard = &ckpt->guard;
     const rsi_sum_row *row;
@@ -109,7 +109,7 @@ rsd_err rsi_proof_foreign(rsd_ckpt *ckpt, rsd_error *err)
 
         row = rsi_sums_rows_of(guard->book, guard->place[0], &n);
         if (guard->book->file[guard->place[0]].size == file->size ||
-            (n && row->len <= file->size && rsi_proof_row(file, row, NULL) != RSD_E_CORRUPT))
+            (n && row->len <= file->size && rsi_check_row(file, row, NULL) != RSD_E_CORRUPT))
             return RSD_OK;
     }
     return rsi_fail(err, RSD_E_CORRUPT,
@@ -118,7 +118,7 @@ rsd_err rsi_proof_foreign(rsd_ckpt *ckpt, rsd_error *err)
                     guard->file->name);
 }
 
-rsd_err rsi_proof_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err)
+rsd_err rsi_check_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err)
 {
     uint64_t size;
 
@@ -135,7 +135,7 @@ rsd_err rsi_proof_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err)
                     rsi_files_name(&ckpt->files, file), ckpt->files.file[file]->size, size);
 }
 
-rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
+rsd_err rsi_check_opening(rsd_ckpt *ckpt,
                           rsd_err (*visit)(void *arg, const rsi_sum_row *row, const rsd_error *what,
                                            rsd_error *err),
                           void *arg, rsd_error *err)
@@ -153,7 +153,7 @@ rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
         for (size_t i = 0; i < n && !rc; i++) {
             rsd_error what = { .rank = -1 };
 
-            rc = rsi_proof_row(ckpt->files.file[span.file], &row[i], &what);
+            rc = rsi_check_row(ckpt->files.file[span.file], &row[i], &what);
             if (rc && rc != RSD_E_NOMEM)
                 rsi_while(&what, rc, "file \"%s\": %s", rsi_files_name(&ckpt->files, span.file),
                           span.what);
@@ -166,7 +166,7 @@ rsd_err rsi_proof_opening(rsd_ckpt *ckpt,
     return rc;
 }
 
-const char *rsi_proof_lost(const rsd_ckpt *ckpt)
+const char *rsi_check_lost(const rsd_ckpt *ckpt)
 {
     const rsi_guard *guard = &ckpt->guard;
 
@@ -187,13 +187,13 @@ const char *rsi_proof_lost(const rsd_ckpt *ckpt)
 /* Also what makes sure that rows cover every byte that a reader asks for. */
 static rsd_err check_sizes(const rsd_ckpt *ckpt, rsd_error *err)
 {
-    const char *lost = rsi_proof_lost(ckpt);
+    const char *lost = rsi_check_lost(ckpt);
     rsd_err     rc = RSD_OK;
 
     if (lost)
         return rsi_fail(err, RSD_E_CORRUPT, "file \"%s\" is missing, the side file lists it", lost);
     for (uint32_t i = 0; i < ckpt->files.n && !rc; i++)
-        rc = rsi_proof_size(ckpt, i, err);
+        rc = rsi_check_size(ckpt, i, err);
     return rc;
 }
 
@@ -205,11 +205,11 @@ static rsd_err prove_opening(rsd_ckpt *ckpt, rsd_error *err)
 
     pthread_mutex_lock(&guard->lock);
     if (!guard->proved) {
-        rc = rsi_proof_foreign(ckpt, &what);
+        rc = rsi_check_foreign(ckpt, &what);
         if (!rc)
             rc = check_sizes(ckpt, &what);
         if (!rc)
-            rc = rsi_proof_opening(ckpt, NULL, NULL, &what);
+            rc = rsi_check_opening(ckpt, NULL, NULL, &what);
         guard->proved = !rc || rc == RSD_E_CORRUPT;
         guard->proof = what;
     }
@@ -220,7 +220,7 @@ static rsd_err prove_opening(rsd_ckpt *ckpt, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_proof_begin(rsd_ckpt *ckpt, rsd_choice verify, bool *on, rsd_error *err)
+rsd_err rsi_check_begin(rsd_ckpt *ckpt, rsd_choice verify, bool *on, rsd_error *err)
 {
     const rsi_sums_book *book = NULL;
     rsd_error            why = { .rank = -1 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_proof.c - readers compare what they read with the side file: what they read whole by
+/* test_check_sums.c - readers compare what they read with the side file: what they read whole by
  * default, all that they touch when told to, nothing when told not to. */
 #include <stdarg.h>
 #include <stddef.h>
