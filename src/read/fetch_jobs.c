@@ -7,7 +7,7 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "read/fetch_core.h"
-#include "read/fix.h"
+#include "read/stored_form.h"
 #include "shape/box.h"
 #include "view/views.h"
 
@@ -83,7 +83,7 @@ static bool runs_fit(const rsi_fetching *f, const rsd_box *box)
     const rsi_region *r = &f->region;
     int64_t           run = r->elem_bytes;
 
-    if (!f->to.data || rsi_fix_any(&f->extent))
+    if (!f->to.data || rsi_stored_otherwise(&f->extent))
         return false;
     for (int k = box->ndim - 1; k >= 0; k--) {
         if (box->len[k] > 1 && r->file_stride[k] != run)
@@ -156,8 +156,8 @@ static rsd_err through_buffer(const rsi_fetching *f, size_t i, const rsi_block *
         rc = sift(f, block, buf, err);
     if (rc)
         return rc;
-    if (rsi_fix_any(&f->extent))
-        rc = rsi_fix_elements(&f->extent, f->info.dtype, buf, (size_t)block->bytes, err);
+    if (rsi_stored_otherwise(&f->extent))
+        rc = rsi_stored_to_memory(&f->extent, f->info.dtype, buf, (size_t)block->bytes, err);
     if (rc)
         return rc;
     if (!f->to.data)
@@ -266,7 +266,7 @@ static void find_rows(rsi_fetching *f)
 {
     const rsi_region *r = &f->region;
     bool              straight = (uint64_t)r->run == region_bytes(f) && !f->extent.decoded &&
-                    (f->tools->taker ? !rsi_fix_any(&f->extent) : runs_fit(f, &r->box));
+                    (f->tools->taker ? !rsi_stored_otherwise(&f->extent) : runs_fit(f, &r->box));
 
     for (int k = 0; k < r->box.ndim && f->tools->taker; k++)
         straight = straight && r->dim[k] == k;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fix.c - elements that a file has in another form, put right. */
+/* test_stored_form.c - elements that a file has in another form, put right. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "read/fix.h"
+#include "read/stored_form.h"
 
 #include <string.h>
 
@@ -16,7 +16,7 @@ static void assert_swapped(rsd_dtype dtype, const char *from, const char *to, si
     unsigned char    buf[32];
 
     memcpy(buf, from, len);
-    assert_int_equal(rsi_fix_elements(&fix, dtype, buf, len, NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, dtype, buf, len, NULL), RSD_OK);
     assert_memory_equal(buf, to, len);
 }
 
@@ -44,9 +44,9 @@ static void conjugating_turns_the_imaginary_parts(void **state)
     double           c128[2] = { 5, 6 };
 
     (void)state;
-    assert_int_equal(rsi_fix_elements(&fix, RSD_C64, c64, sizeof(c64), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_C64, c64, sizeof(c64), NULL), RSD_OK);
     assert_true(c64[0] == 1 && c64[1] == -2 && c64[2] == -3 && c64[3] == 4);
-    assert_int_equal(rsi_fix_elements(&fix, RSD_C128, c128, sizeof(c128), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_C128, c128, sizeof(c128), NULL), RSD_OK);
     assert_true(c128[0] == 5 && c128[1] == -6);
 }
 
@@ -56,7 +56,7 @@ static void conjugating_leaves_real_numbers_alone(void **state)
     float            x[3] = { 1, -2, 3 };
 
     (void)state;
-    assert_int_equal(rsi_fix_elements(&fix, RSD_F32, x, sizeof(x), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_F32, x, sizeof(x), NULL), RSD_OK);
     assert_true(x[0] == 1 && x[1] == -2 && x[2] == 3);
 }
 
@@ -68,11 +68,11 @@ static void negating_turns_the_sign_of_floats(void **state)
     uint16_t         bf16[2] = { 0x3f80, 0xc000 }; /* 1, -2 */
 
     (void)state;
-    assert_int_equal(rsi_fix_elements(&fix, RSD_F32, f32, sizeof(f32), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_F32, f32, sizeof(f32), NULL), RSD_OK);
     assert_true(f32[0] == -1.5f && f32[1] == 2.5f);
-    assert_int_equal(rsi_fix_elements(&fix, RSD_F64, f64, sizeof(f64), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_F64, f64, sizeof(f64), NULL), RSD_OK);
     assert_true(f64[0] == -0.25 && f64[1] == 1e300);
-    assert_int_equal(rsi_fix_elements(&fix, RSD_BF16, bf16, sizeof(bf16), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_BF16, bf16, sizeof(bf16), NULL), RSD_OK);
     assert_int_equal(bf16[0], 0xbf80);
     assert_int_equal(bf16[1], 0x4000);
 }
@@ -83,7 +83,7 @@ static void negating_turns_both_parts_of_a_complex(void **state)
     float            x[2] = { 1, -2 };
 
     (void)state;
-    assert_int_equal(rsi_fix_elements(&fix, RSD_C64, x, sizeof(x), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_C64, x, sizeof(x), NULL), RSD_OK);
     assert_true(x[0] == -1 && x[1] == 2);
 }
 
@@ -97,15 +97,15 @@ static void negating_takes_the_twos_complement_of_integers(void **state)
     uint8_t          u8[2] = { 1, 0 };
 
     (void)state;
-    assert_int_equal(rsi_fix_elements(&fix, RSD_I8, i8, sizeof(i8), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_I8, i8, sizeof(i8), NULL), RSD_OK);
     assert_true(i8[0] == -1 && i8[1] == -128 && i8[2] == 0);
-    assert_int_equal(rsi_fix_elements(&fix, RSD_I16, i16, sizeof(i16), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_I16, i16, sizeof(i16), NULL), RSD_OK);
     assert_true(i16[0] == -256 && i16[1] == 1);
-    assert_int_equal(rsi_fix_elements(&fix, RSD_I32, i32, sizeof(i32), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_I32, i32, sizeof(i32), NULL), RSD_OK);
     assert_true(i32[0] == INT32_MIN && i32[1] == -65536);
-    assert_int_equal(rsi_fix_elements(&fix, RSD_I64, i64, sizeof(i64), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_I64, i64, sizeof(i64), NULL), RSD_OK);
     assert_true(i64[0] == -(INT64_C(1) << 40) && i64[1] == 7);
-    assert_int_equal(rsi_fix_elements(&fix, RSD_U8, u8, sizeof(u8), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_U8, u8, sizeof(u8), NULL), RSD_OK);
     assert_true(u8[0] == 255 && u8[1] == 0);
 }
 
@@ -116,7 +116,7 @@ static void bytes_change_places_before_signs_turn(void **state)
     float            x;
 
     (void)state;
-    assert_int_equal(rsi_fix_elements(&fix, RSD_F32, one, sizeof(one), NULL), RSD_OK);
+    assert_int_equal(rsi_stored_to_memory(&fix, RSD_F32, one, sizeof(one), NULL), RSD_OK);
     memcpy(&x, one, sizeof(x));
     assert_true(x == -1.0f);
 }
@@ -132,7 +132,7 @@ static void types_without_a_minus_are_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         rsd_error err = { 0 };
 
-        assert_int_equal(rsi_fix_elements(&fix, refused[i], &byte, 1, &err), RSD_E_UNSUPPORTED);
+        assert_int_equal(rsi_stored_to_memory(&fix, refused[i], &byte, 1, &err), RSD_E_UNSUPPORTED);
         assert_non_null(strstr(err.msg, rsd_dtype_name(refused[i])));
     }
 }
@@ -140,10 +140,10 @@ static void types_without_a_minus_are_refused_by_name(void **state)
 static void nothing_to_do_is_seen(void **state)
 {
     (void)state;
-    assert_false(rsi_fix_any(&(rsi_extent){ 0 }));
-    assert_true(rsi_fix_any(&(rsi_extent){ .big_endian = true }));
-    assert_true(rsi_fix_any(&(rsi_extent){ .conj = true }));
-    assert_true(rsi_fix_any(&(rsi_extent){ .neg = true }));
+    assert_false(rsi_stored_otherwise(&(rsi_extent){ 0 }));
+    assert_true(rsi_stored_otherwise(&(rsi_extent){ .big_endian = true }));
+    assert_true(rsi_stored_otherwise(&(rsi_extent){ .conj = true }));
+    assert_true(rsi_stored_otherwise(&(rsi_extent){ .neg = true }));
 }
 
 int main(void)

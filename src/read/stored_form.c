@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Byte order, conjugate and minus on packed elements. */
-#include "read/fix.h"
+#include "read/stored_form.h"
 
 #include <string.h>
 
@@ -42,8 +42,8 @@ static void negate_integers(unsigned char *p, size_t bytes, size_t unit)
     }
 }
 
-rsd_err rsi_fix_elements(const rsi_extent *x, rsd_dtype dtype, void *elements, size_t bytes,
-                         rsd_error *err)
+rsd_err rsi_stored_to_memory(const rsi_extent *x, rsd_dtype dtype, void *elements, size_t bytes,
+                             rsd_error *err)
 {
     size_t unit = rsd_dtype_size(dtype) / (is_complex(dtype) ? 2 : 1);
 
