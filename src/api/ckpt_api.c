@@ -262,7 +262,7 @@ rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *
 
 bool rsd_ckpt_sealed(const rsd_ckpt *ckpt)
 {
-    return ckpt && ckpt->guard.file;
+    return ckpt && ckpt->sums.file;
 }
 
 rsd_err rsd_ckpt_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts, rsd_error *err)

@@ -4,7 +4,7 @@
 #include "commit/replace.h"
 #include "base/mem.h"
 #include "base/strings.h"
-#include "format/guard.h"
+#include "format/ckpt_sums.h"
 
 #include <fnmatch.h>
 #include <stdio.h>

@@ -211,8 +211,8 @@ static void tell_plan(rsi_facts *f, const void *arg)
         rsi_fact_digest(f, "version", c->carry.at[i].version);
     }
     rsi_facts_count(f, "the number of files that go along", c->carry.n);
-    if (c->source->guard.file)
-        rsi_guard_trailer(c->source->guard.file, seal, NULL);
+    if (c->source->sums.file)
+        rsi_ckpt_sums_trailer(c->source->sums.file, seal, NULL);
     rsi_fact_digest(f, "the checksum file of the source", rsi_digest(0, seal, sizeof(seal)));
     for (size_t i = 0; i < state->ntensors; i++) {
         rsi_facts_item(f, "tensor", i, state->tensor[i].spot.name);

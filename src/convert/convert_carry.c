@@ -88,7 +88,7 @@ static rsd_err compare(const rsi_carry *carry, const char *name, rsi_file *file,
     size_t               n, place = SIZE_MAX;
     rsd_err              rc = RSD_OK;
 
-    if (rsi_guard_book(&source->guard, &source->files, &book, NULL) == RSD_OK && book)
+    if (rsi_ckpt_sums_book(&source->sums, &source->files, &book, NULL) == RSD_OK && book)
         place = rsi_sums_find(book, name);
     if (place == SIZE_MAX)
         return RSD_OK;
@@ -172,7 +172,7 @@ static void tell_missing(const rsi_carry *carry, char *const *names, size_t n,
     rsd_ckpt            *source = carry->source;
     const rsi_sums_book *book = NULL;
 
-    if (rsi_guard_book(&source->guard, &source->files, &book, NULL) || !book)
+    if (rsi_ckpt_sums_book(&source->sums, &source->files, &book, NULL) || !book)
         return;
     for (size_t i = 0; i < book->nfiles; i++) {
         const char *name = book->file[i].name;

@@ -6,7 +6,7 @@
 #define RSI_CKPT_H
 
 #include "format/files.h"
-#include "format/guard.h"
+#include "format/ckpt_sums.h"
 #include "format/source.h"
 #include "format/value.h"
 #include "shape/layout.h"
@@ -89,8 +89,8 @@ struct rsd_ckpt {
              *broken; /* [nbroken] why the files of `lost` can't be read, of those that are there */
     size_t    nbroken;
     rsi_files files;
-    rsi_guard guard;
-    rsi_arena mem;
+    rsi_ckpt_sums sums;
+    rsi_arena     mem;
 };
 
 /* Each opens a checkpoint of its format, or fails; `ckpt` has its files. */

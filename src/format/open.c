@@ -75,8 +75,8 @@ static rsd_err open_once(rsd_store *store, const char *path, uint32_t flags, rsd
     if (!rc && ckpt->salvage)
         rc = take_stock(ckpt, err);
     if (!rc)
-        rc =
-            rsi_guard_find(&ckpt->guard, &ckpt->files, ckpt->format == RSD_FORMAT_SAFETENSORS, err);
+        rc = rsi_ckpt_sums_find(&ckpt->sums, &ckpt->files, ckpt->format == RSD_FORMAT_SAFETENSORS,
+                                err);
     if (rc)
         rsi_while(err, rc, "checkpoint \"%s\"", path);
     return rc;
@@ -134,7 +134,7 @@ void rsi_ckpt_close(rsd_ckpt *ckpt)
         return;
     if (ckpt->ops)
         ckpt->ops->close(ckpt);
-    rsi_guard_close(&ckpt->guard);
+    rsi_ckpt_sums_close(&ckpt->sums);
     rsi_files_close(&ckpt->files);
     rsi_arena_release(&ckpt->mem);
     rsi_free(ckpt);

@@ -87,8 +87,8 @@ static rsd_err open_front(rsd_store *store, const char *name, rsi_together *t, c
         return rc;
     rsi_record_end(t->front, log, &len);
     t->told.bytes = len;
-    side = t->ckpt->guard.file;
-    if (side && rsi_guard_trailer(side, t->told.trailer, NULL) == RSD_OK)
+    side = t->ckpt->sums.file;
+    if (side && rsi_ckpt_sums_trailer(side, t->told.trailer, NULL) == RSD_OK)
         t->told.side = side->size;
     return RSD_OK;
 }
@@ -134,7 +134,7 @@ static rsd_err compare(void *arg, rsd_error *err)
 {
     rsi_together   *t = arg;
     const char     *name = t->ckpt->files.top;
-    const rsi_file *side = t->ckpt->guard.file;
+    const rsi_file *side = t->ckpt->sums.file;
     char            mine[RSI_SUMS_TRAILER] = { 0 };
     rsi_file       *file = NULL;
     rsd_err         rc = (rsd_err)t->unheld.code;
@@ -147,7 +147,7 @@ static rsd_err compare(void *arg, rsd_error *err)
         return not_the_same(name, err);
     rc = rsi_file_open(t->inner, side->name, side->flags, 0, &file, err);
     if (!rc)
-        rc = rsi_guard_trailer(file, mine, err);
+        rc = rsi_ckpt_sums_trailer(file, mine, err);
     if (!rc && (file->size != t->told.side || memcmp(mine, t->told.trailer, sizeof(mine)) != 0))
         rc = not_the_same(name, err);
     rsi_file_close(file, NULL);

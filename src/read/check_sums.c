@@ -98,33 +98,33 @@ rsd_err rsi_check_crc(rsi_file *file, const rsi_extent *x, rsd_error *err)
 
 rsd_err rsi_check_foreign(rsd_ckpt *ckpt, rsd_error *err)
 {
-    const rsi_guard   *guard = &ckpt->guard;
-    const rsi_sum_row *row;
-    size_t             n;
+    const rsi_ckpt_sums *sums = &ckpt->sums;
+    const rsi_sum_row   *row;
+    size_t               n;
 
-    if (!ckpt->files.single || !guard->book)
+    if (!ckpt->files.single || !sums->book)
         return RSD_OK;
-    if (guard->place[0] != SIZE_MAX) {
+    if (sums->place[0] != SIZE_MAX) {
         rsi_file *file = ckpt->files.file[0];
 
-        row = rsi_sums_rows_of(guard->book, guard->place[0], &n);
-        if (guard->book->file[guard->place[0]].size == file->size ||
+        row = rsi_sums_rows_of(sums->book, sums->place[0], &n);
+        if (sums->book->file[sums->place[0]].size == file->size ||
             (n && row->len <= file->size && rsi_check_row(file, row, NULL) != RSD_E_CORRUPT))
             return RSD_OK;
     }
     return rsi_fail(err, RSD_E_CORRUPT,
                     "side file \"%s\" belongs to another file: neither the size nor the first "
                     "bytes fit",
-                    guard->file->name);
+                    sums->file->name);
 }
 
 rsd_err rsi_check_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err)
 {
     uint64_t size;
 
-    if (ckpt->guard.place[file] == SIZE_MAX)
+    if (ckpt->sums.place[file] == SIZE_MAX)
         return RSD_OK;
-    size = ckpt->guard.book->file[ckpt->guard.place[file]].size;
+    size = ckpt->sums.book->file[ckpt->sums.place[file]].size;
     if (ckpt->files.file[file]->missing)
         return rsi_fail(err, RSD_E_NOTFOUND, "file \"%s\" is missing",
                         rsi_files_name(&ckpt->files, file));
@@ -149,7 +149,7 @@ rsd_err rsi_check_opening(rsd_ckpt *ckpt,
 
         if (!span.what)
             continue;
-        row = span.len ? rsi_guard_rows(&ckpt->guard, span.file, span.off, span.len, &n) : NULL;
+        row = span.len ? rsi_ckpt_sums_rows(&ckpt->sums, span.file, span.off, span.len, &n) : NULL;
         for (size_t i = 0; i < n && !rc; i++) {
             rsd_error what = { .rank = -1 };
 
@@ -168,16 +168,16 @@ rsd_err rsi_check_opening(rsd_ckpt *ckpt,
 
 const char *rsi_check_lost(const rsd_ckpt *ckpt)
 {
-    const rsi_guard *guard = &ckpt->guard;
+    const rsi_ckpt_sums *sums = &ckpt->sums;
 
-    if (ckpt->format != RSD_FORMAT_SAFETENSORS || ckpt->files.single || !guard->book)
+    if (ckpt->format != RSD_FORMAT_SAFETENSORS || ckpt->files.single || !sums->book)
         return NULL;
-    for (size_t i = 0; i < guard->book->nfiles; i++) {
-        const char *name = guard->book->file[i].name;
+    for (size_t i = 0; i < sums->book->nfiles; i++) {
+        const char *name = sums->book->file[i].name;
         bool        met = fnmatch("*.safetensors", name, 0) != 0;
 
         for (size_t k = 0; k < ckpt->files.n && !met; k++)
-            met = guard->place[k] == i;
+            met = sums->place[k] == i;
         if (!met)
             return name;
     }
@@ -199,24 +199,24 @@ static rsd_err check_sizes(const rsd_ckpt *ckpt, rsd_error *err)
 
 static rsd_err prove_opening(rsd_ckpt *ckpt, rsd_error *err)
 {
-    rsi_guard *guard = &ckpt->guard;
-    rsd_error  what = { .rank = -1 };
-    rsd_err    rc = RSD_OK;
+    rsi_ckpt_sums *sums = &ckpt->sums;
+    rsd_error      what = { .rank = -1 };
+    rsd_err        rc = RSD_OK;
 
-    pthread_mutex_lock(&guard->lock);
-    if (!guard->proved) {
+    pthread_mutex_lock(&sums->lock);
+    if (!sums->proved) {
         rc = rsi_check_foreign(ckpt, &what);
         if (!rc)
             rc = check_sizes(ckpt, &what);
         if (!rc)
             rc = rsi_check_opening(ckpt, NULL, NULL, &what);
-        guard->proved = !rc || rc == RSD_E_CORRUPT;
-        guard->proof = what;
+        sums->proved = !rc || rc == RSD_E_CORRUPT;
+        sums->proof = what;
     }
-    rc = (rsd_err)guard->proof.code;
+    rc = (rsd_err)sums->proof.code;
     if (rc && err)
-        *err = guard->proof;
-    pthread_mutex_unlock(&guard->lock);
+        *err = sums->proof;
+    pthread_mutex_unlock(&sums->lock);
     return rc;
 }
 
@@ -229,7 +229,7 @@ rsd_err rsi_check_begin(rsd_ckpt *ckpt, rsd_choice verify, bool *on, rsd_error *
     *on = false;
     if (verify == RSD_NEVER)
         return RSD_OK;
-    rc = rsi_guard_book(&ckpt->guard, &ckpt->files, &book, &why);
+    rc = rsi_ckpt_sums_book(&ckpt->sums, &ckpt->files, &book, &why);
     if (rc && rc != RSD_E_NOMEM && verify != RSD_ALWAYS)
         return RSD_OK;
     if (rc && err)

@@ -39,7 +39,7 @@ static rsd_err touch(rsi_fetching *f, uint64_t off, uint64_t len, rsd_error *err
     uint64_t           at;
     size_t             bytes, n = 0;
 
-    row = len ? rsi_guard_rows(&f->ckpt->guard, f->file, off, len, &n) : NULL;
+    row = len ? rsi_ckpt_sums_rows(&f->ckpt->sums, f->file, off, len, &n) : NULL;
     for (size_t i = 0; i < n; i++) {
         bool known = f->row && &row[i] >= f->row && &row[i] < f->row + f->nrows &&
                      rsi_fetch_row_part(f, (size_t)(&row[i] - f->row), &at, &bytes);
@@ -91,7 +91,7 @@ static rsd_err check_chunk(rsi_fetching *f, rsd_error *err)
     bool     first;
     rsd_err  rc;
 
-    if (f->rows && f->ckpt->guard.place[f->file] != SIZE_MAX)
+    if (f->rows && f->ckpt->sums.place[f->file] != SIZE_MAX)
         return check_rows(f, err);
     if (!f->extent.has_crc)
         return RSD_OK;

@@ -272,7 +272,7 @@ static void find_rows(rsi_fetching *f)
         straight = straight && r->dim[k] == k;
     if (!straight)
         return;
-    f->row = rsi_guard_rows(&f->ckpt->guard, f->file, r->start, region_bytes(f), &f->nrows);
+    f->row = rsi_ckpt_sums_rows(&f->ckpt->sums, f->file, r->start, region_bytes(f), &f->nrows);
     for (size_t i = 0; i < f->nrows && f->tools->taker && f->row; i++)
         if (f->row[i].off > r->start && (f->row[i].off - r->start) % (uint64_t)r->elem_bytes)
             f->row = NULL; /* a taker gets no half elements */

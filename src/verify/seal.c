@@ -221,7 +221,7 @@ rsd_err rsi_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts, 
     rc = rsi_ckpt_open(store, path, &s.ckpt, err);
     if (rc)
         return rc;
-    if (s.ckpt->guard.there && !opts->overwrite) /* told before the bytes are read */
+    if (s.ckpt->sums.there && !opts->overwrite) /* told before the bytes are read */
         rc = rsi_fail(err, RSD_E_EXISTS, "checkpoint \"%s\" has a side file already", path);
     if (!rc)
         rc = find_cuts(&s, err);

@@ -71,7 +71,7 @@ static rsd_err note_or_fail(rsi_verifying *v, const rsi_damage *damage, rsd_erro
 
 static size_t place_of(const rsi_verifying *v, uint32_t file)
 {
-    return v->book ? v->ckpt->guard.place[file] : SIZE_MAX;
+    return v->book ? v->ckpt->sums.place[file] : SIZE_MAX;
 }
 
 /* Bytes of a chunk if it is read for itself, not with the rows around it. */
@@ -428,7 +428,7 @@ static rsd_err check_side_file(rsi_verifying *v, rsd_error *err)
 {
     rsi_damage damage = { .kind = RSI_DAMAGE_SIDE, .what.rank = -1 };
     rsd_ckpt  *ckpt = v->ckpt;
-    rsd_err    rc = rsi_guard_book(&ckpt->guard, &ckpt->files, &v->book, &damage.what);
+    rsd_err    rc = rsi_ckpt_sums_book(&ckpt->sums, &ckpt->files, &v->book, &damage.what);
 
     if (!rc)
         rc = rsi_check_foreign(ckpt, &damage.what);
@@ -439,10 +439,10 @@ static rsd_err check_side_file(rsi_verifying *v, rsd_error *err)
     for (uint32_t i = 0; i < ckpt->files.n && !rc; i++) {
         damage.first = i;
         rc = rsi_check_size(ckpt, i, &damage.what);
-        if (ckpt->guard.place[i] == SIZE_MAX)
+        if (ckpt->sums.place[i] == SIZE_MAX)
             rc = rsi_fail(&damage.what, RSD_E_CORRUPT,
                           "file \"%s\" of the checkpoint is not listed in side file \"%s\"",
-                          rsi_files_name(&ckpt->files, i), ckpt->guard.file->name);
+                          rsi_files_name(&ckpt->files, i), ckpt->sums.file->name);
         rc = rc ? rsi_verify_note(v, &damage, err) : RSD_OK;
     }
     return rc;

@@ -62,8 +62,8 @@ static rsd_err open_files(pass *p, rsd_error *err)
     if (!p->file || !p->opened)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", n);
     for (size_t i = 0; i < ckpt->files.n; i++)
-        if (ckpt->guard.place[i] != SIZE_MAX)
-            p->file[ckpt->guard.place[i]] = ckpt->files.file[i];
+        if (ckpt->sums.place[i] != SIZE_MAX)
+            p->file[ckpt->sums.place[i]] = ckpt->files.file[i];
     for (size_t i = 0; i < n && !rc; i++)
         if (!p->file[i])
             rc = open_other(p, i, err);
@@ -170,7 +170,7 @@ static void name_row(rsi_verifying *v, const rsi_blame *blame, rsi_damage *d)
     char            words[320] = "not of the checkpoint";
 
     for (size_t f = 0; f < v->ckpt->files.n; f++)
-        if (v->ckpt->guard.place[f] == d->place)
+        if (v->ckpt->sums.place[f] == d->place)
             rsi_blame_text(blame, (uint32_t)f, d->off, d->len, rsi_verify_mark, v, words,
                            sizeof(words));
     rsi_fail(&d->what, (rsd_err)what.code, "file \"%.64s\": %.120s: %s",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_guard.c - the side file is found on opening, read once and only when needed. */
+/* test_ckpt_sums.c - the side file is found on opening, read once and only when needed. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#define GUARD(ckpt) &(ckpt)->guard, &(ckpt)->files
+#define GUARD(ckpt) &(ckpt)->sums, &(ckpt)->files
 
 static rsd_store *saved(bool seal)
 {
@@ -32,10 +32,10 @@ static void without_a_side_file_there_is_no_book(void **state)
     size_t               n;
 
     (void)state;
-    assert_false(ckpt->guard.there);
-    assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, NULL), RSD_OK);
+    assert_false(ckpt->sums.there);
+    assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, NULL), RSD_OK);
     assert_null(book);
-    assert_null(rsi_guard_rows(&ckpt->guard, 0, 0, 1, &n));
+    assert_null(rsi_ckpt_sums_rows(&ckpt->sums, 0, 0, 1, &n));
     rsd_ckpt_close(ckpt);
     rsd_store_free(store);
 }
@@ -51,12 +51,12 @@ static void the_side_file_is_read_once_and_not_on_opening(void **state)
     (void)state;
     store = fix_counting_store(inner, &counts);
     ckpt = fix_open(store, "ck");
-    assert_true(ckpt->guard.there && !ckpt->guard.tried);
+    assert_true(ckpt->sums.there && !ckpt->sums.tried);
     reads = counts.reads;
-    assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, NULL), RSD_OK);
+    assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, NULL), RSD_OK);
     assert_int_equal(counts.reads, reads + 1);
     assert_int_equal(book->nfiles, 3);
-    assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, NULL), RSD_OK);
+    assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, NULL), RSD_OK);
     assert_int_equal(counts.reads, reads + 1);
     rsd_ckpt_close(ckpt);
     rsd_store_free(store);
@@ -72,16 +72,16 @@ static void the_rows_of_a_range_are_those_that_have_a_byte_of_it(void **state)
     size_t               n, total;
 
     (void)state;
-    assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, NULL), RSD_OK);
-    all = rsi_guard_rows(&ckpt->guard, 1, 0, UINT64_MAX, &total);
+    assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, NULL), RSD_OK);
+    all = rsi_ckpt_sums_rows(&ckpt->sums, 1, 0, UINT64_MAX, &total);
     assert_true(total > 2);
-    row = rsi_guard_rows(&ckpt->guard, 1, all[1].off, 1, &n);
+    row = rsi_ckpt_sums_rows(&ckpt->sums, 1, all[1].off, 1, &n);
     assert_true(row == &all[1] && n == 1);
-    row = rsi_guard_rows(&ckpt->guard, 1, all[1].off - 1, 2, &n);
+    row = rsi_ckpt_sums_rows(&ckpt->sums, 1, all[1].off - 1, 2, &n);
     assert_true(row == &all[0] && n == 2);
-    row = rsi_guard_rows(&ckpt->guard, 1, all[1].off, all[1].len + 1, &n);
+    row = rsi_ckpt_sums_rows(&ckpt->sums, 1, all[1].off, all[1].len + 1, &n);
     assert_true(row == &all[1] && n == 2);
-    assert_null(rsi_guard_rows(&ckpt->guard, 1, all[total - 1].off + all[total - 1].len, 9, &n));
+    assert_null(rsi_ckpt_sums_rows(&ckpt->sums, 1, all[total - 1].off + all[total - 1].len, 9, &n));
     rsd_ckpt_close(ckpt);
     rsd_store_free(store);
 }
@@ -97,7 +97,7 @@ static void a_side_file_that_is_damaged_stays_damaged(void **state)
     fix_flip(store, "ck/" RSI_SUMS_NAME, 50);
     ckpt = fix_open(store, "ck");
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, &err), RSD_E_CORRUPT);
+        assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, &err), RSD_E_CORRUPT);
         assert_non_null(strstr(err.msg, "side file \"ck/" RSI_SUMS_NAME "\""));
     }
     rsd_ckpt_close(ckpt);
@@ -114,7 +114,7 @@ static void a_side_file_that_comes_after_opening_is_not_taken(void **state)
 
     (void)state;
     fix_put_text(store, "ck/" RSI_SUMS_NAME, "of another time");
-    assert_int_equal(rsi_guard_book(GUARD(ckpt), &book, NULL), RSD_OK);
+    assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, NULL), RSD_OK);
     assert_null(book);
     rsd_ckpt_close(ckpt);
     rsd_store_free(store);

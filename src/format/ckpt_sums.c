@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps the side file of an opened checkpoint. Comparing it with bytes is read/check_sums.c's. */
-#include "format/guard.h"
+#include "format/ckpt_sums.h"
 #include "base/mem.h"
 
 #include <inttypes.h>
@@ -8,34 +8,34 @@
 
 #define SMALL ((uint64_t)1 << 20) /* bytes that are read without a look at their ends */
 
-rsd_err rsi_guard_find(rsi_guard *guard, rsi_files *files, bool follow, rsd_error *err)
+rsd_err rsi_ckpt_sums_find(rsi_ckpt_sums *sums, rsi_files *files, bool follow, rsd_error *err)
 {
     rsd_error why;
     rsd_err   rc;
 
-    *guard = (rsi_guard){ .lock = PTHREAD_MUTEX_INITIALIZER };
-    rc = rsi_files_open_beside(files, RSI_SUMS_NAME, follow, &guard->file, &why);
-    guard->there = rc != RSD_E_NOTFOUND;
+    *sums = (rsi_ckpt_sums){ .lock = PTHREAD_MUTEX_INITIALIZER };
+    rc = rsi_files_open_beside(files, RSI_SUMS_NAME, follow, &sums->file, &why);
+    sums->there = rc != RSD_E_NOTFOUND;
     if (rc == RSD_E_NOMEM) {
         if (err)
             *err = why;
         return rc;
     }
-    guard->tried = rc != RSD_OK;
-    if (rc && guard->there)
-        guard->why = why;
-    return guard->there ? RSD_OK : rsi_files_there(files, err);
+    sums->tried = rc != RSD_OK;
+    if (rc && sums->there)
+        sums->why = why;
+    return sums->there ? RSD_OK : rsi_files_there(files, err);
 }
 
-void rsi_guard_close(rsi_guard *guard)
+void rsi_ckpt_sums_close(rsi_ckpt_sums *sums)
 {
-    rsi_file_close(guard->file, NULL);
-    rsi_sums_book_free(guard->book);
-    rsi_free(guard->place);
-    *guard = (rsi_guard){ 0 };
+    rsi_file_close(sums->file, NULL);
+    rsi_sums_book_free(sums->book);
+    rsi_free(sums->place);
+    *sums = (rsi_ckpt_sums){ 0 };
 }
 
-rsd_err rsi_guard_trailer(rsi_file *side, char out[RSI_SUMS_TRAILER], rsd_error *err)
+rsd_err rsi_ckpt_sums_trailer(rsi_file *side, char out[RSI_SUMS_TRAILER], rsd_error *err)
 {
     size_t len = side->size < RSI_SUMS_TRAILER ? (size_t)side->size : RSI_SUMS_TRAILER;
 
@@ -44,15 +44,15 @@ rsd_err rsi_guard_trailer(rsi_file *side, char out[RSI_SUMS_TRAILER], rsd_error 
 }
 
 /* A single file is the one that is listed, also when both were given another name. */
-static rsd_err find_places(rsi_guard *guard, const rsi_files *files, rsd_error *err)
+static rsd_err find_places(rsi_ckpt_sums *sums, const rsi_files *files, rsd_error *err)
 {
-    guard->place = rsi_calloc(files->n, sizeof(guard->place[0]));
-    if (!guard->place)
+    sums->place = rsi_calloc(files->n, sizeof(sums->place[0]));
+    if (!sums->place)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", files->n);
     for (size_t i = 0; i < files->n; i++)
-        guard->place[i] = rsi_sums_find(guard->book, rsi_files_name(files, (uint32_t)i));
-    if (files->single && guard->book->nfiles == 1)
-        guard->place[0] = 0;
+        sums->place[i] = rsi_sums_find(sums->book, rsi_files_name(files, (uint32_t)i));
+    if (files->single && sums->book->nfiles == 1)
+        sums->place[0] = 0;
     return RSD_OK;
 }
 
@@ -88,52 +88,52 @@ rsd_err rsi_sums_load(rsi_file *side, rsi_sums_book **out, rsd_error *err)
     return rc;
 }
 
-static rsd_err read_book(rsi_guard *guard, const rsi_files *files, rsd_error *err)
+static rsd_err read_book(rsi_ckpt_sums *sums, const rsi_files *files, rsd_error *err)
 {
-    rsd_err rc = rsi_sums_load(guard->file, &guard->book, err);
+    rsd_err rc = rsi_sums_load(sums->file, &sums->book, err);
 
     if (!rc)
-        rc = find_places(guard, files, err);
+        rc = find_places(sums, files, err);
     if (rc) {
-        rsi_sums_book_free(guard->book);
-        guard->book = NULL;
-        rsi_while(err, rc, "side file \"%s\"", guard->file->name);
+        rsi_sums_book_free(sums->book);
+        sums->book = NULL;
+        rsi_while(err, rc, "side file \"%s\"", sums->file->name);
     }
     return rc;
 }
 
 /* What memory was missing for may be tried again. */
-rsd_err rsi_guard_book(rsi_guard *guard, const rsi_files *files, const rsi_sums_book **out,
-                       rsd_error *err)
+rsd_err rsi_ckpt_sums_book(rsi_ckpt_sums *sums, const rsi_files *files, const rsi_sums_book **out,
+                           rsd_error *err)
 {
     rsd_error why = { .rank = -1 };
     rsd_err   rc = RSD_OK;
 
-    pthread_mutex_lock(&guard->lock);
-    if (!guard->tried) {
-        rc = read_book(guard, files, &why);
-        guard->tried = rc != RSD_E_NOMEM;
-        guard->why = why;
+    pthread_mutex_lock(&sums->lock);
+    if (!sums->tried) {
+        rc = read_book(sums, files, &why);
+        sums->tried = rc != RSD_E_NOMEM;
+        sums->why = why;
     }
-    rc = (rsd_err)guard->why.code;
+    rc = (rsd_err)sums->why.code;
     if (rc && err)
-        *err = guard->why;
+        *err = sums->why;
     if (!rc)
-        *out = guard->book;
-    pthread_mutex_unlock(&guard->lock);
+        *out = sums->book;
+    pthread_mutex_unlock(&sums->lock);
     return rc;
 }
 
-const rsi_sum_row *rsi_guard_rows(const rsi_guard *guard, uint32_t file, uint64_t off, uint64_t len,
-                                  size_t *n)
+const rsi_sum_row *rsi_ckpt_sums_rows(const rsi_ckpt_sums *sums, uint32_t file, uint64_t off,
+                                      uint64_t len, size_t *n)
 {
     const rsi_sum_row *row;
     size_t             all, lo = 0, hi, end;
 
     *n = 0;
-    if (!guard->book || guard->place[file] == SIZE_MAX)
+    if (!sums->book || sums->place[file] == SIZE_MAX)
         return NULL;
-    row = rsi_sums_rows_of(guard->book, guard->place[file], &all);
+    row = rsi_sums_rows_of(sums->book, sums->place[file], &all);
     for (hi = all; lo < hi;) {
         size_t mid = lo + (hi - lo) / 2;
 
