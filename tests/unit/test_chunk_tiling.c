@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tiles.c - chunks that tile their tensor, and all the ways not to. */
+/* test_chunk_tiling.c - chunks that tile their tensor, and all the ways not to. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
