@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "commit/replace.h"
 #include "format/open.h"
-#include "verify/blame.h"
+#include "verify/place_names.h"
 #include "verify/verify_core.h"
 
 #include <stdlib.h>

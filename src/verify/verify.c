@@ -6,7 +6,7 @@
 #include "verify/verify.h"
 #include "base/mem.h"
 #include "read/check_sums.h"
-#include "verify/blame.h"
+#include "verify/place_names.h"
 #include "verify/verify_core.h"
 #include "format/st_dcp.h"
 #include "format/torch_archive.h"

@@ -20,7 +20,7 @@ typedef enum rsi_damage_kind {
 typedef struct rsi_damage {
     rsi_damage_kind kind;
     uint64_t        first, second; /* by which it is sorted within its kind */
-    /* The bytes that are to blame; len 0: not known. What lies in a bad row is told with the row.
+    /* The bytes that are to names; len 0: not known. What lies in a bad row is told with the row.
      */
     size_t    place; /* of the file in the book */
     uint64_t  off, len;

@@ -3,7 +3,7 @@
  * of records that lie in the same bytes; then the names of what bad rows have. */
 #include "base/mem.h"
 #include "read/check_sums.h"
-#include "verify/blame.h"
+#include "verify/place_names.h"
 #include "verify/verify_core.h"
 
 #include <inttypes.h>
@@ -164,15 +164,15 @@ static rsd_err compare_crcs(pass *p, rsd_error *err)
 /* ---- names ---- */
 
 /* "file "x": 1000 bytes from byte 0 on are not ..: tensor "a" [0:2]" */
-static void name_row(rsi_verifying *v, const rsi_blame *blame, rsi_damage *d)
+static void name_row(rsi_verifying *v, const rsi_place_names *names, rsi_damage *d)
 {
     const rsd_error what = d->what;
     char            words[320] = "not of the checkpoint";
 
     for (size_t f = 0; f < v->ckpt->files.n; f++)
         if (v->ckpt->sums.place[f] == d->place)
-            rsi_blame_text(blame, (uint32_t)f, d->off, d->len, rsi_verify_mark, v, words,
-                           sizeof(words));
+            rsi_place_names_text(names, (uint32_t)f, d->off, d->len, rsi_verify_mark, v, words,
+                                 sizeof(words));
     rsi_fail(&d->what, (rsd_err)what.code, "file \"%.64s\": %.120s: %s",
              v->book->file[d->place].name, what.msg, words);
     d->what.sys_errno = what.sys_errno;
@@ -181,19 +181,19 @@ static void name_row(rsi_verifying *v, const rsi_blame *blame, rsi_damage *d)
 /* Puts the names of what lies there behind each bad row, and drops what is told by that. */
 static rsd_err name_rows(rsi_verifying *v, rsd_error *err)
 {
-    const size_t rows = find_rows(v);
-    rsi_blame    blame = { 0 };
-    rsd_err      rc = rows < v->n ? rsi_blame_make(v->ckpt, &blame, err) : RSD_OK;
+    const size_t    rows = find_rows(v);
+    rsi_place_names names = { 0 };
+    rsd_err         rc = rows < v->n ? rsi_place_names_make(v->ckpt, &names, err) : RSD_OK;
 
     for (size_t i = 0; i < v->n && !rc; i++) {
         rsi_damage *d = &v->found[i];
 
         if (i >= rows)
-            name_row(v, &blame, d);
+            name_row(v, &names, d);
         else
             d->gone = d->len && in_bad_row(v, rows, v->n, d->place, d->off, d->len);
     }
-    rsi_blame_release(&blame);
+    rsi_place_names_release(&names);
     return rc;
 }
 

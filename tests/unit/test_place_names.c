@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_blame.c - a place of a file is told by what lies there. */
+/* test_place_names.c - a place of a file is told by what lies there. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "ckpt_fixture.h"
-#include "verify/blame.h"
+#include "verify/place_names.h"
 
 #include <string.h>
 
@@ -44,14 +44,14 @@ static void note(void *arg, size_t number)
 
 static void assert_text(rsd_ckpt *ckpt, uint32_t file, uint64_t off, uint64_t len, const char *want)
 {
-    rsi_blame blame;
-    char      text[256];
+    rsi_place_names names;
+    char            text[256];
 
-    assert_int_equal(rsi_blame_make(ckpt, &blame, NULL), RSD_OK);
-    assert_int_equal(rsi_blame_text(&blame, file, off, len, note, NULL, text, sizeof(text)),
+    assert_int_equal(rsi_place_names_make(ckpt, &names, NULL), RSD_OK);
+    assert_int_equal(rsi_place_names_text(&names, file, off, len, note, NULL, text, sizeof(text)),
                      strlen(want));
     assert_string_equal(text, want);
-    rsi_blame_release(&blame);
+    rsi_place_names_release(&names);
 }
 
 static uint64_t start_of(rsd_ckpt *ckpt, const char *name, rsd_chunk *chunk)
@@ -121,11 +121,11 @@ static void many_tensors_are_counted(void **state)
     const rsd_save_opts opts = {
         .size = sizeof(opts), .checksum = RSD_NEVER, .store = store, .threads = 1
     };
-    int32_t    data[5];
-    rsd_state *saved;
-    rsd_ckpt  *ckpt;
-    rsi_blame  blame;
-    char       text[256];
+    int32_t         data[5];
+    rsd_state      *saved;
+    rsd_ckpt       *ckpt;
+    rsi_place_names names;
+    char            text[256];
 
     (void)state;
     assert_int_equal(rsd_state_create(&saved, NULL), RSD_OK);
@@ -136,10 +136,10 @@ static void many_tensors_are_counted(void **state)
     }
     assert_int_equal(rsd_save("x.safetensors", NULL, saved, &opts, NULL), RSD_OK);
     ckpt = fix_open(store, "x.safetensors");
-    assert_int_equal(rsi_blame_make(ckpt, &blame, NULL), RSD_OK);
-    rsi_blame_text(&blame, 0, 0, 100000, note, NULL, text, sizeof(text));
+    assert_int_equal(rsi_place_names_make(ckpt, &names, NULL), RSD_OK);
+    rsi_place_names_text(&names, 0, 0, 100000, note, NULL, text, sizeof(text));
     assert_string_equal(text, "header, tensor \"a\" [0:1], tensor \"b\" [0:1] and 3 more");
-    rsi_blame_release(&blame);
+    rsi_place_names_release(&names);
     rsd_state_free(saved);
     rsd_ckpt_close(ckpt);
     rsd_store_free(store);
@@ -147,10 +147,10 @@ static void many_tensors_are_counted(void **state)
 
 static rsd_err make(void *arg, rsd_error *err)
 {
-    rsi_blame blame = { 0 };
-    rsd_err   rc = rsi_blame_make(arg, &blame, err);
+    rsi_place_names names = { 0 };
+    rsd_err         rc = rsi_place_names_make(arg, &names, err);
 
-    rsi_blame_release(&blame);
+    rsi_place_names_release(&names);
     return rc;
 }
 

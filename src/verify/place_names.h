@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What lies at a place of a checkpoint's files, in words: how damage gets the names of tensors. */
-#ifndef RSI_BLAME_H
-#define RSI_BLAME_H
+#ifndef RSI_PLACE_NAMES_H
+#define RSI_PLACE_NAMES_H
 
 #include "format/ckpt.h"
 
@@ -19,20 +19,21 @@ static inline bool rsi_item_is_chunk(const rsi_item *item)
     return !item->what && !item->object;
 }
 
-typedef struct rsi_blame {
+typedef struct rsi_place_names {
     rsd_ckpt *ckpt;
     rsi_item *item; /* [n] by file and offset */
     size_t    n;
-} rsi_blame;
+} rsi_place_names;
 
-rsd_err rsi_blame_make(rsd_ckpt *ckpt, rsi_blame *out, rsd_error *err);
-void    rsi_blame_release(rsi_blame *blame);
+rsd_err rsi_place_names_make(rsd_ckpt *ckpt, rsi_place_names *out, rsd_error *err);
+void    rsi_place_names_release(rsi_place_names *names);
 /* "tensor \"a\" [0:2, 0:3], object \"step\"" for bytes [off, off + len) of a file, len > 0: of each
  * tensor the box that the bytes belong to, as far as that can be told. The first few, then how many
  * more there are; "padding" if there is nothing. Looks into the file. Calls `mark` with each
  * tensor, by number, and each object, behind the tensors, that has elements or bytes there;
  * SIZE_MAX for what is neither. */
-size_t rsi_blame_text(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len,
-                      void (*mark)(void *arg, size_t number), void *arg, char *buf, size_t cap);
+size_t rsi_place_names_text(const rsi_place_names *names, uint32_t file, uint64_t off, uint64_t len,
+                            void (*mark)(void *arg, size_t number), void *arg, char *buf,
+                            size_t cap);
 
 #endif

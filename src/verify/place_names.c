@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An index of chunks, objects and metadata by place, made when the first damage is to be told. */
-#include "verify/blame.h"
+#include "verify/place_names.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "shape/box.h"
@@ -54,31 +54,31 @@ static int by_place(const void *left, const void *right)
     return (a->i > b->i) - (a->i < b->i);
 }
 
-rsd_err rsi_blame_make(rsd_ckpt *ckpt, rsi_blame *out, rsd_error *err)
+rsd_err rsi_place_names_make(rsd_ckpt *ckpt, rsi_place_names *out, rsd_error *err)
 {
-    rsi_blame blame = { .ckpt = ckpt };
-    rsi_items items = { 0 };
-    size_t    cap = 0;
+    rsi_place_names names = { .ckpt = ckpt };
+    rsi_items       items = { 0 };
+    size_t          cap = 0;
 
     while (rsi_items_next(ckpt, &items)) {
         if (items.item.len == 0)
             continue;
-        if (!rsi_grow(&blame.item, blame.n, &cap, sizeof(blame.item[0]))) {
-            rsi_blame_release(&blame);
+        if (!rsi_grow(&names.item, names.n, &cap, sizeof(names.item[0]))) {
+            rsi_place_names_release(&names);
             return rsi_fail(err, RSD_E_NOMEM, "no memory to name what is damaged");
         }
-        blame.item[blame.n++] = items.item;
+        names.item[names.n++] = items.item;
     }
-    if (blame.n)
-        qsort(blame.item, blame.n, sizeof(blame.item[0]), by_place);
-    *out = blame;
+    if (names.n)
+        qsort(names.item, names.n, sizeof(names.item[0]), by_place);
+    *out = names;
     return RSD_OK;
 }
 
-void rsi_blame_release(rsi_blame *blame)
+void rsi_place_names_release(rsi_place_names *names)
 {
-    rsi_free(blame->item);
-    *blame = (rsi_blame){ 0 };
+    rsi_free(names->item);
+    *names = (rsi_place_names){ 0 };
 }
 
 /* The smallest box that has elements first .. last of `box`, counted in row-major order. */
@@ -172,13 +172,13 @@ static size_t add_words(rsi_text *text, rsd_ckpt *ckpt, const rsi_item *item, ui
 }
 
 /* The first item that ends behind `off`: those of one file lie apart or at the same place. */
-static size_t first_item(const rsi_blame *blame, uint32_t file, uint64_t off)
+static size_t first_item(const rsi_place_names *names, uint32_t file, uint64_t off)
 {
-    size_t lo = 0, hi = blame->n;
+    size_t lo = 0, hi = names->n;
 
     while (lo < hi) {
         const size_t    mid = lo + (hi - lo) / 2;
-        const rsi_item *item = &blame->item[mid];
+        const rsi_item *item = &names->item[mid];
 
         if (item->file < file || (item->file == file && item->off + item->len <= off))
             lo = mid + 1;
@@ -188,16 +188,17 @@ static size_t first_item(const rsi_blame *blame, uint32_t file, uint64_t off)
     return lo;
 }
 
-size_t rsi_blame_text(const rsi_blame *blame, uint32_t file, uint64_t off, uint64_t len,
-                      void (*mark)(void *arg, size_t number), void *arg, char *buf, size_t cap)
+size_t rsi_place_names_text(const rsi_place_names *names, uint32_t file, uint64_t off, uint64_t len,
+                            void (*mark)(void *arg, size_t number), void *arg, char *buf,
+                            size_t cap)
 {
     rsi_text text = rsi_text_begin(buf, cap), rest = rsi_text_begin(NULL, 0);
     size_t   n = 0;
 
-    for (size_t k = first_item(blame, file, off);
-         k < blame->n && blame->item[k].file == file && blame->item[k].off < off + len; k++, n++) {
+    for (size_t k = first_item(names, file, off);
+         k < names->n && names->item[k].file == file && names->item[k].off < off + len; k++, n++) {
         rsi_text_add(n < NAMED ? &text : &rest, "%s", n ? ", " : "");
-        mark(arg, add_words(n < NAMED ? &text : &rest, blame->ckpt, &blame->item[k], off, len));
+        mark(arg, add_words(n < NAMED ? &text : &rest, names->ckpt, &names->item[k], off, len));
     }
     if (n > NAMED)
         rsi_text_add(&text, " and %zu more", n - NAMED);
