@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/opts.h"
 #include "read/fetch.h"
-#include "verify/seal.h"
+#include "verify/make_sums.h"
 #include "verify/verify.h"
 #include "format/open.h"
 #include "format/value_digest.h"
@@ -272,7 +272,7 @@ rsd_err rsd_ckpt_seal(rsd_store *store, const char *path, const rsd_seal_opts *o
 
     if (!rc && !path)
         rc = rsi_fail(err, RSD_E_INVALID, "a path is needed");
-    return rc ? rc : rsi_seal(store, path, &known, err);
+    return rc ? rc : rsi_make_sums(store, path, &known, err);
 }
 
 /* ---- storages inside objects ---- */

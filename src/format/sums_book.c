@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the text of a side file. It may come from anywhere: nothing in it is believed before its
  * last line fits, and nothing after that which breaks the rules of sums.h. Comparing the rows with
- * files is left to others. Next: seal.c makes a side file for a checkpoint that has none. */
+ * files is left to others. Next: make_sums.c makes a side file for a checkpoint that has none. */
 #include "base/mem.h"
 #include "format/sums.h"
 #include "store/store.h"

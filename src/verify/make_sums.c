@@ -2,7 +2,7 @@
 /* Hashes every file of a checkpoint and publishes the side file. Rows are laid out before anything
  * is read: cut where chunks, objects and metadata start, and at 4 MiB from there. Then threads fill
  * in the hashes. */
-#include "verify/seal.h"
+#include "verify/make_sums.h"
 #include "base/mem.h"
 #include "commit/replace.h"
 #include "format/open.h"
@@ -18,18 +18,18 @@ typedef struct cut {
     uint32_t file;
 } cut;
 
-typedef struct sealing {
+typedef struct making {
     rsd_ckpt            *ckpt;
     const rsd_seal_opts *opts;
     cut                 *cut;
     size_t               ncuts, cut_cap;
     rsi_sums             sums; /* the rows, by file and offset */
     rsi_progress         progress;
-} sealing;
+} making;
 
 /* ---- where rows start ---- */
 
-static rsd_err add_cut(sealing *s, uint32_t file, uint64_t off, rsd_error *err)
+static rsd_err add_cut(making *s, uint32_t file, uint64_t off, rsd_error *err)
 {
     if (!rsi_grow(&s->cut, s->ncuts, &s->cut_cap, sizeof(s->cut[0])))
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu items", s->ncuts + 1);
@@ -47,7 +47,7 @@ static int by_place(const void *left, const void *right)
 }
 
 /* Files start and end with a cut too. */
-static rsd_err find_cuts(sealing *s, rsd_error *err)
+static rsd_err find_cuts(making *s, rsd_error *err)
 {
     rsi_items items = { 0 };
     rsd_err   rc = RSD_OK;
@@ -70,7 +70,7 @@ static rsd_err find_cuts(sealing *s, rsd_error *err)
     return rc;
 }
 
-static rsd_err make_rows(sealing *s, rsd_error *err)
+static rsd_err make_rows(making *s, rsd_error *err)
 {
     for (size_t i = 0; i + 1 < s->ncuts; i++) {
         rsi_sum_row row = { .off = s->cut[i].off, .file = s->cut[i].file };
@@ -93,7 +93,7 @@ static rsd_err make_rows(sealing *s, rsd_error *err)
 static rsd_err keep_hash(void *arg, size_t i, size_t n, const unsigned char *hash,
                          const rsd_error *why, rsd_error *err)
 {
-    sealing *s = arg;
+    making *s = arg;
 
     (void)n;
     if (hash)
@@ -103,7 +103,7 @@ static rsd_err keep_hash(void *arg, size_t i, size_t n, const unsigned char *has
     return hash ? RSD_OK : (rsd_err)why->code;
 }
 
-static rsd_err hash_all(sealing *s, rsd_error *err)
+static rsd_err hash_all(making *s, rsd_error *err)
 {
     rsi_row_work work = { .row = s->sums.row,
                           .n = s->sums.n,
@@ -136,7 +136,7 @@ static rsd_err put(void *arg, const void *bytes, size_t len, rsd_error *err)
     return rc;
 }
 
-static rsd_err write_text(sealing *s, rsi_file *file, rsd_error *err)
+static rsd_err write_text(making *s, rsi_file *file, rsd_error *err)
 {
     const rsi_files *files = &s->ckpt->files;
     const char     **name = rsi_calloc(files->n, sizeof(name[0]));
@@ -160,7 +160,7 @@ static rsd_err write_text(sealing *s, rsi_file *file, rsd_error *err)
 
 /* Gives the side file its name, unless what was hashed has been replaced or changed meanwhile: a
  * wrong one would stay. */
-static rsd_err give_name(sealing *s, const char *name, rsi_tree **tree, rsd_error *err)
+static rsd_err give_name(making *s, const char *name, rsi_tree **tree, rsd_error *err)
 {
     rsd_store *store = (*tree)->store;
     void      *lock;
@@ -180,7 +180,7 @@ static rsd_err give_name(sealing *s, const char *name, rsi_tree **tree, rsd_erro
 }
 
 /* C2, C3 and C5 for one file. */
-static rsd_err publish(sealing *s, rsd_error *err)
+static rsd_err publish(making *s, rsd_error *err)
 {
     uint32_t  flags = RSD_TREE_FILE | (s->opts->overwrite ? RSD_TREE_OVERWRITE : 0);
     char     *name = rsi_files_name_beside(&s->ckpt->files, RSI_SUMS_NAME);
@@ -208,9 +208,9 @@ static rsd_err publish(sealing *s, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts, rsd_error *err)
+rsd_err rsi_make_sums(rsd_store *store, const char *path, const rsd_seal_opts *opts, rsd_error *err)
 {
-    sealing s = { .opts = opts,
+    making  s = { .opts = opts,
                   .progress = { .lock = PTHREAD_MUTEX_INITIALIZER,
                                 .call = opts->on_progress,
                                 .arg = opts->arg } };
