@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "format/ckpt.h"
 #include "shape/box.h"
-#include "shape/hole.h"
+#include "shape/uncovered.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builds and checks tables of boxes: sort, merge replicas, refuse overlaps and holes. Holes are
- * found in hole.c. */
+ * found in uncovered.c. */
 #include "shape/table.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "shape/box.h"
-#include "shape/hole.h"
+#include "shape/uncovered.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

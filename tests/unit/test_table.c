@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_table.c - tables of boxes: rows, holders and parts of a good list, the reason for a bad one.
- * Holes are test_hole.c's. */
+ * Holes are test_uncovered.c's. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

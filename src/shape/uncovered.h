@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds what a set of boxes leaves uncovered. */
-#ifndef RSI_HOLE_H
-#define RSI_HOLE_H
+#ifndef RSI_UNCOVERED_H
+#define RSI_UNCOVERED_H
 
 #include "shape/boxtree.h"
 

@@ -2,7 +2,7 @@
 /* Boxes that don't overlap have a hole exactly when their volumes add up to less than the tensor's.
  * To name it, the tensor is swept one dimension after the other: the first slab whose cross-section
  * is not full has the first hole. */
-#include "shape/hole.h"
+#include "shape/uncovered.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_hole.c - the element that nobody holds is named, and it is the first in row-major order. */
+/* test_uncovered.c - the element that nobody holds is named, and it is the first in row-major
+ * order. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "shape/hole.h"
+#include "shape/uncovered.h"
 
 enum { MOST_BOXES = 64 };
 
