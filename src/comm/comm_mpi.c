@@ -5,7 +5,7 @@
 #include "comm/comm_mpi_end.h"
 #include "comm/comm_mpi.h"
 #include "comm/clock.h"
-#include "base/spare.h"
+#include "base/free_list.h"
 
 #include <inttypes.h>
 #include <sched.h>
@@ -136,7 +136,7 @@ static void old_message(rsi_mpi_end *me, message *m)
     if (m->room > 1)
         rsi_free(m);
     else
-        rsi_spares_put(&me->spares, m);
+        rsi_free_list_put(&me->spares, m);
 }
 
 /* True: all parts have finished, *rc tells how. */
@@ -197,7 +197,7 @@ static rsd_err start(rsi_mpi_end *me, bool receive, int32_t peer, int32_t tag, c
     if (rc)
         return rc;
     m = n > 1 ? rsi_calloc(1, sizeof(*m) + n * sizeof(m->part[0]))
-              : rsi_spares_take(&me->spares, sizeof(*m) + sizeof(m->part[0]));
+              : rsi_free_list_take(&me->spares, sizeof(*m) + sizeof(m->part[0]));
     if (!m)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a message of %zu bytes", bytes);
     *m = (message){ .receive = receive, .peer = peer, .tag = tag, .bytes = bytes };
@@ -354,7 +354,7 @@ static void mpi_close(void *self)
     }
     if (--me->family->ends == 0)
         family_close(me->family);
-    rsi_spares_release(&me->spares);
+    rsi_free_list_release(&me->spares);
     rsi_free(me);
 }
 
@@ -369,7 +369,7 @@ static rsd_err mpi_meet(void *self, int64_t timeout_ms, rsd_error *err)
 
     if (rc || me->family->ends > 1 || !me->family->initialised)
         return rc;
-    m = rsi_spares_take(&me->spares, sizeof(*m) + sizeof(m->part[0]));
+    m = rsi_free_list_take(&me->spares, sizeof(*m) + sizeof(m->part[0]));
     if (!m)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to wait for the other ranks");
     *m = (message){ .room = 1, .n = 1 };

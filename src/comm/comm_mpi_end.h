@@ -4,7 +4,7 @@
 #define RSI_COMM_MPI_END_H
 
 #include "base/error.h"
-#include "base/spare.h"
+#include "base/free_list.h"
 
 #include <reshard/reshard_mpi.h>
 
@@ -28,7 +28,7 @@ typedef struct rsi_mpi_end {
     int                    rank, size;
     struct rsi_mpi_window *windows;
     uint64_t               allocs; /* so far: the same number on all ranks */
-    rsi_spares             spares; /* records of messages with one part */
+    rsi_free_list          spares; /* records of messages with one part */
 } rsi_mpi_end;
 
 /* RSD_E_COMM with MPI's text behind `what`. */

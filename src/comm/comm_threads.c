@@ -9,7 +9,7 @@
 #include "comm/comm_threads.h"
 #include "comm/comm.h"
 #include "comm/mailbox.h"
-#include "base/spare.h"
+#include "base/free_list.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,7 +25,7 @@ typedef struct box {
     pthread_cond_t  ring;    /* something of this rank is done, or all is over */
     rsi_mail_list   asked;   /* receives */
     rsi_mail_list   waiting; /* messages */
-    rsi_spares      spares;  /* records that its rank owns */
+    rsi_free_list   spares;  /* records that its rank owns */
     int32_t         number;  /* of its rank in the first group of the family, for texts */
     _Atomic bool    gone;    /* the rank has closed its end */
 } box;
@@ -67,7 +67,7 @@ static rsi_mail *new_message(box *mine, size_t room)
 {
     if (room > SPARE_ROOM)
         return rsi_calloc(1, sizeof(rsi_mail) + room);
-    return rsi_spares_take(&mine->spares, sizeof(rsi_mail) + SPARE_ROOM);
+    return rsi_free_list_take(&mine->spares, sizeof(rsi_mail) + SPARE_ROOM);
 }
 
 static void old_message(box *mine, rsi_mail *m)
@@ -75,7 +75,7 @@ static void old_message(box *mine, rsi_mail *m)
     if (m->eager && m->bytes > SPARE_ROOM)
         rsi_free(m);
     else
-        rsi_spares_put(&mine->spares, m);
+        rsi_free_list_put(&mine->spares, m);
 }
 
 static void give_back(group *g, rsi_mail *m)
@@ -134,7 +134,7 @@ static void group_free(group *g)
                 rsi_free(m);
             m = next;
         }
-        rsi_spares_release(&g->box[i].spares);
+        rsi_free_list_release(&g->box[i].spares);
         pthread_cond_destroy(&g->box[i].ring);
         pthread_mutex_destroy(&g->box[i].lock);
     }

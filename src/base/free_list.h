@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records of one size that are used again: who has had as many in use before takes no memory. Not
  * for several threads at a time. */
-#ifndef RSI_SPARE_H
-#define RSI_SPARE_H
+#ifndef RSI_FREE_LIST_H
+#define RSI_FREE_LIST_H
 
 #include "base/mem.h"
 
-#define RSI_SPARES_MAX 4096 /* that are kept; more are freed */
+#define RSI_FREE_LIST_MAX 4096 /* that are kept; more are freed */
 
-typedef struct rsi_spares {
+typedef struct rsi_free_list {
     void  *first; /* each begins with a pointer to the next */
     size_t n;
-} rsi_spares;
+} rsi_free_list;
 
 /* One that is kept, with whatever is in it, or a new one of `bytes`, the same in every call. NULL:
  * no memory. */
-static inline void *rsi_spares_take(rsi_spares *spares, size_t bytes)
+static inline void *rsi_free_list_take(rsi_free_list *spares, size_t bytes)
 {
     void **record = spares->first;
 
@@ -26,9 +26,9 @@ static inline void *rsi_spares_take(rsi_spares *spares, size_t bytes)
     return record;
 }
 
-static inline void rsi_spares_put(rsi_spares *spares, void *record)
+static inline void rsi_free_list_put(rsi_free_list *spares, void *record)
 {
-    if (spares->n == RSI_SPARES_MAX) {
+    if (spares->n == RSI_FREE_LIST_MAX) {
         rsi_free(record);
         return;
     }
@@ -37,7 +37,7 @@ static inline void rsi_spares_put(rsi_spares *spares, void *record)
     spares->n++;
 }
 
-static inline void rsi_spares_release(rsi_spares *spares)
+static inline void rsi_free_list_release(rsi_free_list *spares)
 {
     while (spares->first) {
         void *record = spares->first;
