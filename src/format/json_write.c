@@ -2,6 +2,7 @@
 /* The JSON writer: headers and index files, byte for byte the same for the same values. Reading is
  * json.c's. */
 #include "format/json_write.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/json.h"
@@ -11,7 +12,6 @@
 #include <string.h>
 
 #define PUT_BYTES ((size_t)64 << 10) /* with a callback: what is gathered before it is called */
-#define FIRST_CAP ((size_t)256)
 
 static void flush(rsi_json_out *out)
 {
@@ -23,29 +23,20 @@ static void flush(rsi_json_out *out)
 /* Room for `more` bytes; NULL after a failure. */
 static char *room(rsi_json_out *out, size_t more)
 {
-    size_t need, cap = out->cap ? out->cap : FIRST_CAP;
-    char  *bigger;
+    rsi_bytes text;
+    char     *to;
 
     if (out->put && out->len >= PUT_BYTES)
         flush(out);
     if (out->rc)
         return NULL;
-    if (__builtin_add_overflow(out->len, more, &need) || need > SIZE_MAX / 4) {
+    text = (rsi_bytes){ .at = (unsigned char *)out->buf, .len = out->len, .cap = out->cap };
+    to = rsi_bytes_more(&text, more);
+    if (!to)
         out->rc = rsi_fail(&out->err, RSD_E_NOMEM, "no memory for %zu bytes of JSON", more);
-        return NULL;
-    }
-    if (need <= out->cap)
-        return out->buf + out->len;
-    while (cap < need)
-        cap += cap / 2;
-    bigger = rsi_realloc(out->buf, cap, 1);
-    if (!bigger) {
-        out->rc = rsi_fail(&out->err, RSD_E_NOMEM, "no memory for %zu bytes of JSON", need);
-        return NULL;
-    }
-    out->buf = bigger;
-    out->cap = cap;
-    return out->buf + out->len;
+    out->buf = (char *)text.at;
+    out->cap = text.cap;
+    return to;
 }
 
 void rsi_json_raw(rsi_json_out *out, const char *bytes, size_t len)
