@@ -67,7 +67,7 @@ typedef struct rsi_slot {
     int32_t       *peer;
 } rsi_slot;
 
-enum rsi_stage { STAGE_COPY, STAGE_MATH, STAGE_PASS, STAGE_VOTE, STAGE_DONE };
+enum rsi_exchange_stage { STAGE_COPY, STAGE_MATH, STAGE_PASS, STAGE_VOTE, STAGE_DONE };
 
 typedef struct rsi_exchange {
     rsd_comm          *comm;
@@ -92,7 +92,7 @@ typedef struct rsi_exchange {
     int32_t       *peer;    /* and their other ends */
     size_t         nrequests;
 
-    enum rsi_stage stage;
+    enum rsi_exchange_stage stage;
     bool           entered; /* the stage */
     bool           local_done;
     rsi_cursor     to_send, to_recv;

@@ -75,11 +75,11 @@ bool rsi_fs_io_begin(rsd_io *io)
     return !io->rc && io->len > 0;
 }
 
-rsi_piece rsi_fs_piece(const rsi_fs *fs, const rsd_io *io)
+rsi_io_piece rsi_fs_piece(const rsi_fs *fs, const rsd_io *io)
 {
     const rsi_fs_file *f = io->file;
     size_t             left = io->len - io->done, skew;
-    rsi_piece          p = { .fd = f->fd,
+    rsi_io_piece       p = { .fd = f->fd,
                              .off = (off_t)(io->off + io->done),
                              .buf = (char *)io->buf + io->done,
                              .len = left < PIECE_MAX ? left : PIECE_MAX };
@@ -98,7 +98,7 @@ rsi_piece rsi_fs_piece(const rsi_fs *fs, const rsd_io *io)
     return p;
 }
 
-bool rsi_fs_piece_done(rsd_io *io, const rsi_piece *piece, ssize_t res)
+bool rsi_fs_piece_done(rsd_io *io, const rsi_io_piece *piece, ssize_t res)
 {
     rsi_fs_file *f = io->file;
 
@@ -122,7 +122,7 @@ bool rsi_fs_piece_done(rsd_io *io, const rsi_piece *piece, ssize_t res)
 void rsi_fs_transfer(void *self, rsd_io *io)
 {
     const rsi_fs *fs = self;
-    rsi_piece     p;
+    rsi_io_piece  p;
     ssize_t       res;
 
     if (!rsi_fs_io_begin(io))

@@ -163,20 +163,20 @@ typedef struct rsi_fs_file {
     atomic_int  sync_errno; /* of the sync that failed; 0: none did (C3: final) */
 } rsi_fs_file;
 
-typedef struct rsi_piece {
+typedef struct rsi_io_piece {
     int    fd;
     bool   direct;
     off_t  off;
     void  *buf;
     size_t len;
-} rsi_piece;
+} rsi_io_piece;
 
 /* False, and the result is set, if the request can't be begun. */
 bool rsi_fs_io_begin(rsd_io *io);
 /* What comes next: from io->done on. */
-rsi_piece rsi_fs_piece(const rsi_fs *fs, const rsd_io *io);
+rsi_io_piece rsi_fs_piece(const rsi_fs *fs, const rsd_io *io);
 /* Notes what became of a piece, in bytes or as a negative errno. True: the request has ended. */
-bool rsi_fs_piece_done(rsd_io *io, const rsi_piece *piece, ssize_t res);
+bool rsi_fs_piece_done(rsd_io *io, const rsi_io_piece *piece, ssize_t res);
 void rsi_fs_transfer(void *self, rsd_io *io);
 
 /* One number for size and time of change; never 0. `st` has both. */

@@ -19,8 +19,8 @@ enum {
 };
 
 typedef struct slot {
-    rsd_io   *io; /* NULL: free */
-    rsi_piece piece;
+    rsd_io      *io; /* NULL: free */
+    rsi_io_piece piece;
 } slot;
 
 typedef struct ring_queue {
@@ -91,7 +91,7 @@ static void prepare(ring_queue *q, unsigned i)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&q->ring);
     slot                *s = &q->slot[i];
-    rsi_piece           *p = &s->piece;
+    rsi_io_piece        *p = &s->piece;
 
     *p = rsi_fs_piece(q->fs, s->io);
     if (s->io->op == RSD_IO_READ)
