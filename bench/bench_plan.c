@@ -2,7 +2,7 @@
 /* How long one rank needs for its plan: make it and visit every move. */
 #include "bench.h"
 
-#include <reshard/reshard.h>
+#include <reshard/reshard_live.h>
 
 #include <inttypes.h>
 #include <stdio.h>

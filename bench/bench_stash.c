@@ -4,6 +4,7 @@
 #include "bench.h"
 #include "comm/comm.h"
 
+#include <reshard/reshard_live.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

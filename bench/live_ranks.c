@@ -4,7 +4,7 @@
  * where the layouts allow it, and a memcpy of as many bytes on every rank take turns. Rank 0 prints
  * the medians in seconds of ours, the peer and the memcpy, and the median of the ratios peer / ours
  * and memcpy / ours; 0 for what there is not. */
-#include <reshard/reshard.h>
+#include <reshard/reshard_live.h>
 #include <reshard/reshard_mpi.h>
 
 #include <mpi.h>

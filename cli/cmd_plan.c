@@ -5,6 +5,7 @@
  * other, for DCP, goes from the ranks that wrote the files to the new ones. */
 #include "page.h"
 
+#include <reshard/reshard_live.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

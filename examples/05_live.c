@@ -2,7 +2,7 @@
 /* Moves a tensor between ranks from one layout to another, without a checkpoint: rows on four ranks
  * become columns on three of them. The plan is made once, from the two layouts, and can be run as
  * often as one likes. */
-#include <reshard/reshard.h>
+#include <reshard/reshard_live.h>
 
 #include <stdio.h>
 

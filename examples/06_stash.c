@@ -2,7 +2,7 @@
 /* Keeps activations sharded between forward and backward. The ranks of a tensor-parallel group hold
  * equal inputs, so each keeps a quarter of them; before backward the whole comes back, one layer
  * ahead of its use. tp_mlp_train.c is a training with it. */
-#include <reshard/reshard.h>
+#include <reshard/reshard_live.h>
 
 #include <stdio.h>
 

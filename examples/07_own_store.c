@@ -2,7 +2,7 @@
 /* A store of one's own, here one that can only be read and counts what it is asked for, as one over
  * an object service would: a tensor is found in it and one row of it read. A store that can be
  * written to fills begin, attach, commit and abort as well; the header tells what they must do. */
-#include <reshard/reshard.h>
+#include <reshard/reshard_plugin.h>
 
 #include <stdio.h>
 #include <string.h>

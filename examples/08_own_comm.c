@@ -3,6 +3,7 @@
  * for a network, and here a tensor is moved between two ranks on it. */
 #include "postbox.h"
 
+#include <reshard/reshard_live.h>
 #include <pthread.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A transform of one's own: registers "stream.rot13", which swaps the case of ASCII letters, saves
  * a checkpoint through it and reads that back. A real one would compress or encrypt. */
-#include <reshard/reshard.h>
+#include <reshard/reshard_plugin.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef POSTBOX_H
 #define POSTBOX_H
 
-#include <reshard/reshard.h>
+#include <reshard/reshard_plugin.h>
 
 extern const rsd_comm_ops postbox_ops; /* of two ranks; `self` is a pointer to one's own, int32_t */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of a comm over the postbox; what each function promises stands in reshard.h. */
+/* The table of a comm over the postbox; what each function promises stands in reshard_plugin.h. */
 #include "postbox.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
  *
  * y = relu(x A) B for each layer; rank r has some columns of A and the same rows of B, so x and the
  * gradients at the edges are equal on all ranks, and products with B are summed over them. */
-#include <reshard/reshard.h>
+#include <reshard/reshard_live.h>
 
 #include <math.h>
 #include <stdio.h>

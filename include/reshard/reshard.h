@@ -297,54 +297,6 @@ RSD_API const rsd_mesh *rsd_rules_mesh(const rsd_rules *rules);
 RSD_API size_t rsd_rules_text(const rsd_rules *rules, char *buf, size_t cap);
 RSD_API void   rsd_rules_free(rsd_rules *rules);
 
-/* ---- plan: what moves where; from layouts alone ---- */
-
-typedef struct rsd_plan rsd_plan;
-
-typedef struct rsd_move {
-    size_t     tensor;   /* which pair of layouts */
-    int32_t    from, to; /* ranks; equal: a copy within this rank */
-    int64_t    from_box; /* which box of rank `from` it lies in, as rsd_layout_boxes counts them, */
-    int64_t    to_box;   /* and of rank `to`; -1 for a peer's, which the peer's own plan tells */
-    rsd_box    box;      /* in the whole tensor's coordinates */
-    rsd_reduce reduce;   /* 0: a copy; else one of several contributions to be combined */
-    int64_t    share; /* the target is Partial(sum) on so many ranks: store value / share; or 1 */
-} rsd_move;
-
-typedef struct rsd_plan_stats {
-    int64_t tensors, moves;
-    int64_t bytes_local, bytes_sent, bytes_recv;
-    int64_t messages;   /* one to each rank that is sent to, one from each that is received from */
-    int32_t peers;      /* other ranks that it sends to or receives from */
-    size_t  plan_bytes; /* memory that the plan itself takes */
-} rsd_plan_stats;
-
-/* What `rank` sends, receives and copies so that n tensors laid out as src[i] become laid out as
- * dst[i]. The meshes, the number of ranks and the ranks may all differ. Where several ranks hold
- * the bytes, a rank takes its own first, else one that every rank computes alone: each element
- * reaches each of its new owners exactly once, or, from a Partial layout, once from each
- * contributor. A Partial target takes the same Partial placements as they are, or values: sum
- * (floating types only) shares them out, avg, min and max repeat them, product is refused. A rank
- * that is in no layout has an empty plan. [local] */
-RSD_API rsd_err rsd_plan_create(size_t n, const rsd_layout *const *src,
-                                const rsd_layout *const *dst, int32_t rank, rsd_plan **out,
-                                rsd_error *err);
-/* The plan of the way back: from dst to src, for the same rank. [local] */
-RSD_API rsd_err rsd_plan_invert(const rsd_plan *plan, rsd_plan **out, rsd_error *err);
-/* The same plan as another rank sees it. [local] */
-RSD_API rsd_err rsd_plan_view(const rsd_plan *plan, int32_t rank, rsd_plan **out, rsd_error *err);
-RSD_API void    rsd_plan_stats_get(const rsd_plan *plan, rsd_plan_stats *out);
-/* Visits every move: copies within the rank first; then, peer by peer in rising order, what is sent
- * to it and what is received from it. Within each, by tensor, then by the box' offset, first
- * dimension first: the same order on both ends. Stops at the first visit that does not return
- * RSD_OK and returns that. */
-RSD_API rsd_err rsd_plan_each(const rsd_plan *plan,
-                              rsd_err (*visit)(void *arg, const rsd_move *move), void *arg,
-                              rsd_error *err);
-/* The plan in words: totals, then a line for each of the first peers. */
-RSD_API size_t rsd_plan_text(const rsd_plan *plan, char *buf, size_t cap);
-RSD_API void   rsd_plan_free(rsd_plan *plan);
-
 /* ---- comm: ranks that talk ---- */
 
 /* One rank's end of a group of ranks 0 .. size-1. It has one user at a time, and on MPI that is the
@@ -408,102 +360,6 @@ RSD_API void rsd_comm_dealloc(rsd_comm *comm, void *data);
  * there are; beyond 1024 ranks only err->nfailed tells. [local] */
 RSD_API size_t rsd_comm_failures(const rsd_comm *comm, rsd_error *out, size_t cap);
 
-/* ---- comm: own transports ---- */
-
-/* A piece of memory of one rank as a plain value that can be sent to others. */
-typedef struct rsd_exposed {
-    uint64_t word[4];
-} rsd_exposed;
-
-#define RSD_COMM_ALONE 1u /* the other ranks are not there */
-#define RSD_COMM_THREADS                                                                           \
-    2u /* ranks are threads of one process, which none of them can fork alone */
-
-/* What moves bytes between ranks. `self` is one rank's end; all calls with it come from one thread
- * at a time, and nothing is called after close. Functions return RSD_OK or fill *err (never NULL)
- * with one line; `err->rank` stays -1 for errors that only this rank knows of.
- *
- * A request is a pointer that the transport chose. NULL is a finished one, so that arrays of them
- * need no compaction.
- *
- * While ranks wait or work for long, the library sends a few bytes now and then as signs of life;
- * some of them may never be received. */
-typedef struct rsd_comm_ops {
-    size_t      size;  /* sizeof(rsd_comm_ops) */
-    const char *name;  /* "mpi": for messages */
-    uint32_t    flags; /* RSD_COMM_* */
-
-    /* Constant for the life of `self`. */
-    int32_t (*rank)(void *self);
-    int32_t (*count)(void *self); /* of ranks */
-
-    /* Starts to send `bytes` bytes, which may be 0 or more than 4 GiB, to rank `to`, which may be
-     * this one. `tag` is 0 to 32767. The bytes stay as they are until the request has finished;
-     * that may be before the receiver has asked for them (short messages must not wait for it) or
-     * only when it has them. Messages from one rank to another with one tag are received in the
-     * order in which they were started. Never waits for the other side. */
-    rsd_err (*send)(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
-                    void **request, rsd_error *err);
-    /* Starts to receive the next message with that tag from rank `from`. Both ends know its size:
-     * a message of another one is RSD_E_MISMATCH where the transport sees it, and else a timeout.
-     * The memory is the transport's until the request has finished. Never waits. */
-    rsd_err (*recv)(void *self, int32_t from, int32_t tag, void *data, size_t bytes, void **request,
-                    rsd_error *err);
-
-    /* Sets *request to NULL if it has finished. Never waits, but does drive messages on. An error
-     * as in wait_some. */
-    rsd_err (*test)(void *self, void **request, rsd_error *err);
-    /* Waits until at least one of request[0 .. n-1] has finished and sets those that have to NULL;
-     * returns at once if all are NULL already. RSD_E_TIMEOUT, with nothing changed, after
-     * `timeout_ms` (0: looks once). A request that finished badly becomes NULL too and its error
-     * is returned; after any error those that are not NULL are still under way. Must let other
-     * threads and processes have the processor while it waits. */
-    rsd_err (*wait_some)(void *self, size_t n, void **request, int64_t timeout_ms, rsd_error *err);
-    /* Takes a request back. True: it is gone, *request is NULL and its memory is the caller's
-     * again; a receive may have written to it, and its message may be lost. False: it can't be
-     * taken back; it may finish through wait_some, and until it does its memory must stay. Waits at
-     * most for a copy that is under way. Works on a broken comm too. */
-    bool (*cancel)(void *self, void **request);
-
-    /* Breaks the comm for good: on every rank of it and of all comms that it was split from or
-     * into, send, recv, test, wait_some, split and alloc fail from now on with *why as their error,
-     * and those that wait wake up. Requests that have finished are still reported before. The first
-     * *why wins; another call does nothing. Does not wait. */
-    void (*stop)(void *self, const rsd_error *why);
-
-    /* Called on every rank with the list, checked, of the group it will be in, and those lists are
-     * disjoint. n == 0: *out is NULL. Fails on all or on none, except for want of memory. */
-    rsd_err (*split)(void *self, int32_t n, const int32_t *ranks, void **out, rsd_error *err);
-
-    /* Memory for expose, page-aligned, called on every rank with any size. Fails on all or on none.
-     * NULL: ordinary memory is as good. */
-    rsd_err (*alloc)(void *self, size_t bytes, void **out, rsd_error *err);
-    /* Called on every rank, with what the same call of alloc gave. NULL if alloc is. */
-    void (*dealloc)(void *self, void *data);
-
-    /* A value through which others can reach this memory, as long as it exists and by agreement of
-     * the two ranks on when. RSD_E_UNSUPPORTED: not this memory. Local. NULL: never. */
-    rsd_err (*expose)(void *self, const void *data, size_t bytes, rsd_exposed *out, rsd_error *err);
-    /* Where this rank finds what rank `owner` exposed: an address to copy from and to. A message
-     * from the owner that is received after it wrote makes its writes visible. RSD_E_UNSUPPORTED:
-     * not from here. Local. NULL if expose is. */
-    rsd_err (*reach)(void *self, int32_t owner, const rsd_exposed *what, void **out,
-                     rsd_error *err);
-
-    /* The last call. All requests have finished or been cancelled, except on a broken comm. */
-    void (*close)(void *self);
-
-    /* Before close: waits until every rank is here that close would wait for, RSD_E_TIMEOUT after
-     * `timeout_ms`. After an error the comm is stopped, and close must wait for nobody. NULL, or a
-     * table that ends before it: close never waits. */
-    rsd_err (*meet)(void *self, int64_t timeout_ms, rsd_error *err);
-} rsd_comm_ops;
-
-/* A comm on a transport of your own. The table is copied, `self` is closed by rsd_comm_free; after
- * an error it is still the caller's. [local] */
-RSD_API rsd_err rsd_comm_create(const rsd_comm_ops *ops, void *self, rsd_comm **out,
-                                rsd_error *err);
-
 /* ---- store: bytes under names ---- */
 
 /* Files in folders, and trees of them that are published whole or not at all. A name is relative to
@@ -511,229 +367,11 @@ RSD_API rsd_err rsd_comm_create(const rsd_comm_ops *ops, void *self, rsd_comm **
  * characters. May be shared by threads. */
 typedef struct rsd_store rsd_store;
 
-/* What a store can do. */
-enum {
-    RSD_STORE_RANDOM_WRITE = 1, /* writes may come in any order; else rising, without holes */
-    RSD_STORE_EXCHANGE = 2,     /* a commit may replace a name that exists, with no moment without
-                                   it; where this depends on the file system, begin can refuse */
-    RSD_STORE_SHARED = 8        /* other processes can open what this one wrote */
-};
-
-/* How a file is opened: one of the first three, and hints. */
-enum {
-    RSD_OPEN_READ = 1,
-    RSD_OPEN_CREATE = 2, /* for writing; it must not exist */
-    RSD_OPEN_WRITE = 4,  /* for writing; it must exist, and keeps what it has */
-
-    RSD_OPEN_DIRECT = 16, /* large aligned pieces may go past the cache: nobody reads them soon */
-    RSD_OPEN_FOLLOW = 32  /* follow symbolic links: only for names that the user himself gave,
-                             never for names found in a file */
-};
-
-/* How a tree is begun. */
-enum {
-    RSD_TREE_FILE = 1,     /* it is one file, not a folder */
-    RSD_TREE_OVERWRITE = 2 /* replace what has the name by then */
-};
-
-/* How a name is held. */
-enum {
-    RSD_HOLD_FILES = 1 /* opens the files of a folder at once, as far as that makes sense: they will
-                          be needed, and the folder may be removed soon */
-};
-
-/* What became of a name that is held. */
-typedef enum rsd_held {
-    RSD_HELD_CURRENT = 0,  /* it still stands for that */
-    RSD_HELD_REPLACED = 1, /* it does not, but all files are there */
-    RSD_HELD_LOST = 2      /* it does not, and some may be missing */
-} rsd_held;
-
-typedef enum rsd_io_op { RSD_IO_READ = 1, RSD_IO_WRITE = 2 } rsd_io_op;
-
-/* One request. It and its buffer belong to the store from submit until reap gives it back. */
-typedef struct rsd_io {
-    rsd_io_op op;
-    void     *file; /* the handle from open */
-    uint64_t  off;  /* bytes from the file's start */
-    void     *buf;  /* a write only reads it */
-    size_t    len;
-    void     *tag; /* the caller's; the store never looks */
-
-    /* The result. Less `done` than `len` with RSD_OK: a read met the end of the file. A write that
-     * is RSD_OK is complete. */
-    rsd_err rc;
-    int32_t sys_errno; /* why, when `rc` is set; 0: no system call was to blame */
-    size_t  done;      /* bytes */
-
-    void *own[2]; /* the store's while it has the request */
-} rsd_io;
-
-typedef enum rsd_entry_kind {
-    RSD_ENTRY_FILE = 1,
-    RSD_ENTRY_FOLDER,
-    RSD_ENTRY_OTHER
-} rsd_entry_kind;
-
-typedef struct rsd_entry {
-    const char    *name;    /* within its folder; valid during the call that shows it */
-    rsd_entry_kind kind;    /* other: symbolic link, device, socket, FIFO */
-    uint64_t       size;    /* bytes of a file, else 0 */
-    uint64_t       version; /* of a file, see rsd_opened; 0: can't be told */
-} rsd_entry;
-
-typedef struct rsd_opened {
-    void    *file;  /* the handle */
-    uint64_t size;  /* bytes that the file has now */
-    uint32_t align; /* pieces whose address, offset and length are multiples of this go past the
-                       cache; 1: it makes no difference */
-    /* A number that is the same on every host and another one once the file was written to or
-     * replaced: of its size and time, for example. Not 0 also means that the file may be closed and
-     * opened again while it is in use. 0: can't be told. */
-    uint64_t version;
-    bool     scarce; /* handles run out: it is better to close others before more are opened */
-    /* Of a file to read. A number that is another one once anything about the file was changed,
-     * names and permissions too: of its change time, for example. 0: can't be told. */
-    uint64_t touched;
-    uint32_t mode; /* of a file to read: st_mode, for its permissions; 0: can't be told */
-} rsd_opened;
-
-/* The table of a backend. Names that it gets have been checked and are never NULL; "" is the top
- * and is given to `list` and `stat` only. Outputs are set only on success. Every function may be
- * called by any thread at any time, except that a handle, queue or tree is not used any more once
- * it is being closed. A function that returns rsd_err explains itself in *err, which is never NULL
- * here. RSD_E_NOTFOUND, RSD_E_EXISTS and RSD_E_UNSUPPORTED mean what they say; callers rely on
- * them. */
-typedef struct rsd_store_ops {
-    size_t      size;    /* sizeof(rsd_store_ops) */
-    const char *kind;    /* one word for messages, "file"; lives as long as the store */
-    uint32_t    flags;   /* RSD_STORE_... */
-    int32_t     threads; /* that may be inside `transfer` at once when the library makes the queues,
-                            the caller of reap included; 0: choose well, 1: make none */
-
-    /* Everything is closed by now. NULL: nothing to do. */
-    void (*destroy)(void *self);
-
-    /* -- files -- */
-
-    /* Opens a file. `flags` has exactly one of READ, CREATE and WRITE. `bytes` is the size that a
-     * created file will have in the end, so that room can be made at once; 0: not known. Refuses
-     * everything that is not a regular file, and symbolic links unless RSD_OPEN_FOLLOW is there. A
-     * created file can be opened by others at once. */
-    rsd_err (*open)(void *self, const char *name, uint32_t flags, uint64_t bytes, rsd_opened *out,
-                    rsd_error *err);
-    /* Does one request and returns when it is done: short transfers are continued, interruptions
-     * repeated. Never fails but in io->rc. Requests under way at the same time don't share bytes
-     * unless all of them read. An end (off + len) above INT64_MAX is RSD_E_INVALID. */
-    void (*transfer)(void *self, rsd_io *io);
-    /* What was written so far survives a power cut (C3). A failure is final: the bytes may be gone
-     * although a second try would succeed, so every later call fails in the same way. */
-    rsd_err (*sync)(void *self, void *file, rsd_error *err);
-    /* The handle is gone whatever this returns. A failure means that bytes which were not synced
-     * may be lost. */
-    rsd_err (*close)(void *self, void *file, rsd_error *err);
-
-    /* -- queues: several requests under way. Optional, all four or none: without them the library
-     *    calls `transfer` from threads. A queue has one user at a time -- */
-
-    /* `depth` requests are usually under way, at least 1; more must work too. RSD_E_UNSUPPORTED:
-     * the library makes this queue, as if there were none of these functions. */
-    rsd_err (*queue_open)(void *self, size_t depth, void **out, rsd_error *err);
-    /* Waits for what is under way; the results are dropped. */
-    void (*queue_close)(void *self, void *queue);
-    /* Takes n requests and starts on them in any order. Does not wait for them and can't fail:
-     * troubles show in each request's result. */
-    void (*submit)(void *self, void *queue, rsd_io *io, size_t n);
-    /* Gives back up to `cap` finished requests and returns how many; waits until there are `min` of
-     * them or nothing is under way any more. min <= cap. */
-    size_t (*reap)(void *self, void *queue, size_t min, size_t cap, rsd_io **out);
-
-    /* -- names -- */
-
-    /* Visits what is in a folder, in any order, temporary names of trees too. Stops at the first
-     * visit that returns an error and returns that. */
-    rsd_err (*list)(void *self, const char                                                    *name,
-                    rsd_err (*visit)(void *arg, const rsd_entry *entry, rsd_error *err), void *arg,
-                    rsd_error *err);
-    /* What a name is, symbolic links not followed; out->name is `name`. */
-    rsd_err (*stat)(void *self, const char *name, rsd_entry *out, rsd_error *err);
-    /* Makes a folder and those above it that are missing; fine if it is there. Durable on return.
-     */
-    rsd_err (*make_folder)(void *self, const char *name, rsd_error *err);
-    /* Removes a file, durably, or a folder with all that is in it. A folder's name goes first and
-     * at once: nobody finds half of it under its name. */
-    rsd_err (*remove)(void *self, const char *name, rsd_error *err);
-
-    /* -- trees: written under a temporary name, published at once (C1 to C5). Stores without a
-     *    rename keep the temporary names to themselves and publish by what they write last -- */
-
-    /* Begins to write what will be `name`. *temp (the tree's, lives as long) is a new name beside
-     * it, ".<last part>.tmp-<16 hex digits>": an empty folder, or an empty file for RSD_TREE_FILE.
-     * It is written to with the functions above. Removes what earlier writers of `name` left when
-     * they died, never what a living one still writes to. Without RSD_TREE_OVERWRITE: RSD_E_EXISTS
-     * if there is something of that name. With it: RSD_E_EXISTS if there is something of another
-     * kind, RSD_E_UNSUPPORTED if it can't be replaced without a gap. The folder that `name` is in
-     * must exist. */
-    rsd_err (*begin)(void *self, const char *name, uint32_t flags, void **tree, const char **temp,
-                     rsd_error *err);
-    /* For the other writers of a tree, in this or another process: as long as one of them or the
-     * one who began lives, nobody takes the tree for a dead one's. */
-    rsd_err (*attach)(void *self, const char *temp, void **tree, rsd_error *err);
-    /* By the one who began, when all files are synced and closed (C3, C4): syncs the folders, makes
-     * `name` be this tree, all or nothing, makes that durable and removes what it replaced. Ends
-     * the handle on success. After a failure `name` is what it was, the handle is only good for
-     * abort. RSD_E_EXISTS: someone else was first. */
-    rsd_err (*commit)(void *self, void *tree, rsd_error *err);
-    /* Ends the handle; removes what was begun with it, leaves alone what it was attached to. A
-     * failure means that something is left for the next begin to remove. */
-    rsd_err (*abort)(void *self, void *tree, rsd_error *err);
-
-    /* -- optional -- */
-
-    /* A number for a file that is open to read: another one once it was written to, cut or made
-     * longer. NULL: can't be told. */
-    rsd_err (*stamp)(void *self, void *file, uint64_t *out, rsd_error *err);
-    /* Like begin, but the tree is what has the name `from`, a file or a folder that was written
-     * bit by bit over several runs. It stays there until commit: after a failure, also of commit,
-     * and after abort it is where it was. What commit replaces may be left there. NULL: can't be
-     * done. */
-    rsd_err (*adopt)(void *self, const char *name, uint32_t flags, const char *from, void **tree,
-                     const char **temp, rsd_error *err);
-    /* Makes a folder, in one that exists, that nobody but this user may write to; one that exists
-     * is fine if the same is true of it, else RSD_E_EXISTS. Durable on return. NULL: make_folder is
-     * used. */
-    rsd_err (*make_private)(void *self, const char *name, rsd_error *err);
-    /* Holds what `name` is now: *out is a store with the same names in which it stays that,
-     * whatever is published meanwhile. A folder with all files in it, except that a file that was
-     * not opened before the folder was removed is RSD_E_NOTFOUND. Or a file, together with the one
-     * whose name has `tail` behind it, if there is one: both as one writer published them (see
-     * lock). *out is NULL if it is neither. Freed before this store. NULL: can't be done, so that
-     * readers detect a change at best. */
-    rsd_err (*hold)(void *self, const char *name, const char *tail, uint32_t flags, rsd_store **out,
-                    rsd_error *err);
-    /* Of a store that hold made: does the name stand for something else by now, and may files that
-     * were there be missing because of that? Given if hold is. */
-    rsd_held (*replaced)(void *self);
-    /* Both or none: from lock to unlock nobody else who locks publishes in the folder that `name`
-     * is in, and hold does not look at a file there and not yet at its second one. Not nested. Of a
-     * store that hold made, and the name that it holds: nobody replaces it for about a second;
-     * RSD_E_NOTFOUND if that is too late. */
-    rsd_err (*lock)(void *self, const char *name, void **out, rsd_error *err);
-    void (*unlock)(void *self, void *lock);
-    /* Takes permissions away from a file that was created: it keeps at most those of `mode`, as in
-     * rsd_opened. Durable on return. NULL: there are none. */
-    rsd_err (*protect)(void *self, const char *name, uint32_t mode, rsd_error *err);
-} rsd_store_ops;
-
 /* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": a new and
  * empty store in memory. "null:": takes everything and keeps nothing, for measurements. Where the
  * process has no descriptor left for a local file (EMFILE), its soft RLIMIT_NOFILE is raised to the
  * hard one and stays there. [local] */
 RSD_API rsd_err rsd_store_open(const char *url, rsd_store **out, rsd_error *err);
-/* A store of one's own. The table is copied; `self` is handed to its functions, and belongs to the
- * store once this succeeded. [local] */
-RSD_API rsd_err rsd_store_create(const rsd_store_ops *ops, void *self, rsd_store **out,
-                                 rsd_error *err);
 /* Every file, queue and tree has been closed. */
 RSD_API void rsd_store_free(rsd_store *store);
 
@@ -858,6 +496,11 @@ typedef struct rsd_view {
     void *arg;
 } rsd_view;
 
+/* The views of a rank that keeps its part of a tensor the usual way (see rsd_local) from `data` on:
+ * how many there are, and the first `cap` of them. [local] */
+RSD_API size_t rsd_layout_views(const rsd_layout *layout, int32_t rank, void *data, rsd_view *out,
+                                size_t cap);
+
 typedef struct rsd_ckpt rsd_ckpt;
 
 typedef struct rsd_tensor_info {
@@ -938,7 +581,7 @@ RSD_API const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i);
 RSD_API rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt);
 /* Which form of the format it is and what wrote it, in words; "" for the usual one. */
 RSD_API const char *rsd_ckpt_kind(const rsd_ckpt *ckpt);
-RSD_API size_t     rsd_ckpt_tensors(const rsd_ckpt *ckpt);
+RSD_API size_t      rsd_ckpt_tensors(const rsd_ckpt *ckpt);
 /* Tensor t < rsd_ckpt_tensors: in the order of the format. */
 RSD_API rsd_err rsd_ckpt_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out,
                                 rsd_error *err);
@@ -1017,38 +660,6 @@ typedef struct rsd_seal_opts {
  * xxHash. */
 RSD_API rsd_err rsd_ckpt_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts,
                               rsd_error *err);
-
-/* ---- transforms: what is done to the bytes of an item ---- */
-
-/* A transform makes streams; each stream either encodes or decodes. The calls for one stream come
- * one after the other: begin, feed as often as there is input, end until it is done, free.
- * Different streams may run in different threads at the same time. A stream keeps a bounded amount
- * of memory, whatever its input says and however long it is. Functions that fail fill *err and
- * return its code (RSD_E_FORMAT: the input is not what encoding gives); after that only free is
- * called. None of them may block or call back into this library. */
-typedef struct rsd_transform {
-    const char
-        *name; /* "stream.zstd", "mine@example.org": what stands before the '/' of a descriptor */
-    const char
-        *version; /* "1": what is written; all with the same number before the first '.' are read */
-    void *arg;    /* for begin */
-    /* Gives a stream; `encode` is false for one that decodes. */
-    rsd_err (*begin)(void *arg, bool encode, void **stream, rsd_error *err);
-    /* Takes *used of `in_len` > 0 bytes and puts *made of at most `out_cap` > 0. It takes all, or
-     * it fills `out`. */
-    rsd_err (*feed)(void *stream, const void *in, size_t in_len, size_t *used, void *out,
-                    size_t out_cap, size_t *made, rsd_error *err);
-    /* There is no more input. Puts *made of at most `out_cap` > 0 bytes; *done: that was the last.
-     * A call that is not done puts at least one. Decoding input that was cut short is RSD_E_FORMAT.
-     */
-    rsd_err (*end)(void *stream, void *out, size_t out_cap, size_t *made, bool *done,
-                   rsd_error *err);
-    void (*free)(void *stream); /* also before the end and after a failure */
-} rsd_transform;
-
-/* Adds a transform, for the whole process and until it ends. The struct is copied; its texts and
- * functions must stay. RSD_E_EXISTS if the name is taken. Any thread. */
-RSD_API rsd_err rsd_transform_register(const rsd_transform *transform, rsd_error *err);
 
 /* ---- state: named tensors and values, as this process holds them ---- */
 
@@ -1339,148 +950,6 @@ typedef struct rsd_convert_opts {
  * ranks divide the bytes of the target among them, whatever its format. */
 RSD_API rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                             const rsd_convert_opts *opts, rsd_error *err);
-
-/* ---- live: tensors between ranks ---- */
-
-/* The memory of one tensor on this rank. */
-typedef struct rsd_views {
-    size_t          n;
-    const rsd_view *view; /* [n] */
-} rsd_views;
-/* The views of a rank that keeps its part of a tensor the usual way (see rsd_local) from `data` on:
- * how many there are, and the first `cap` of them. [local] */
-RSD_API size_t rsd_layout_views(const rsd_layout *layout, int32_t rank, void *data, rsd_view *out,
-                                size_t cap);
-
-/* What one rank did. For copies, bytes_recv + bytes_reached of all ranks is the least that has to
- * cross: what each gets less what it has already. */
-typedef struct rsd_reshard_stats {
-    int64_t bytes_local;            /* copied from own memory */
-    int64_t bytes_sent, bytes_recv; /* in messages */
-    int64_t bytes_reached;          /* copied from other ranks' memory */
-    int64_t messages;               /* sent */
-    int64_t extra_bytes;            /* most memory in use besides the tensors' */
-} rsd_reshard_stats;
-
-typedef struct rsd_reshard_opts {
-    size_t size;               /* sizeof(rsd_reshard_opts) */
-    size_t memory;             /* bytes of extra memory; 0: 16 MiB; at least 64 KiB are used. The
-                                  least of all ranks counts */
-    rsd_choice         direct; /* NEVER: only messages, also where memory can be reached */
-    const char *const *name;   /* of the tensors, for messages; NULL: numbers */
-    rsd_reshard_stats *stats;  /* filled when it has finished; NULL: not wanted */
-} rsd_reshard_opts;
-
-/* Runs a plan: tensor t, laid out as the plan's source says and lying in src[t], is copied to
- * dst[t], laid out as the target says. The plan is this rank's, the others run the same one; ranks
- * of its layouts are ranks of `comm`. The views of each tensor are the boxes that this rank holds
- * of it, or cut in another way but with the same elements; source and target don't overlap. All is
- * compared and checked before a byte moves: another layout, shape or dtype on another rank is one
- * error on all, which names tensor and rank, and so is a view that is missing. Options may differ
- * from rank to rank. Contributions are
- * combined in the order of their places in the mesh: 8-bit and 16-bit floats as float, integers
- * modulo their width; averages of integers are cut off towards zero; of booleans the sum is "or",
- * the product "and". If one rank fails, all do, and the targets hold anything. `opts` may be NULL.
- * [collective] */
-RSD_API rsd_err rsd_reshard(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
-                            const rsd_views *dst, const rsd_reshard_opts *opts, rsd_error *err);
-/* The same in two steps, so that other work can be done between: begin compares and checks, the
- * rest happens in rsd_op_test and rsd_op_wait. Plan, comm and memory stay until it has finished,
- * the arrays need not. [collective] */
-RSD_API rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
-                                  const rsd_views *dst, const rsd_reshard_opts *opts, rsd_op **out,
-                                  rsd_error *err);
-
-/* One shard of a tensor. */
-typedef struct rsd_shard {
-    int32_t rank;
-    rsd_box box;
-} rsd_shard;
-/* The metadata of a ChunkShardingSpec as PyTorch's build_reshard_metadata makes it: one shard for
- * each of the n ranks, empty ones too (they start where the ones before end), in rising order of
- * the ranks. `out` has room for n. [local] */
-RSD_API rsd_err rsd_chunk_shards(int32_t dim, size_t n, const int32_t *ranks, int ndim,
-                                 const int64_t *shape, rsd_shard *out, rsd_error *err);
-
-/* A permutation of the target's ranks with which the fewest bytes move: whoever has most of a part
- * keeps it. relabel[r], for r < nranks, is the rank that should take what dst[i] gives to rank r;
- * ranks that are in no target stay. *saved (may be NULL) becomes the bytes that need not move
- * because of it. Takes nranks * nranks * 8 bytes of memory and time with the third power. [local]
- */
-RSD_API rsd_err rsd_plan_relabel(size_t n, const rsd_layout *const *src,
-                                 const rsd_layout *const *dst, int32_t nranks, int32_t *relabel,
-                                 int64_t *saved, rsd_error *err);
-
-/* ---- stash: activations kept sharded between forward and backward ---- */
-
-/* Ranks of a tensor-parallel group hold equal inputs, so between forward and backward each keeps
- * only its chunk of them, and the whole is put together again before it is needed. A stash is one
- * rank's end of that, with the comm's rule for threads. All its memory is taken when it is made:
- * save, prefetch and take allocate nothing. */
-typedef struct rsd_stash rsd_stash;
-
-#define RSD_NO_DIM (-1)
-
-typedef struct rsd_stash_opts {
-    size_t  size;   /* sizeof(rsd_stash_opts) */
-    int32_t dim;    /* that tensors are cut along, by torch.chunk's rules; RSD_NO_DIM, or any
-                       negative one: tensors stay whole and no rank waits for another */
-    size_t budget;  /* bytes that what is kept may take on a rank. A tensor counts with its largest
-                       chunk on every rank, so that all refuse the same one */
-    size_t handles; /* tensors that may be kept at the same time */
-} rsd_stash_opts;
-
-/* A tensor in a stash: a plain value, copied at will, good until it is taken. */
-typedef struct rsd_stashed {
-    rsd_stash *stash;  /* NULL: kept whole, outside of any; only for the thread that saved it */
-    uint64_t   number; /* 1 for the first that was saved, then 2 ...: the same on all ranks */
-    size_t     slot;
-} rsd_stashed;
-
-typedef struct rsd_stash_stats {
-    int64_t tensors;     /* kept now */
-    int64_t bytes_saved; /* of all tensors that were ever saved, whole */
-    int64_t bytes_held;  /* of what this rank keeps now, */
-    int64_t bytes_peak;  /* and kept at most */
-    int64_t wait_ns;     /* time in which nothing was to do but to wait for other ranks */
-} rsd_stash_stats;
-
-/* A stash for the ranks of `comm`, usually those along one axis of a mesh (rsd_comm_split). Options
- * are the same on all ranks. `comm` may be NULL with RSD_NO_DIM. [collective] */
-RSD_API rsd_err rsd_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_stash **out,
-                                 rsd_error *err);
-/* Before its comm is freed; it has been popped as often as it was pushed. What is still kept is
- * lost. [collective] */
-RSD_API void rsd_stash_free(rsd_stash *stash);
-
-/* Keeps this rank's chunk of a contiguous tensor, which the caller may free then. Kept whole: one
- * that is not `replicated` (each rank has its own), or has fewer elements than there are ranks.
- * Every rank saves the same tensors in the same order. RSD_E_NOMEM if it is more than the budget or
- * the number of handles allow. `stash` NULL: the one that was pushed last; if there is none, the
- * tensor is kept whole in memory of its own. May wait for a rank that is still reading what was
- * taken before. [local] */
-RSD_API rsd_err rsd_stash_save(rsd_stash *stash, rsd_dtype dtype, int ndim, const int64_t *shape,
-                               const void *data, bool replicated, rsd_stashed *out, rsd_error *err);
-/* Starts to bring a tensor back into `data`, which is the stash's until take, until a collective
- * call fails, or until the stash is freed. Hardly ever waits; every later call with the stash
- * drives it on. With eight tensors under way it leaves the rest to take. What another rank did
- * wrong is told by take. [collective] */
-RSD_API rsd_err rsd_stash_prefetch(const rsd_stashed *saved, void *data, size_t bytes,
-                                   rsd_error *err);
-/* Fills `data` with the whole tensor, bit for bit: chunk r of it is what rank r saved. After a
- * prefetch `data` is the same again, or NULL. Any order that all ranks follow will do. The tensor
- * is out of the stash then. Ranks that bring different tensors, or one that can't, fail together,
- * and then all that follows does: such a stash is only good for rsd_stash_free. [collective] */
-RSD_API rsd_err rsd_stash_take(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err);
-
-/* `stash` NULL: what save(NULL, ...) has kept whole for this thread. [local] */
-RSD_API void rsd_stash_stats_get(const rsd_stash *stash, rsd_stash_stats *out);
-
-/* Around the forward of a module: what it saves with save(NULL, ...) goes into `stash`. Each thread
- * has a stack of its own, 64 deep. NULL switches it off in between. [local] */
-RSD_API rsd_err rsd_stash_push(rsd_stash *stash, rsd_error *err);
-/* `stash` is the one on top. [local] */
-RSD_API rsd_err rsd_stash_pop(rsd_stash *stash, rsd_error *err);
 
 #ifdef __cplusplus
 }

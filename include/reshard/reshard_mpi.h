@@ -8,7 +8,7 @@
 #define RESHARD_MPI_H
 
 #include <mpi.h>
-#include <reshard/reshard.h>
+#include <reshard/reshard_plugin.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -3,6 +3,7 @@
 #include "shape/box.h"
 #include "shape/layout.h"
 
+#include <reshard/reshard_live.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

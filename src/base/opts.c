@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/opts.h"
 
+#include <reshard/reshard_live.h>
 #include <stddef.h>
 #include <string.h>
 

@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "comm/signs.h"
 
+#include <reshard/reshard_plugin.h>
+
 /* Tags 0 .. RSI_TAG_MAX are free for users of this header, the rest belongs to the collectives. */
 #define RSI_TAG_MAX        0x3fff
 #define RSI_TAG_COLLECTIVE 0x4000

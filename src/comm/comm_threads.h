@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 
+#include <reshard/reshard_plugin.h>
+
 extern const rsd_comm_ops rsi_threads_ops;
 
 /* The ends of n ranks, n at least 1: out[r] is `self` for rsi_threads_ops. */

@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 
+#include <reshard/reshard_plugin.h>
+
 #define RSI_MPI_LIBRARIES 2
 
 typedef struct rsi_launch {

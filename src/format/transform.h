@@ -8,6 +8,8 @@
 
 #include "format/source.h"
 
+#include <reshard/reshard_plugin.h>
+
 /* The transform that a descriptor `name[@domain][/version]` asks for, or "stream.zstd:LEVEL".
  * RSD_E_UNSUPPORTED if nobody registered it. It stays for ever. */
 rsd_err rsi_transform_find(const char *descriptor, const rsd_transform **out, rsd_error *err);

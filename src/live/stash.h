@@ -9,6 +9,8 @@
 #include "comm/comm.h"
 #include "plan/region.h"
 
+#include <reshard/reshard_live.h>
+
 #define RSI_STASH_ALIGN 64
 #define RSI_STASH_AHEAD 8  /* prefetches under way */
 #define RSI_STASH_WAYS  12 /* the same with takes that other ranks are not through with */

@@ -12,6 +12,8 @@
 #include "plan/overlap.h"
 #include "plan/side.h"
 
+#include <reshard/reshard_live.h>
+
 typedef struct rsi_class {
     uint64_t     key[2]; /* hashes of the two layouts */
     rsi_side     src, dst;

@@ -7,6 +7,7 @@
 #include "plan/overlap.h"
 #include "plan/side.h"
 
+#include <reshard/reshard_live.h>
 #include <inttypes.h>
 #include <string.h>
 

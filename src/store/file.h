@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "store/sys.h"
 
+#include <reshard/reshard_plugin.h>
 #include <stdatomic.h>
 
 typedef enum rsi_file_io {

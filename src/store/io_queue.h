@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 
+#include <reshard/reshard_plugin.h>
+
 typedef struct rsi_io_threads rsi_io_threads; /* one for each store */
 typedef struct rsi_io_queue   rsi_io_queue;
 

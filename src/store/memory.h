@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 
+#include <reshard/reshard_plugin.h>
 #include <pthread.h>
 #include <stdatomic.h>
 

@@ -2,6 +2,7 @@
 /* PyTorch's cases of input_reshard: a two-layer MLP, column-parallel then row-parallel, of which
  * only the input is kept, sharded, and the forward is run again before backward. Outputs, gradients
  * and weights equal those of the module that keeps its input whole, bit for bit. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

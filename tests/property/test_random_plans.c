@@ -5,6 +5,7 @@
  *
  * Case k is drawn from seed + k, so RESHARD_SEED=<seed + k> RESHARD_CASES=1 repeats it alone.
  * Elements are moved by hand here; running plans is left to the tests of exec. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

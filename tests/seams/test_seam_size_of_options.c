@@ -3,6 +3,7 @@
  * versions meet: 0 is a mistake, smaller is an older caller, larger is a newer one, which is
  * refused only if it asks for what is unknown here. And for their fields: a choice is one of those
  * that there are. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

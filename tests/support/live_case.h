@@ -8,6 +8,8 @@
 
 #include "random_case.h"
 
+#include <reshard/reshard_live.h>
+
 /* One tensor between two layouts. Every element is found by its number in the whole tensor. */
 typedef struct live_tensor {
     const rsd_layout *src, *dst;

@@ -3,6 +3,7 @@
  * fail, ranks that do not come; and that sums have the same bits everywhere. */
 #include "live_suite.h"
 
+#include <reshard/reshard_live.h>
 #include <stdio.h>
 #include <string.h>
 

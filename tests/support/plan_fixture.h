@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <reshard/reshard.h>
+#include <reshard/reshard_live.h>
 
 /* The layout that one rule gives a float32 tensor: fixture_layout("mesh a=2; * shard(0)@a", 2,
  * (int64_t[]){ 4, 6 }). The caller frees it. */

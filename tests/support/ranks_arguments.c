@@ -3,6 +3,7 @@
  * the comm stays whole. */
 #include "ranks_case.h"
 
+#include <reshard/reshard_live.h>
 #include <string.h>
 
 /* All that the calls below need; `bad` is true on one rank. */

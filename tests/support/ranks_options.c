@@ -5,6 +5,7 @@
 
 #include "comm/facts.h"
 
+#include <reshard/reshard_live.h>
 #include <stdio.h>
 #include <string.h>
 

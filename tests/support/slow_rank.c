@@ -3,6 +3,7 @@
 
 #include "comm/clock.h"
 
+#include <reshard/reshard_live.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

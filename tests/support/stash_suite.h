@@ -6,6 +6,8 @@
 
 #include "comm_suite.h"
 
+#include <reshard/reshard_live.h>
+
 /* Each ends in a case without a name: what goes well, and how ranks fail together. */
 extern const comm_case stash_suite[], stash_suite_faults[];
 

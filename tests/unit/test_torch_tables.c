@@ -3,6 +3,7 @@
  *
  * Shards of DTensor and ShardedTensor, the overlap of boxes, and the sizes that PyTorch's tests of
  * resharding use, at the level of plans. Random sizes are left to test_random_plans.c. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
