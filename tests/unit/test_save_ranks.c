@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_save_ranks.c - what ranks do together before they save: states that differ, replicas that
- * differ, plans that are used again. states_same.c, states_join.c, replicas.c, plan_cache.c, layout_local.c. */
+ * differ, plans that are used again. states_same.c, states_join.c, replicas.c, plan_cache.c,
+ * layout_local.c. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
