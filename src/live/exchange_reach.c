@@ -3,6 +3,7 @@
  * and the copies. A sender that can't show all that a peer needs sends messages instead, and says
  * so before anything moves. */
 #include "base/digest.h"
+#include "base/mem.h"
 #include "base/pulse.h"
 #include "live/exchange.h"
 #include "shape/box.h"
@@ -82,12 +83,11 @@ static void try_peers(rsi_exchange *x, const token *all, int64_t *reach, int64_t
 
 rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err)
 {
-    token        mine = { .pid = getpid(), .readable = 1, .direct = !x->no_direct };
-    const token *all;
-    rsi_gathered got = { 0 };
-    int64_t      can[3] = { 1, 1, 1 };
-    uint64_t     id[2] = { (uint64_t)mine.pid, (uint64_t)(uintptr_t)x };
-    rsd_err      rc;
+    token    mine = { .pid = getpid(), .readable = 1, .direct = !x->no_direct };
+    token   *all = rsi_calloc((size_t)x->comm->size, sizeof(all[0]));
+    int64_t  can[3] = { 1, 1, 1 };
+    uint64_t id[2] = { (uint64_t)mine.pid, (uint64_t)(uintptr_t)x };
+    rsd_err  rc;
 
     mine.cookie = x->cookie = rsi_digest(x->comm->calls, id, sizeof(id));
     mine.cookie_at = (uint64_t)(uintptr_t)&x->cookie;
@@ -97,23 +97,23 @@ rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err)
         show(x, &x->dst[t], &mine);
         mine.readable = mine.readable && rsi_views_readable(&x->dst[t]);
     }
-    rc = rsi_allgather_any(x->comm, &mine, sizeof(mine), &got, err);
-    if (rc)
-        return rc;
-    all = (const token *)(const void *)got.data;
-    for (int32_t r = 0; r < x->comm->size; r++) {
+    rc = rsi_agree(x->comm, all ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to compare"), err);
+    if (!rc)
+        rc = rsi_allgather(x->comm, &mine, sizeof(mine), all, err);
+    for (int32_t r = 0; r < x->comm->size && !rc; r++) {
         x->memory = all[r].memory < x->memory ? (size_t)all[r].memory : x->memory;
         can[0] = can[0] && all[r].direct;
         can[2] = can[2] && all[r].readable;
     }
     can[1] = can[0];
-    if (can[0])
+    if (can[0] && !rc)
         try_peers(x, all, &can[0], &can[1]);
-    rc = rsi_allreduce(x->comm, RSI_OP_MIN, can, 3, err);
+    if (!rc)
+        rc = rsi_allreduce(x->comm, RSI_OP_MIN, can, 3, err);
     x->reach = can[0];
     x->process = can[1];
     x->readable = can[2];
-    rsi_gathered_release(&got);
+    rsi_free(all);
     return rc;
 }
 

@@ -147,10 +147,10 @@ static rsd_err receive(rsd_stash *s, rsi_stash_way *way, int32_t r, rsd_error *e
         if (p->got == p->asked && apart && way != s->taking)
             break;
         if (p->got == p->asked) {
-            unsigned char *to = way->to.data + rsi_box_offset(&box, &way->to.box, way->to.stride);
+            int64_t at = rsi_box_offset(&box, &way->to.box, way->to.stride);
 
             p->asked++;
-            rc = rsi_recv(s->comm, r, tag_of(way, TAG_DATA), apart ? stage : to,
+            rc = rsi_recv(s->comm, r, tag_of(way, TAG_DATA), apart ? stage : way->to.data + at,
                           (size_t)(rsd_box_count(&box) * region.elem_bytes), request, err);
             continue;
         }
