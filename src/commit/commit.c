@@ -94,14 +94,14 @@ rsd_err rsi_commit_open(rsi_commit *c, rsd_error *err)
 /* The side file of a checkpoint that is one file, written but not published. */
 static rsd_err write_side(rsi_commit *c, const char *side, rsi_tree **tree, rsd_error *err)
 {
-    rsi_flush_opts flush = c->flush;
+    rsi_write_opts flush = c->flush;
     rsd_err rc = rsi_tree_begin(c->store, side, RSD_TREE_FILE | RSD_TREE_OVERWRITE, tree, err);
 
     if (rc)
         return rc;
     flush.top = (*tree)->temp;
     flush.file = rsi_last_part(c->name);
-    return rsi_flush_sums(&c->image, c->store, &flush, 0, NULL, err);
+    return rsi_write_sums(&c->image, c->store, &flush, 0, NULL, err);
 }
 
 /* That of the file which will be replaced; it may not be there. */
@@ -150,10 +150,10 @@ static rsd_err publish_file(rsi_commit *c, rsd_error *err)
 
 rsd_err rsi_commit_close(rsi_commit *c, rsd_error *err)
 {
-    rsd_err rc = rsi_flush_metadata(&c->image, c->store, &c->flush, &c->metadata, err);
+    rsd_err rc = rsi_write_metadata(&c->image, c->store, &c->flush, &c->metadata, err);
 
     if (!rc && c->flush.sums && !c->one_file)
-        rc = rsi_flush_sums(&c->image, c->store, &c->flush, c->metadata, RSI_SUMS_NAME, err);
+        rc = rsi_write_sums(&c->image, c->store, &c->flush, c->metadata, RSI_SUMS_NAME, err);
     return rc;
 }
 

@@ -7,7 +7,7 @@
 #define RSI_COMMIT_H
 
 #include "comm/comm.h"
-#include "write/flush.h"
+#include "write/write_files.h"
 
 typedef struct rsi_commit {
     const char    *path; /* borrowed */
@@ -20,7 +20,7 @@ typedef struct rsi_commit {
     bool           own_store;
     char          *name; /* of the checkpoint in the store */
     rsi_tree      *tree;
-    rsi_flush_opts flush;
+    rsi_write_opts flush;
     rsi_sums       sums;     /* rows of what this rank wrote; on rank 0 in the end of all */
     uint64_t       metadata; /* bytes of it */
 } rsi_commit;

@@ -2,7 +2,7 @@
 /* Converting, step by step; after each the ranks agree, so that they fail together:
  *
  *   plan      every rank takes the source's catalogue (convert_state.c), lays the target out
- *             (image.c) and cuts it into blocks (cuts.c); all must have come to the same
+ *             (image.c) and cuts it into blocks (convert_blocks.c); all must have come to the same
  *   begin     rank 0 makes the temporary tree (C2), or the folder of a run that can be resumed
  *   data      the ranks divide the blocks: read, sum, write, sync (C3, C6)
  *   source    did its files stay as they were?
@@ -145,7 +145,7 @@ static rsd_err choose(converting *c, rsd_error *err)
                                 .transform = o->transform };
     c->spec.one_file = to->one_file = rsi_path_format(to->path, &c->spec.format);
     c->spec.distributed = o->layout && c->spec.format == RSD_FORMAT_SAFETENSORS;
-    to->flush = (rsi_flush_opts){ .sync = o->sync != RSD_NEVER,
+    to->flush = (rsi_write_opts){ .sync = o->sync != RSD_NEVER,
                                   .on_progress = o->on_progress,
                                   .arg = o->arg };
     if (o->layout && c->spec.one_file)
@@ -173,7 +173,7 @@ static rsd_err choose_way(converting *c, rsd_error *err)
         return rsi_fail(err, RSD_E_UNSUPPORTED,
                         "this build has no xxHash to know by what is half done");
     if (!c->stream)
-        return rsi_cuts_make(&c->job.cuts, &save->image, err);
+        return rsi_convert_blocks_make(&c->job.cuts, &save->image, err);
     if (ranks > 1 && !save->image.transform)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "several ranks can't write to a %s store together",
                         kind);
@@ -402,7 +402,7 @@ static rsd_err write_data(converting *c, rsd_error *err)
     rsd_err     rc = make_workers(c, err);
 
     if (!rc && c->stream)
-        rc = rsi_flush_files(&to->image, c->job.state, to->rank, to->store, &to->flush, err);
+        rc = rsi_write_files(&to->image, c->job.state, to->rank, to->store, &to->flush, err);
     else if (!rc && leads(c))
         rc = rsi_convert_make_files(&c->job, err);
     rc = agree(c, rc, err);
@@ -478,7 +478,7 @@ static rsd_err end(converting *c, rsd_err rc, rsd_error *err)
         tell_kept(c);
     rsi_partial_release(&c->partial);
     rsi_workers_free(c->job.workers);
-    rsi_cuts_release(&c->job.cuts);
+    rsi_convert_blocks_release(&c->job.cuts);
     rc = rsi_commit_end(&c->job.commit, rc, err);
     rsi_image_release(&c->job.commit.image);
     rsi_pull_close(&c->pull);

@@ -328,7 +328,7 @@ static rsd_err list_journals(const rsi_partial *partial, rsi_strings *out, rsd_e
     return rc;
 }
 
-rsd_err rsi_partial_read(const rsi_partial *partial, rsi_cuts *cuts, rsd_error *err)
+rsd_err rsi_partial_read(const rsi_partial *partial, rsi_convert_blocks *cuts, rsd_error *err)
 {
     rsi_strings s = { 0 };
     rsd_err     rc = list_journals(partial, &s, err);

@@ -9,7 +9,7 @@
 #ifndef RSI_CONVERT_PARTIAL_H
 #define RSI_CONVERT_PARTIAL_H
 
-#include "write/cuts.h"
+#include "convert/convert_blocks.h"
 #include "write/image.h"
 #include "store/store.h"
 
@@ -41,7 +41,7 @@ rsd_err rsi_partial_compare(const rsi_partial *partial, rsi_partial_unfit unfit,
  * that could not be published, or a checkpoint that a run replaced before it died; rank 0. */
 rsd_err rsi_partial_tidy(const rsi_partial *partial, const rsi_image *image, rsd_error *err);
 /* Marks the blocks that the journals of all ranks of earlier runs have. */
-rsd_err rsi_partial_read(const rsi_partial *partial, rsi_cuts *cuts, rsd_error *err);
+rsd_err rsi_partial_read(const rsi_partial *partial, rsi_convert_blocks *cuts, rsd_error *err);
 /* The name of rank's journal; for rsi_free. NULL: no memory. */
 char *rsi_partial_journal(const rsi_partial *partial, int32_t rank);
 /* Removes the folder; rank 0. */

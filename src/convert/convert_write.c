@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the blocks (cuts.c) of a conversion: threads take them one after the other, each reads,
- * sums and writes on its own, so reading and writing overlap and no byte is copied twice. Ranks
- * divide the blocks evenly by bytes. Late blocks come in a second pass, when the CRCs are known. */
+/* Writes the blocks (convert_blocks.c) of a conversion: threads take them one after the other, each
+ * reads, sums and writes on its own, so reading and writing overlap and no byte is copied twice.
+ * Ranks divide the blocks evenly by bytes. Late blocks come in a second pass, when the CRCs are
+ * known. */
 #include "convert/convert_write.h"
 #include "base/checked.h"
 #include "base/crc32.h"
@@ -62,7 +63,7 @@ static rsd_err open_target(const rsi_convert_job *job, size_t f, uint32_t flags,
 {
     const rsi_out_file *file = &job->commit.image.file[f];
 
-    return rsi_flush_open(job->commit.store, &job->commit.flush, file->name, flags, file->bytes,
+    return rsi_write_open(job->commit.store, &job->commit.flush, file->name, flags, file->bytes,
                           out, err);
 }
 
@@ -117,8 +118,8 @@ static rsd_err flush(doing *d, rsd_error *err)
 }
 
 /* The CRC of a storage grows piece by piece; the pieces of a block come in order. */
-static void sum_piece(rsi_cut *cut, const rsi_out_part *part, uint64_t off, const void *bytes,
-                      size_t len)
+static void sum_piece(rsi_convert_block *cut, const rsi_out_part *part, uint64_t off,
+                      const void *bytes, size_t len)
 {
     uint32_t *crc = cut->piece ? &cut->crc : &part->crc[part->nth];
     bool      first = cut->piece ? off == cut->part_off : off == 0;
@@ -127,7 +128,7 @@ static void sum_piece(rsi_cut *cut, const rsi_out_part *part, uint64_t off, cons
 }
 
 /* The bytes of one block, slice by slice, to the file or from there. */
-static rsd_err do_cut(doing *d, rsi_cut *cut, rsd_error *err)
+static rsd_err do_cut(doing *d, rsi_convert_block *cut, rsd_error *err)
 {
     rsi_convert_job *job = d->p->job;
     size_t           p = cut->part;
@@ -220,8 +221,8 @@ static rsd_err do_cuts(doing *d, const unit *u, rsd_error *err)
     rsd_err          rc = RSD_OK;
 
     for (size_t i = u->first; i < u->first + u->n && !rc; i++) {
-        rsi_cut      *cut = &job->cuts.at[i];
-        unsigned char was[RSI_HASH128_BYTES];
+        rsi_convert_block *cut = &job->cuts.at[i];
+        unsigned char      was[RSI_HASH128_BYTES];
 
         memcpy(was, cut->hash, sizeof(was));
         if (d->hash)
@@ -237,13 +238,13 @@ static rsd_err do_cuts(doing *d, const unit *u, rsd_error *err)
 
 static rsd_err do_unit(void *arg, size_t i, rsd_error *err)
 {
-    pass            *p = arg;
-    rsi_convert_job *job = p->job;
-    const unit      *u = &p->unit[i];
-    rsi_cut         *first = &job->cuts.at[u->first];
-    doing            d = { .p = p, .off = first->off };
-    void            *buf = NULL;
-    rsd_err          rc = rsi_pool_get(p->pool, &buf, err);
+    pass              *p = arg;
+    rsi_convert_job   *job = p->job;
+    const unit        *u = &p->unit[i];
+    rsi_convert_block *first = &job->cuts.at[u->first];
+    doing              d = { .p = p, .off = first->off };
+    void              *buf = NULL;
+    rsd_err            rc = rsi_pool_get(p->pool, &buf, err);
 
     d.buf = buf; /* which lies to pages as the file does: so it can go past the cache */
     if (buf)
@@ -286,23 +287,23 @@ static bool is_mine(const rsi_convert_job *job, uint64_t middle, uint64_t total)
 /* The blocks of this rank that this pass is for, as units. */
 static rsd_err list_units(pass *p, bool late, rsd_error *err)
 {
-    rsi_cuts *cuts = &p->job->cuts;
-    uint64_t  at = 0, total = 0, end = 0;
-    unit     *u = NULL;
+    rsi_convert_blocks *cuts = &p->job->cuts;
+    uint64_t            at = 0, total = 0, end = 0;
+    unit               *u = NULL;
 
     p->n = 0;
     for (size_t i = 0; i < cuts->n; i++)
         total += cuts->at[i].len;
     for (size_t i = 0; i < cuts->n; i++) {
-        const rsi_cut *c = &cuts->at[i];
-        bool           mine = is_mine(p->job, at + c->len / 2, total);
+        const rsi_convert_block *c = &cuts->at[i];
+        bool                     mine = is_mine(p->job, at + c->len / 2, total);
 
         at += c->len;
         p->target[c->file].later |= mine && c->late && !late;
         if (!mine || c->done != p->check || (c->late != late && !p->check))
             continue;
-        if (!u || u->first + u->n != i || u->bytes + c->len > RSI_CUT_BYTES || c->off != end ||
-            cuts->at[u->first].file != c->file) {
+        if (!u || u->first + u->n != i || u->bytes + c->len > RSI_CONVERT_BLOCK_BYTES ||
+            c->off != end || cuts->at[u->first].file != c->file) {
             if (!rsi_grow(&p->unit, p->n, &p->cap, sizeof(p->unit[0])))
                 return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of blocks");
             u = &p->unit[p->n++];
@@ -334,7 +335,7 @@ static rsd_err run_pass(pass *p, bool check, bool late, rsd_error *err)
 }
 
 /* The storages that begin and end in a block; visit gets the part's number. */
-static void each_storage(const rsi_image *image, const rsi_cut *cut,
+static void each_storage(const rsi_image *image, const rsi_convert_block *cut,
                          void (*visit)(const rsi_image *image, size_t part, int64_t *word),
                          int64_t *word)
 {
@@ -364,14 +365,14 @@ static void get_crc(const rsi_image *image, size_t part, int64_t *word)
 /* Three words for each block, filled by the rank whose it is, and one for each part. */
 static void exchange_words(rsi_convert_job *job, int64_t *word, bool mine)
 {
-    rsi_cuts *cuts = &job->cuts;
-    uint64_t  at = 0, total = 0;
+    rsi_convert_blocks *cuts = &job->cuts;
+    uint64_t            at = 0, total = 0;
 
     for (size_t i = 0; i < cuts->n; i++)
         total += cuts->at[i].len;
     for (size_t i = 0; i < cuts->n; i++) {
-        rsi_cut *c = &cuts->at[i];
-        int64_t *w = word + 3 * i;
+        rsi_convert_block *c = &cuts->at[i];
+        int64_t           *w = word + 3 * i;
 
         at += c->len;
         if (is_mine(job, at - c->len + c->len / 2, total) != mine)
@@ -413,14 +414,14 @@ static rsd_err share_cuts(rsi_convert_job *job, rsd_error *err)
 /* All that this rank is to do; what is there already counts as done. */
 static void count_bytes(pass *p)
 {
-    const rsi_cuts *cuts = &p->job->cuts;
-    uint64_t        at = 0, total = 0;
+    const rsi_convert_blocks *cuts = &p->job->cuts;
+    uint64_t                  at = 0, total = 0;
 
     p->done = p->total = 0;
     for (size_t i = 0; i < cuts->n; i++)
         total += cuts->at[i].len;
     for (size_t i = 0; i < cuts->n; i++) {
-        const rsi_cut *c = &cuts->at[i];
+        const rsi_convert_block *c = &cuts->at[i];
 
         if (is_mine(p->job, at + c->len / 2, total)) {
             p->total += c->len;
@@ -447,7 +448,7 @@ static rsd_err run_passes(pass *p, bool again, rsd_error *err)
     if (!rc)
         rc = share_cuts(job, err);
     if (!rc && job->cuts.nlate) {
-        rsi_cuts_join_crcs(&job->cuts, &job->commit.image);
+        rsi_convert_blocks_join_crcs(&job->cuts, &job->commit.image);
         rc = run_pass(p, false, true, err);
         if (!rc)
             rc = share_cuts(job, err);
@@ -461,8 +462,8 @@ static rsd_err list_rows(rsi_convert_job *job, rsd_error *err)
     rsd_err rc = RSD_OK;
 
     for (size_t i = 0; i < job->cuts.n && !rc && rsi_commit_leads(&job->commit); i++) {
-        const rsi_cut *c = &job->cuts.at[i];
-        rsi_sum_row    row = { .off = c->off, .len = c->len, .file = c->file };
+        const rsi_convert_block *c = &job->cuts.at[i];
+        rsi_sum_row              row = { .off = c->off, .len = c->len, .file = c->file };
 
         memcpy(row.hash, c->hash, sizeof(row.hash));
         rc = rsi_sums_join(&job->commit.sums, &row, 1, err);
@@ -489,7 +490,7 @@ rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
     if (!rc && job->commit.flush.sums)
         rc = list_rows(job, err);
     if (!rc)
-        rsi_cuts_release(&job->cuts); /* all of them are done */
+        rsi_convert_blocks_release(&job->cuts); /* all of them are done */
     rsi_pool_free(p.pool);
     rsi_free(p.target);
     rsi_free(p.unit);

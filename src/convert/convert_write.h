@@ -4,16 +4,16 @@
 #define RSI_CONVERT_WRITE_H
 
 #include "base/workers.h"
-#include "write/cuts.h"
+#include "convert/convert_blocks.h"
 #include "convert/journal.h"
 #include "commit/commit.h"
 
 typedef struct rsi_convert_job {
-    rsi_commit       commit; /* the target: the image of all ranks, the store, where to write */
-    const rsd_state *state;
-    rsi_cuts         cuts;
-    rsi_workers     *workers;
-    rsi_journal     *journal; /* NULL: none is kept */
+    rsi_commit         commit; /* the target: the image of all ranks, the store, where to write */
+    const rsd_state   *state;
+    rsi_convert_blocks cuts;
+    rsi_workers       *workers;
+    rsi_journal       *journal; /* NULL: none is kept */
 } rsi_convert_job;
 
 /* Bytes that a thread takes at most, besides what pulling takes. */

@@ -100,7 +100,7 @@ void rsi_journal_close(rsi_journal *j)
     rsi_free(j);
 }
 
-rsd_err rsi_journal_add(rsi_journal *j, const rsi_cuts *cuts, size_t first, size_t n,
+rsd_err rsi_journal_add(rsi_journal *j, const rsi_convert_blocks *cuts, size_t first, size_t n,
                         rsd_error *err)
 {
     record  r[BATCH];
@@ -110,7 +110,7 @@ rsd_err rsi_journal_add(rsi_journal *j, const rsi_cuts *cuts, size_t first, size
         size_t k = 0;
 
         for (; k < BATCH && done < n; k++, done++) {
-            const rsi_cut *cut = &cuts->at[first + done];
+            const rsi_convert_block *cut = &cuts->at[first + done];
 
             r[k] = (record){ .block = first + done, .len = cut->len };
             memcpy(r[k].hash, cut->hash, sizeof(r[k].hash));
@@ -138,7 +138,7 @@ rsd_err rsi_journal_fits(rsd_store *store, const char *name, uint64_t id, bool *
     return rc;
 }
 
-static void mark(rsi_cuts *cuts, const record *r)
+static void mark(rsi_convert_blocks *cuts, const record *r)
 {
     if (r->crc != sum(r) || r->block >= cuts->n || r->len != cuts->at[r->block].len)
         return;
@@ -146,7 +146,7 @@ static void mark(rsi_cuts *cuts, const record *r)
     memcpy(cuts->at[r->block].hash, r->hash, sizeof(r->hash));
 }
 
-rsd_err rsi_journal_read(rsd_store *store, const char *name, uint64_t id, rsi_cuts *cuts,
+rsd_err rsi_journal_read(rsd_store *store, const char *name, uint64_t id, rsi_convert_blocks *cuts,
                          rsd_error *err)
 {
     rsi_file *file;

@@ -5,7 +5,7 @@
 #ifndef RSI_JOURNAL_H
 #define RSI_JOURNAL_H
 
-#include "write/cuts.h"
+#include "convert/convert_blocks.h"
 #include "store/store.h"
 
 typedef struct rsi_journal rsi_journal;
@@ -16,11 +16,11 @@ rsd_err rsi_journal_open(rsd_store *store, const char *name, uint64_t id, rsi_jo
                          rsd_error *err);
 void    rsi_journal_close(rsi_journal *journal);
 /* Blocks [first, first + n) are written. Any thread. */
-rsd_err rsi_journal_add(rsi_journal *journal, const rsi_cuts *cuts, size_t first, size_t n,
-                        rsd_error *err);
+rsd_err rsi_journal_add(rsi_journal *journal, const rsi_convert_blocks *cuts, size_t first,
+                        size_t n, rsd_error *err);
 /* Marks the blocks that a journal has as done and sets their hashes. What is not a record of a
  * block of these cuts is passed over; a journal of another `id` has none. */
-rsd_err rsi_journal_read(rsd_store *store, const char *name, uint64_t id, rsi_cuts *cuts,
+rsd_err rsi_journal_read(rsd_store *store, const char *name, uint64_t id, rsi_convert_blocks *cuts,
                          rsd_error *err);
 
 /* True unless it is a journal of another `id`. */

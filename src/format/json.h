@@ -71,6 +71,6 @@ static inline bool rsi_json_is(const rsi_json_token *token, const char *text)
 }
 
 /* How many bytes of a name to show with "%.*s": at most 120, no half characters. */
-int rsi_cut(const char *text, size_t len);
+int rsi_convert_block(const char *text, size_t len);
 
 #endif

@@ -55,7 +55,7 @@ static rsd_err take_file(parser *p, uint32_t *out)
     if (!rsi_one_component(token.text, token.len))
         return rsi_fail(p->err, RSD_E_FORMAT,
                         "byte %zu: \"%.*s\" is not the name of a file in the same directory",
-                        token.at, rsi_cut(token.text, token.len), token.text);
+                        token.at, rsi_convert_block(token.text, token.len), token.text);
     if (!rsi_map_add(&p->files, token.text, token.len, &place, &was))
         return no_memory(p);
     if (!was) {
@@ -90,7 +90,8 @@ static rsd_err take_weights(parser *p)
         rc = take_file(p, &weight.file);
         if (rc)
             return rsi_while(p->err, rc, "tensor \"%.*s\"",
-                             rsi_cut(weight.name.text, weight.name.len), weight.name.text);
+                             rsi_convert_block(weight.name.text, weight.name.len),
+                             weight.name.text);
         index->weight[index->nweights++] = weight;
     }
     return rc;
@@ -166,7 +167,7 @@ static rsd_err take_all(parser *p)
         return RSD_OK;
     name = &p->index->weight[twice].name;
     return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu32 ": tensor \"%.*s\" is there twice",
-                    name->at, rsi_cut(name->text, name->len), name->text);
+                    name->at, rsi_convert_block(name->text, name->len), name->text);
 }
 
 rsd_err rsi_st_index_read(char *text, size_t len, rsi_st_index *out, rsd_error *err)

@@ -86,7 +86,7 @@ static rsd_err take_dtype(parser *p, rsi_st_tensor *tensor)
         return rsi_fail(p->err, RSD_E_UNSUPPORTED, "byte %" PRIu64 ": unsupported dtype \"%.*s\"",
                         p->json.base + token.at, (int)token.len, token.text);
     return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": unknown dtype \"%.*s\"",
-                    p->json.base + token.at, rsi_cut(token.text, token.len), token.text);
+                    p->json.base + token.at, rsi_convert_block(token.text, token.len), token.text);
 }
 
 /* The next element of an array, a whole number that is not negative; *more is false at the array's
@@ -170,7 +170,7 @@ static rsd_err take_field(parser *p, const rsi_json_token *key, rsi_st_tensor *t
         return rsi_fail(p->err, RSD_E_FORMAT,
                         "byte %" PRIu64 ": unknown field \"%.*s\", only dtype, shape and "
                         "data_offsets are allowed",
-                        p->json.base + key->at, rsi_cut(key->text, key->len), key->text);
+                        p->json.base + key->at, rsi_convert_block(key->text, key->len), key->text);
     if (*seen & field)
         return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the field \"%.*s\" is there twice",
                         p->json.base + key->at, (int)key->len, key->text);
@@ -284,8 +284,8 @@ static rsd_err take_tensor(parser *p, const rsi_json_token *key)
         return no_memory(p);
     rc = take_fields(p, &tensor);
     if (rc)
-        return rsi_while(p->err, rc, "tensor \"%.*s\"", rsi_cut(tensor.name.text, tensor.name.len),
-                         tensor.name.text);
+        return rsi_while(p->err, rc, "tensor \"%.*s\"",
+                         rsi_convert_block(tensor.name.text, tensor.name.len), tensor.name.text);
     head->tensor[head->ntensors++] = tensor;
     return RSD_OK;
 }
@@ -342,7 +342,7 @@ static rsd_err check_twice(parser *p)
     name = tensor < head->ntensors ? &head->tensor[tensor].name : &head->meta[key].key;
     return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu32 ": %s \"%.*s\" is there twice", name->at,
                     tensor < head->ntensors ? "tensor" : "the metadata key",
-                    rsi_cut(name->text, name->len), name->text);
+                    rsi_convert_block(name->text, name->len), name->text);
 }
 
 typedef struct place {
@@ -402,14 +402,15 @@ static rsd_err check_tiling(const parser *p)
             return rsi_fail(p->err, RSD_E_FORMAT,
                             "byte %" PRIu32 ": tensor \"%.*s\" begins at %" PRIu64
                             " of the data, which leaves a hole behind %" PRIu64,
-                            name->at, rsi_cut(name->text, name->len), name->text, tensor->begin,
-                            end);
+                            name->at, rsi_convert_block(name->text, name->len), name->text,
+                            tensor->begin, end);
         if (tensor->begin < end) /* so there is a last one */
             return rsi_fail(p->err, RSD_E_FORMAT,
                             "byte %" PRIu32 ": tensor \"%.*s\" begins at %" PRIu64
                             " of the data and overlaps \"%.*s\", which ends at %" PRIu64,
-                            name->at, rsi_cut(name->text, name->len), name->text, tensor->begin,
-                            rsi_cut(last->name.text, last->name.len), last->name.text, end);
+                            name->at, rsi_convert_block(name->text, name->len), name->text,
+                            tensor->begin, rsi_convert_block(last->name.text, last->name.len),
+                            last->name.text, end);
         end = tensor->end;
         last = tensor;
     }

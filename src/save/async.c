@@ -9,7 +9,7 @@
 #include "commit/outcome.h"
 #include "save/snapshot.h"
 #include "save/stage.h"
-#include "write/shared.h"
+#include "write/write_together.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -105,7 +105,7 @@ static rsd_err write_files(async *a, rsd_error *err)
     if (job->shared)
         return rsi_kept_write(&a->kept, &job->commit.image, job->commit.store, &job->commit.flush,
                               err);
-    return rsi_flush_files(&job->commit.image, job->state, job->commit.rank, job->commit.store,
+    return rsi_write_files(&job->commit.image, job->state, job->commit.rank, job->commit.store,
                            &job->commit.flush, err);
 }
 
@@ -328,7 +328,7 @@ rsd_err rsi_async_create(const char *path, rsd_stage_way how, const rsd_save_opt
 static rsd_err gather_now(async *a, rsd_error *err)
 {
     rsi_commit    *c = &a->job.commit;
-    rsi_flush_opts flush = c->flush;
+    rsi_write_opts flush = c->flush;
     size_t         bytes = rsi_kept_bytes(&c->image, c->comm->size);
     rsd_err        rc = rsi_stage_take(a->home, bytes, &a->kept_in, err);
 
@@ -337,7 +337,8 @@ static rsd_err gather_now(async *a, rsd_error *err)
     flush.on_progress = NULL; /* it is told while the files are written */
     rc = rsi_agree(c->comm, rc, err);
     return rc ? rc
-              : rsi_shared_flush(&c->image, a->job.state, c->comm, c->store, &flush, &a->kept, err);
+              : rsi_write_together(&c->image, a->job.state, c->comm, c->store, &flush, &a->kept,
+                                   err);
 }
 
 /* Copies, or forks. [local], or [collective] where ranks write files together. */

@@ -16,7 +16,7 @@
 #include "save/replicas.h"
 #include "save/states_join.h"
 #include "save/states_same.h"
-#include "write/shared.h"
+#include "write/write_together.h"
 #include "state/stateful.h"
 
 #include <stdio.h>
@@ -115,9 +115,9 @@ rsd_err rsi_save_write(rsi_save_job *s, rsd_error *err)
 {
     rsi_save_how(s);
     if (s->shared)
-        return rsi_shared_flush(&s->commit.image, s->state, s->commit.comm, s->commit.store,
-                                &s->commit.flush, NULL, err);
-    return rsi_flush_files(&s->commit.image, s->state, s->commit.rank, s->commit.store,
+        return rsi_write_together(&s->commit.image, s->state, s->commit.comm, s->commit.store,
+                                  &s->commit.flush, NULL, err);
+    return rsi_write_files(&s->commit.image, s->state, s->commit.rank, s->commit.store,
                            &s->commit.flush, err);
 }
 

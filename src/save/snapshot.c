@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forks, and lets the child write with flush.c on its one thread with plain calls: no queues, whose
- * threads and rings are the parent's, no comm, no exit handlers. It takes a little memory, which
- * the C library's fork allows. The two are joined by a socket: the child sends what the parent must
- * know and ends when the parent has; a child that dies is noticed by the socket's end. The parent's
- * lock of the temporary tree is the child's too, so nobody removes the tree under it. */
+/* Forks, and lets the child write with write_files.c on its one thread with plain calls: no queues,
+ * whose threads and rings are the parent's, no comm, no exit handlers. It takes a little memory,
+ * which the C library's fork allows. The two are joined by a socket: the child sends what the
+ * parent must know and ends when the parent has; a child that dies is noticed by the socket's end.
+ * The parent's lock of the temporary tree is the child's too, so nobody removes the tree under it.
+ */
 #include "save/snapshot.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "commit/outcome.h"
-#include "write/fill.h"
+#include "write/block.h"
 #include "save/stage.h"
 #include "format/transform.h"
 
@@ -176,7 +177,7 @@ static void send_result(int fd, const rsi_commit *c, rsd_error *err)
 
 static void child_main(int fd, rsi_save_job *job, rsi_beats *beats)
 {
-    rsi_flush_opts flush = job->commit.flush;
+    rsi_write_opts flush = job->commit.flush;
     rsd_error      err = { .rank = -1 };
     rsd_err        rc;
 
@@ -185,7 +186,7 @@ static void child_main(int fd, rsi_save_job *job, rsi_beats *beats)
     flush.staging = (size_t)2 * RSI_BLOCK_BYTES;
     flush.on_progress = must_stop;
     flush.arg = &fd;
-    rc = rsi_flush_files(&job->commit.image, job->state, job->commit.rank, job->commit.store,
+    rc = rsi_write_files(&job->commit.image, job->state, job->commit.rank, job->commit.store,
                          &flush, &err);
     if (rc && err.code != (int32_t)rc)
         rsi_fail(&err, rc, "%s", rsd_err_name(rc));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lays the parts of this rank's files out one behind the other, copies them there, and makes views
- * of the copies, which flush.c then writes as it writes any other. Next: async.c. */
+ * of the copies, which write_files.c then writes as it writes any other. Next: async.c. */
 #include "save/stage.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/workers.h"
 #include "state/tensor.h"
-#include "write/fill.h"
+#include "write/block.h"
 #include "shape/box.h"
 
 #include <string.h>
@@ -160,7 +160,7 @@ static rsd_err list_parts(const rsi_save_job *job, place *p, size_t *n, uint64_t
     *n = 0;
     *total = 0;
     for (size_t f = 0; f < image->nfiles; f++) {
-        size_t count, k = rsi_fill_parts(image, f, &count), end = k + count;
+        size_t count, k = rsi_image_parts(image, f, &count), end = k + count;
 
         if (job->commit.rank >= 0 && image->file[f].owner != job->commit.rank)
             continue;

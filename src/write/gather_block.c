@@ -12,7 +12,7 @@
 
 enum { TAG_BLOCK = 0x101 };
 
-rsd_err rsi_gather_open(rsi_gather_block *g, rsd_comm *comm, const rsi_sources *sources,
+rsd_err rsi_gather_open(rsi_gather_block *g, rsd_comm *comm, const rsi_holders *sources,
                         rsd_error *err)
 {
     size_t n = (size_t)rsd_comm_size(comm);
@@ -46,13 +46,13 @@ typedef struct pass {
     size_t            bytes;
 } pass;
 
-static rsd_err count_piece(void *arg, const rsi_source_piece *p)
+static rsd_err count_piece(void *arg, const rsi_held_piece *p)
 {
     ((rsi_gather_block *)arg)->count[p->from] += p->bytes;
     return RSD_OK;
 }
 
-static rsd_err measure_piece(void *arg, const rsi_source_piece *p)
+static rsd_err measure_piece(void *arg, const rsi_held_piece *p)
 {
     pass *x = arg;
 
@@ -60,7 +60,7 @@ static rsd_err measure_piece(void *arg, const rsi_source_piece *p)
     return RSD_OK;
 }
 
-static rsi_area area_of(const pass *x, const rsi_source_piece *p)
+static rsi_area area_of(const pass *x, const rsi_held_piece *p)
 {
     rsi_area area = { .box = p->run, .data = x->buf + p->at };
 
@@ -80,7 +80,7 @@ static void keep_failure(rsi_gather_block *g, rsd_err rc, const rsd_error *why,
 }
 
 /* Mine, packed, for another rank. */
-static rsd_err pack_piece(void *arg, const rsi_source_piece *p)
+static rsd_err pack_piece(void *arg, const rsi_held_piece *p)
 {
     pass                   *x = arg;
     const rsi_state_tensor *tensor = &x->g->sources->state->tensor[p->tensor];
@@ -94,7 +94,7 @@ static rsd_err pack_piece(void *arg, const rsi_source_piece *p)
 }
 
 /* From another rank, or my own, to its place in my block. */
-static rsd_err place_piece(void *arg, const rsi_source_piece *p)
+static rsd_err place_piece(void *arg, const rsi_held_piece *p)
 {
     pass                   *x = arg;
     const rsi_state_tensor *tensor = &x->g->sources->state->tensor[p->tensor];
@@ -107,7 +107,7 @@ static rsd_err place_piece(void *arg, const rsi_source_piece *p)
     return RSD_OK;
 }
 
-static rsd_err place_own(void *arg, const rsi_source_piece *p)
+static rsd_err place_own(void *arg, const rsi_held_piece *p)
 {
     pass                   *x = arg;
     const rsi_state_tensor *tensor = &x->g->sources->state->tensor[p->tensor];
@@ -124,15 +124,15 @@ static rsd_err place_own(void *arg, const rsi_source_piece *p)
     return RSD_OK;
 }
 
-static void each(const rsi_gather_block *g, const rsi_span *span, int32_t to,
-                 rsd_err (*visit)(void *, const rsi_source_piece *), void *arg)
+static void each(const rsi_gather_block *g, const rsi_block_span *span, int32_t to,
+                 rsd_err (*visit)(void *, const rsi_held_piece *), void *arg)
 {
     if (span->len > 0)
-        rsi_sources_each(g->sources, span->file, span->at, span->len, to, visit, arg);
+        rsi_holders_each(g->sources, span->file, span->at, span->len, to, visit, arg);
 }
 
 /* Asks for what other ranks have of my block. */
-static rsd_err post(rsi_gather_block *g, const rsi_span *mine, rsd_error *err)
+static rsd_err post(rsi_gather_block *g, const rsi_block_span *mine, rsd_error *err)
 {
     size_t  at = 0;
     rsd_err rc = RSD_OK;
@@ -164,7 +164,7 @@ static rsd_err free_slot(rsi_gather_block *g, size_t *slot, rsd_error *err)
     }
 }
 
-static rsd_err send_all(rsi_gather_block *g, const rsi_span *span, rsd_error *err)
+static rsd_err send_all(rsi_gather_block *g, const rsi_block_span *span, rsd_error *err)
 {
     int32_t size = g->comm->size, me = g->comm->rank;
     rsd_err rc = RSD_OK;
@@ -188,7 +188,7 @@ static rsd_err send_all(rsi_gather_block *g, const rsi_span *span, rsd_error *er
     return rc;
 }
 
-rsd_err rsi_gather_round(rsi_gather_block *g, const rsi_span *span, unsigned char *buf,
+rsd_err rsi_gather_round(rsi_gather_block *g, const rsi_block_span *span, unsigned char *buf,
                          rsd_error *err)
 {
     int32_t me = g->comm->rank;

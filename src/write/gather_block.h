@@ -4,20 +4,20 @@
 #define RSI_GATHER_BLOCK_H
 
 #include "comm/comm.h"
-#include "write/pieces_of.h"
+#include "write/block_holders.h"
 
 /* A block of a file; len 0: none. */
-typedef struct rsi_span {
+typedef struct rsi_block_span {
     size_t   file;
     uint64_t at;
     size_t   len;
-} rsi_span;
+} rsi_block_span;
 
 enum { RSI_GATHER_OUT = 4 }; /* messages of one rank under way at most */
 
 typedef struct rsi_gather_block {
     rsd_comm          *comm;
-    const rsi_sources *sources;
+    const rsi_holders *sources;
     unsigned char     *inbox;               /* a block */
     unsigned char     *out[RSI_GATHER_OUT]; /* blocks; those that are not NULL are used */
     void              *sending[RSI_GATHER_OUT];
@@ -30,13 +30,13 @@ typedef struct rsi_gather_block {
 } rsi_gather_block;
 
 /* Buffers are the caller's. */
-rsd_err rsi_gather_open(rsi_gather_block *g, rsd_comm *comm, const rsi_sources *sources,
+rsd_err rsi_gather_open(rsi_gather_block *g, rsd_comm *comm, const rsi_holders *sources,
                         rsd_error *err);
 void    rsi_gather_close(rsi_gather_block *g);
 /* span[r] is the block of rank r; this rank's bytes of tensors go to `buf`;
  * NULL: they are dropped. Fails only when the comm
  * does, and has broken it then; what went wrong here alone is in g->rc. [collective] */
-rsd_err rsi_gather_round(rsi_gather_block *g, const rsi_span *span, unsigned char *buf,
+rsd_err rsi_gather_round(rsi_gather_block *g, const rsi_block_span *span, unsigned char *buf,
                          rsd_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a checkpoint will look like on disk, before a byte of it is written: files, the items in
  * them, the parts of each item. Offsets are arithmetic, so every rank can work out all of it alone
- * and write its own part. flush.c writes it. */
+ * and write its own part. write_files.c writes it. */
 #ifndef RSI_IMAGE_H
 #define RSI_IMAGE_H
 

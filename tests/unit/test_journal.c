@@ -20,8 +20,8 @@ enum { HEAD = 32, RECORD = 32, BLOCKS = 300, THREADS = 4 };
 
 /* n blocks of other lengths and hashes each, or none of them known. */
 typedef struct blocks {
-    rsi_cut  at[BLOCKS];
-    rsi_cuts cuts;
+    rsi_convert_block  at[BLOCKS];
+    rsi_convert_blocks cuts;
 } blocks;
 
 static void make(blocks *b, size_t n, bool known)
@@ -32,7 +32,7 @@ static void make(blocks *b, size_t n, bool known)
         for (size_t k = 0; k < RSI_HASH128_BYTES && known; k++)
             b->at[i].hash[k] = (unsigned char)(i * 7 + k + 1);
     }
-    b->cuts = (rsi_cuts){ .at = b->at, .n = n };
+    b->cuts = (rsi_convert_blocks){ .at = b->at, .n = n };
 }
 
 static rsi_journal *open_journal(rsd_store *store, uint64_t id)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_flush.c - the bytes of an image in its files: whoever writes them, from wherever they are.
+/* test_write_files.c - the bytes of an image in its files: whoever writes them, from wherever they
+ * are.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,7 @@
 #include "base/mem.h"
 #include "ckpt_fixture.h"
 #include "ckpt_walk.h"
-#include "write/flush.h"
+#include "write/write_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,20 +36,20 @@ static rsd_state *make(void)
 static void ranks_write_their_own_files(void **state)
 {
     rsd_store           *store = fix_store();
-    const rsi_flush_opts opts = { .sync = true, .threads = 1, .top = "ck" };
+    const rsi_write_opts opts = { .sync = true, .threads = 1, .top = "ck" };
     rsd_state           *made = make();
     rsi_image            image;
 
     (void)state;
     assert_int_equal(rsi_store_make_folder(store, "ck", NULL), RSD_OK);
     assert_int_equal(rsi_image_make(&image, made, &dcp, NULL), RSD_OK);
-    assert_int_equal(rsi_flush_files(&image, made, 1, store, &opts, NULL), RSD_OK);
+    assert_int_equal(rsi_write_files(&image, made, 1, store, &opts, NULL), RSD_OK);
     assert_string_equal(fix_list(store, "ck"), "__1_0.distcp");
-    assert_int_equal(rsi_flush_files(&image, made, 7, store, &opts, NULL), RSD_OK);
+    assert_int_equal(rsi_write_files(&image, made, 7, store, &opts, NULL), RSD_OK);
     assert_string_equal(fix_list(store, "ck"), "__1_0.distcp");
-    assert_int_equal(rsi_flush_files(&image, made, 0, store, &opts, NULL), RSD_OK);
+    assert_int_equal(rsi_write_files(&image, made, 0, store, &opts, NULL), RSD_OK);
     assert_string_equal(fix_list(store, "ck"), "__0_0.distcp __1_0.distcp");
-    assert_int_equal(rsi_flush_metadata(&image, store, &opts, &bytes, NULL), RSD_OK);
+    assert_int_equal(rsi_write_metadata(&image, store, &opts, &bytes, NULL), RSD_OK);
     assert_string_equal(fix_list(store, "ck"), ".metadata __0_0.distcp __1_0.distcp");
     rsi_image_release(&image);
     rsd_state_free(made);
@@ -58,7 +59,7 @@ static void ranks_write_their_own_files(void **state)
 static void files_have_the_size_that_the_image_says(void **state)
 {
     rsd_store           *store = fix_store();
-    const rsi_flush_opts opts = { .threads = 1, .top = "ck" };
+    const rsi_write_opts opts = { .threads = 1, .top = "ck" };
     rsd_state           *made = make();
     rsi_image            image;
     uint64_t             size;
@@ -66,7 +67,7 @@ static void files_have_the_size_that_the_image_says(void **state)
     (void)state;
     assert_int_equal(rsi_store_make_folder(store, "ck", NULL), RSD_OK);
     assert_int_equal(rsi_image_make(&image, made, &dcp, NULL), RSD_OK);
-    assert_int_equal(rsi_flush_files(&image, made, -1, store, &opts, NULL), RSD_OK);
+    assert_int_equal(rsi_write_files(&image, made, -1, store, &opts, NULL), RSD_OK);
     assert_int_equal(rsi_store_file_size(store, "ck/__0_0.distcp", &size, NULL), RSD_OK);
     assert_int_equal(size, image.file[0].bytes);
     assert_int_equal(image.meta->row[0].offset, 0);
@@ -81,15 +82,15 @@ static void formats_without_metadata_write_none(void **state)
 {
     const rsi_image_spec spec = { .format = RSD_FORMAT_SAFETENSORS };
     rsd_store           *store = fix_store();
-    const rsi_flush_opts opts = { .threads = 1, .top = "ck" };
+    const rsi_write_opts opts = { .threads = 1, .top = "ck" };
     rsd_state           *made = make();
     rsi_image            image;
 
     (void)state;
     assert_int_equal(rsi_store_make_folder(store, "ck", NULL), RSD_OK);
     assert_int_equal(rsi_image_make(&image, made, &spec, NULL), RSD_OK);
-    assert_int_equal(rsi_flush_files(&image, made, -1, store, &opts, NULL), RSD_OK);
-    assert_int_equal(rsi_flush_metadata(&image, store, &opts, &bytes, NULL), RSD_OK);
+    assert_int_equal(rsi_write_files(&image, made, -1, store, &opts, NULL), RSD_OK);
+    assert_int_equal(rsi_write_metadata(&image, store, &opts, &bytes, NULL), RSD_OK);
     assert_string_equal(fix_list(store, "ck"), "model.safetensors");
     rsi_image_release(&image);
     rsd_state_free(made);
@@ -100,14 +101,14 @@ static void formats_without_metadata_write_none(void **state)
 static void a_file_that_is_there_is_refused(void **state)
 {
     rsd_store           *store = fix_store();
-    const rsi_flush_opts opts = { .threads = 1, .top = "ck" };
+    const rsi_write_opts opts = { .threads = 1, .top = "ck" };
     rsd_state           *made = make();
     rsi_image            image;
 
     (void)state;
     fix_put_text(store, "ck/__1_0.distcp", "old");
     assert_int_equal(rsi_image_make(&image, made, &dcp, NULL), RSD_OK);
-    assert_int_equal(rsi_flush_files(&image, made, -1, store, &opts, NULL), RSD_E_EXISTS);
+    assert_int_equal(rsi_write_files(&image, made, -1, store, &opts, NULL), RSD_E_EXISTS);
     rsi_image_release(&image);
     rsd_state_free(made);
     rsd_store_free(store);
@@ -267,14 +268,14 @@ static void progress_counts_the_bytes_of_tensors(void **state)
 {
     watch                w = { 0 };
     rsd_store           *store = fix_store();
-    const rsi_flush_opts opts = { .threads = 1, .top = "ck", .on_progress = watching, .arg = &w };
+    const rsi_write_opts opts = { .threads = 1, .top = "ck", .on_progress = watching, .arg = &w };
     rsd_state           *made = make();
     rsi_image            image;
 
     (void)state;
     assert_int_equal(rsi_store_make_folder(store, "ck", NULL), RSD_OK);
     assert_int_equal(rsi_image_make(&image, made, &dcp, NULL), RSD_OK);
-    assert_int_equal(rsi_flush_files(&image, made, -1, store, &opts, NULL), RSD_OK);
+    assert_int_equal(rsi_write_files(&image, made, -1, store, &opts, NULL), RSD_OK);
     assert_int_equal(w.last, 32);
     assert_int_equal(w.total, 32);
     assert_int_equal(w.calls, 2);
@@ -288,14 +289,14 @@ static void progress_of_one_rank_ends_at_its_total(void **state)
 {
     watch                w = { 0 };
     rsd_store           *store = fix_store();
-    const rsi_flush_opts opts = { .threads = 1, .top = "ck", .on_progress = watching, .arg = &w };
+    const rsi_write_opts opts = { .threads = 1, .top = "ck", .on_progress = watching, .arg = &w };
     rsd_state           *made = make();
     rsi_image            image;
 
     (void)state;
     assert_int_equal(rsi_store_make_folder(store, "ck", NULL), RSD_OK);
     assert_int_equal(rsi_image_make(&image, made, &dcp, NULL), RSD_OK);
-    assert_int_equal(rsi_flush_files(&image, made, 1, store, &opts, NULL), RSD_OK);
+    assert_int_equal(rsi_write_files(&image, made, 1, store, &opts, NULL), RSD_OK);
     rsi_image_release(&image);
     rsd_state_free(made);
     rsd_store_free(store);
@@ -307,7 +308,7 @@ static void a_canceled_flush_says_so(void **state)
 {
     watch                w = { .stop_at = 1 };
     rsd_store           *store = fix_store();
-    const rsi_flush_opts opts = { .threads = 1, .top = "ck", .on_progress = watching, .arg = &w };
+    const rsi_write_opts opts = { .threads = 1, .top = "ck", .on_progress = watching, .arg = &w };
     rsd_state           *made = make();
     rsi_image            image;
     rsd_error            err;
@@ -315,7 +316,7 @@ static void a_canceled_flush_says_so(void **state)
     (void)state;
     assert_int_equal(rsi_store_make_folder(store, "ck", NULL), RSD_OK);
     assert_int_equal(rsi_image_make(&image, made, &dcp, NULL), RSD_OK);
-    assert_int_equal(rsi_flush_files(&image, made, -1, store, &opts, &err), RSD_E_CANCELED);
+    assert_int_equal(rsi_write_files(&image, made, -1, store, &opts, &err), RSD_E_CANCELED);
     assert_string_equal(err.msg, "tensor \"x\": canceled by the caller");
     assert_int_equal(w.calls, 1);
     rsi_image_release(&image);

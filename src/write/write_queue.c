@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A queue of the store and the buffers that are in it. */
-#include "write/spool.h"
+#include "write/write_queue.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -8,20 +8,20 @@
 /* More writes under way are no faster, but their buffers are pages that have to be made. */
 enum { REAP = 16, DEPTH = 3 };
 
-typedef struct rsi_spool_io {
-    rsd_io               io;
-    rsi_spooled         *to;
-    void                *buf;
-    struct rsi_spool_io *next; /* idle */
-} rsi_spool_io;
+typedef struct rsi_queued_write {
+    rsd_io                   io;
+    rsi_queued_file         *to;
+    void                    *buf;
+    struct rsi_queued_write *next; /* idle */
+} rsi_queued_write;
 
-rsd_err rsi_spool_open(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool sync,
-                       rsd_error *err)
+rsd_err rsi_write_queue_open(rsi_write_queue *spool, rsd_store *store, rsi_pool *pool, bool sync,
+                             rsd_error *err)
 {
     size_t  n = rsi_pool_count(pool) < DEPTH ? rsi_pool_count(pool) : DEPTH;
     rsd_err rc;
 
-    *spool = (rsi_spool){ .store = store, .pool = pool, .sync = sync };
+    *spool = (rsi_write_queue){ .store = store, .pool = pool, .sync = sync };
     spool->order = !(rsi_store_flags(store) & RSD_STORE_RANDOM_WRITE);
     spool->io = rsi_calloc(n, sizeof(spool->io[0]));
     if (!spool->io)
@@ -29,7 +29,7 @@ rsd_err rsi_spool_open(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool 
     rc = rsi_queue_open(store, n, &spool->queue, err);
     if (rc) {
         rsi_free(spool->io);
-        *spool = (rsi_spool){ 0 };
+        *spool = (rsi_write_queue){ 0 };
         return rc;
     }
     spool->nio = n;
@@ -40,12 +40,12 @@ rsd_err rsi_spool_open(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool 
     return RSD_OK;
 }
 
-void rsi_spool_open_plain(rsi_spool *spool, rsd_store *store, rsi_pool *pool, bool sync)
+void rsi_write_queue_open_plain(rsi_write_queue *spool, rsd_store *store, rsi_pool *pool, bool sync)
 {
-    *spool = (rsi_spool){ .store = store, .pool = pool, .sync = sync, .plain = true };
+    *spool = (rsi_write_queue){ .store = store, .pool = pool, .sync = sync, .plain = true };
 }
 
-rsd_err rsi_spool_done(const rsi_spool *spool, rsi_spooled *file, rsd_error *err)
+rsd_err rsi_write_queue_done(const rsi_write_queue *spool, rsi_queued_file *file, rsd_error *err)
 {
     rsd_err rc, closed;
 
@@ -58,20 +58,20 @@ rsd_err rsi_spool_done(const rsi_spool *spool, rsi_spooled *file, rsd_error *err
 }
 
 /* At least `min` writes have ended; the first error is kept, all buffers go back. */
-static rsd_err reap(rsi_spool *spool, size_t min, rsd_error *err)
+static rsd_err reap(rsi_write_queue *spool, size_t min, rsd_error *err)
 {
     rsd_io *ended[REAP];
     rsd_err rc = RSD_OK;
     size_t  n = rsi_queue_reap(spool->queue, min < REAP ? min : REAP, REAP, ended);
 
     for (size_t i = 0; i < n; i++) {
-        rsi_spool_io *io = ended[i]->tag;
+        rsi_queued_write *io = ended[i]->tag;
 
         if (!rc)
             rc = rsi_io_check(io->to->file, &io->io, err);
         rsi_pool_put(spool->pool, io->buf);
         if (!rc)
-            rc = rsi_spool_done(spool, io->to, err);
+            rc = rsi_write_queue_done(spool, io->to, err);
         io->next = spool->idle;
         spool->idle = io;
     }
@@ -79,7 +79,7 @@ static rsd_err reap(rsi_spool *spool, size_t min, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_spool_buffer(rsi_spool *spool, void **out, rsd_error *err)
+rsd_err rsi_write_queue_buffer(rsi_write_queue *spool, void **out, rsd_error *err)
 {
     rsd_err rc = spool->under_way ? reap(spool, spool->idle ? 0 : 1, err) : RSD_OK;
 
@@ -94,11 +94,11 @@ rsd_err rsi_spool_buffer(rsi_spool *spool, void **out, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_spool_write(rsi_spool *spool, rsi_spooled *to, uint64_t off, void *buf, size_t len,
-                        rsd_error *err)
+rsd_err rsi_write_queue_add(rsi_write_queue *spool, rsi_queued_file *to, uint64_t off, void *buf,
+                            size_t len, rsd_error *err)
 {
-    rsi_spool_io *io;
-    rsd_err       rc = RSD_OK;
+    rsi_queued_write *io;
+    rsd_err           rc = RSD_OK;
 
     if (spool->plain && len > 0) {
         rc = rsi_file_write(to->file, off, buf, len, err);
@@ -112,20 +112,20 @@ rsd_err rsi_spool_write(rsi_spool *spool, rsi_spooled *to, uint64_t off, void *b
     }
     if (len == 0) {
         rsi_pool_put(spool->pool, buf);
-        return rsi_spool_done(spool, to, err);
+        return rsi_write_queue_done(spool, to, err);
     }
     io = spool->idle;
     spool->idle = io->next;
-    *io = (rsi_spool_io){ .to = to, .buf = buf };
+    *io = (rsi_queued_write){ .to = to, .buf = buf };
     io->io = (rsd_io){
         .op = RSD_IO_WRITE, .file = to->file->handle, .off = off, .buf = buf, .len = len, .tag = io
     };
     spool->under_way++;
     rsi_queue_submit(spool->queue, &io->io, 1);
-    return spool->order ? rsi_spool_drain(spool, err) : RSD_OK;
+    return spool->order ? rsi_write_queue_drain(spool, err) : RSD_OK;
 }
 
-rsd_err rsi_spool_drain(rsi_spool *spool, rsd_error *err)
+rsd_err rsi_write_queue_drain(rsi_write_queue *spool, rsd_error *err)
 {
     rsd_err rc = RSD_OK, one;
 
@@ -136,19 +136,19 @@ rsd_err rsi_spool_drain(rsi_spool *spool, rsd_error *err)
     return rc;
 }
 
-bool rsi_spool_relieve(rsi_spool *spool, const rsd_error *why)
+bool rsi_write_queue_relieve(rsi_write_queue *spool, const rsd_error *why)
 {
     if (!why || (why->sys_errno != EMFILE && why->sys_errno != ENFILE) || !spool->under_way)
         return false;
-    return rsi_spool_drain(spool, NULL) == RSD_OK;
+    return rsi_write_queue_drain(spool, NULL) == RSD_OK;
 }
 
-void rsi_spool_close(rsi_spool *spool)
+void rsi_write_queue_close(rsi_write_queue *spool)
 {
     if (!spool->queue)
         return;
-    rsi_spool_drain(spool, NULL);
+    rsi_write_queue_drain(spool, NULL);
     rsi_queue_close(spool->queue);
     rsi_free(spool->io);
-    *spool = (rsi_spool){ 0 };
+    *spool = (rsi_write_queue){ 0 };
 }

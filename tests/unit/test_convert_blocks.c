@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuts.c - images cut into blocks: every byte is in exactly one, none is longer than 4 MiB,
- * and each that is not late can be written with what stands in it alone. */
+/* test_convert_blocks.c - images cut into blocks: every byte is in exactly one, none is longer than
+ * 4 MiB, and each that is not late can be written with what stands in it alone. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,14 +10,14 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "ckpt_fixture.h"
-#include "write/cuts.h"
+#include "convert/convert_blocks.h"
 #include "plan_fixture.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CUT ((int64_t)RSI_CUT_BYTES)
+#define CUT ((int64_t)RSI_CONVERT_BLOCK_BYTES)
 
 static const rsi_image_spec dcp = { .format = RSD_FORMAT_DCP };
 static const rsi_image_spec st = { .format = RSD_FORMAT_SAFETENSORS, .one_file = true };
@@ -47,15 +47,15 @@ static void make_image(rsi_image *image, rsd_state *made, const rsi_image_spec *
         fail_msg("%s", err.msg);
 }
 
-static void make_cuts(rsi_cuts *cuts, const rsi_image *image)
+static void make_cuts(rsi_convert_blocks *cuts, const rsi_image *image)
 {
-    assert_int_equal(rsi_cuts_make(cuts, image, NULL), RSD_OK);
+    assert_int_equal(rsi_convert_blocks_make(cuts, image, NULL), RSD_OK);
 }
 
 /* ---- what holds for all cuts ---- */
 
 /* What a cut says about itself and the parts in it. */
-static void check_parts(const rsi_image *image, const rsi_cut *cut)
+static void check_parts(const rsi_image *image, const rsi_convert_block *cut)
 {
     uint64_t end = cut->off + cut->len;
     size_t   p = cut->part;
@@ -85,7 +85,7 @@ static void check_parts(const rsi_image *image, const rsi_cut *cut)
     }
 }
 
-static void check(const rsi_cuts *cuts, const rsi_image *image)
+static void check(const rsi_convert_blocks *cuts, const rsi_image *image)
 {
     size_t at = 0, late = 0;
 
@@ -93,10 +93,10 @@ static void check(const rsi_cuts *cuts, const rsi_image *image)
         uint64_t off = 0;
 
         for (; at < cuts->n && cuts->at[at].file == f; at++) {
-            const rsi_cut *cut = &cuts->at[at];
+            const rsi_convert_block *cut = &cuts->at[at];
 
             assert_int_equal(cut->off, off);
-            assert_in_range(cut->len, 1, RSI_CUT_BYTES);
+            assert_in_range(cut->len, 1, RSI_CONVERT_BLOCK_BYTES);
             assert_false(cut->done);
             check_parts(image, cut);
             late += cut->late;
@@ -109,7 +109,7 @@ static void check(const rsi_cuts *cuts, const rsi_image *image)
 }
 
 /* Each item begins with a cut of its own. */
-static void check_items(const rsi_cuts *cuts, const rsi_image *image)
+static void check_items(const rsi_convert_blocks *cuts, const rsi_image *image)
 {
     size_t k = 0;
 
@@ -123,10 +123,10 @@ static void check_items(const rsi_cuts *cuts, const rsi_image *image)
 /* Cuts tensors of these sizes for a format; how many cuts and how many of them late there are. */
 static size_t cut_up(size_t n, const int64_t *bytes, const rsi_image_spec *spec, size_t *late)
 {
-    rsd_state *made = bytes_state(n, bytes);
-    rsi_image  image;
-    rsi_cuts   cuts;
-    size_t     ncuts;
+    rsd_state         *made = bytes_state(n, bytes);
+    rsi_image          image;
+    rsi_convert_blocks cuts;
+    size_t             ncuts;
 
     make_image(&image, made, spec);
     make_cuts(&cuts, &image);
@@ -134,7 +134,7 @@ static size_t cut_up(size_t n, const int64_t *bytes, const rsi_image_spec *spec,
     check_items(&cuts, &image);
     ncuts = cuts.n;
     *late = cuts.nlate;
-    rsi_cuts_release(&cuts);
+    rsi_convert_blocks_release(&cuts);
     assert_int_equal(cuts.n, 0);
     rsi_image_release(&image);
     rsd_state_free(made);
@@ -239,10 +239,10 @@ static void any_mix_of_sizes_is_cut_right(void **state)
 static void a_header_longer_than_a_cut_is_cut_too(void **state)
 {
     enum { MANY = 90000 };
-    int64_t   *bytes = calloc(MANY, sizeof(bytes[0]));
-    rsd_state *made;
-    rsi_image  image;
-    rsi_cuts   cuts;
+    int64_t           *bytes = calloc(MANY, sizeof(bytes[0]));
+    rsd_state         *made;
+    rsi_image          image;
+    rsi_convert_blocks cuts;
 
     (void)state;
     assert_non_null(bytes);
@@ -253,7 +253,7 @@ static void a_header_longer_than_a_cut_is_cut_too(void **state)
         check(&cuts, &image);
         assert_true(cuts.n > 1);
         assert_int_equal(cuts.nlate > 0, i);
-        rsi_cuts_release(&cuts);
+        rsi_convert_blocks_release(&cuts);
         rsi_image_release(&image);
     }
     rsd_state_free(made);
@@ -266,7 +266,7 @@ static void scalars_and_layouts_are_cut_right(void **state)
     rsd_layout   *layout = fix_layout("mesh a=2 b=2; * shard(1)@a shard(0)@b", RSD_F32, 2, shape);
     rsd_state    *made;
     rsi_image     image;
-    rsi_cuts      cuts;
+    rsi_convert_blocks cuts;
 
     (void)state;
     assert_int_equal(rsd_state_create(&made, NULL), RSD_OK);
@@ -277,7 +277,7 @@ static void scalars_and_layouts_are_cut_right(void **state)
     make_cuts(&cuts, &image);
     check(&cuts, &image);
     check_items(&cuts, &image);
-    rsi_cuts_release(&cuts);
+    rsi_convert_blocks_release(&cuts);
     rsi_image_release(&image);
     rsd_state_free(made);
     rsd_layout_free(layout);
@@ -288,12 +288,12 @@ static void scalars_and_layouts_are_cut_right(void **state)
 /* Pieces of two storages, each known by itself; the short storage between is left alone. */
 static void crcs_of_pieces_become_those_of_their_storages(void **state)
 {
-    const int64_t  bytes[] = { 2 * CUT + 5, 9, CUT + 1 };
-    rsd_state     *made = bytes_state(3, bytes);
-    unsigned char *data = malloc((size_t)bytes[0]);
-    rsi_image      image;
-    rsi_cuts       cuts;
-    uint32_t      *crc = NULL;
+    const int64_t      bytes[] = { 2 * CUT + 5, 9, CUT + 1 };
+    rsd_state         *made = bytes_state(3, bytes);
+    unsigned char     *data = malloc((size_t)bytes[0]);
+    rsi_image          image;
+    rsi_convert_blocks cuts;
+    uint32_t          *crc = NULL;
 
     (void)state;
     assert_non_null(data);
@@ -302,7 +302,7 @@ static void crcs_of_pieces_become_those_of_their_storages(void **state)
     make_image(&image, made, &torch);
     make_cuts(&cuts, &image);
     for (size_t i = 0; i < cuts.n; i++) {
-        rsi_cut *cut = &cuts.at[i];
+        rsi_convert_block *cut = &cuts.at[i];
 
         if (!cut->piece)
             continue;
@@ -311,11 +311,11 @@ static void crcs_of_pieces_become_those_of_their_storages(void **state)
     }
     assert_non_null(crc);
     crc[1] = 12345;
-    rsi_cuts_join_crcs(&cuts, &image);
+    rsi_convert_blocks_join_crcs(&cuts, &image);
     assert_int_equal(crc[0], rsi_crc32(0, data, (size_t)bytes[0]));
     assert_int_equal(crc[1], 12345);
     assert_int_equal(crc[2], rsi_crc32(0, data, (size_t)bytes[2]));
-    rsi_cuts_release(&cuts);
+    rsi_convert_blocks_release(&cuts);
     rsi_image_release(&image);
     rsd_state_free(made);
     free(data);
@@ -323,12 +323,12 @@ static void crcs_of_pieces_become_those_of_their_storages(void **state)
 
 static rsd_err cut_again(void *arg, rsd_error *err)
 {
-    rsi_cuts cuts;
-    rsd_err  rc = rsi_cuts_make(&cuts, arg, err);
+    rsi_convert_blocks cuts;
+    rsd_err            rc = rsi_convert_blocks_make(&cuts, arg, err);
 
     if (rc)
         assert_null(cuts.at);
-    rsi_cuts_release(&cuts);
+    rsi_convert_blocks_release(&cuts);
     return rc;
 }
 

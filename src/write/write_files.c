@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the files of an image. Threads take blocks in the order of the files, make their bytes
- * (fill.c) and hand them to the store (spool.c), so that one file is made by several threads and
- * has several writes under way; who has taken a block has a buffer for it, so a thread that waits
- * for the block before its own waits for one that gets on. A file whose items are transformed has
- * no known places: one thread writes it from front to back (stream.c). */
-#include "write/flush.h"
+ * (block.c) and hand them to the store (write_queue.c), so that one file is made by several threads
+ * and has several writes under way; who has taken a block has a buffer for it, so a thread that
+ * waits for the block before its own waits for one that gets on. A file whose items are transformed
+ * has no known places: one thread writes it from front to back (append.c). */
+#include "write/write_files.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/workers.h"
 #include "state/tensor.h"
-#include "write/fill.h"
-#include "write/stream.h"
+#include "write/block.h"
+#include "write/append.h"
 #include "format/transform.h"
 
 #include <pthread.h>
@@ -22,17 +22,17 @@
 #define STAGING ((size_t)64 << 20)
 
 typedef struct out_file {
-    size_t      which; /* of the image */
-    rsi_spooled to;
-    size_t      nblocks;
-    size_t      settled; /* blocks from the first on whose CRCs are known */
+    size_t          which; /* of the image */
+    rsi_queued_file to;
+    size_t          nblocks;
+    size_t          settled; /* blocks from the first on whose CRCs are known */
 } out_file;
 
 typedef struct flushing {
     rsi_image            *image;
     const rsd_state      *state;
     rsd_store            *store;
-    const rsi_flush_opts *opts;
+    const rsi_write_opts *opts;
     rsi_pool             *pool;
     out_file             *out; /* [n] */
     size_t                n;
@@ -44,10 +44,10 @@ typedef struct flushing {
 } flushing;
 
 typedef struct worker {
-    flushing *f;
-    rsi_spool spool;
-    rsi_sums  sums;
-    bool      stopped; /* because another one failed */
+    flushing       *f;
+    rsi_write_queue spool;
+    rsi_sums        sums;
+    bool            stopped; /* because another one failed */
 } worker;
 
 static rsd_err stop(worker *w, rsd_error *err)
@@ -82,7 +82,7 @@ static rsd_err tell_progress(void *arg, size_t bytes, rsd_error *err)
 
 /* ---- opening ---- */
 
-rsd_err rsi_flush_open(rsd_store *store, const rsi_flush_opts *opts, const char *name,
+rsd_err rsi_write_open(rsd_store *store, const rsi_write_opts *opts, const char *name,
                        uint32_t flags, uint64_t bytes, rsi_file **out, rsd_error *err)
 {
     size_t  len = strlen(opts->top) + (name ? strlen(name) : 0) + 2;
@@ -99,12 +99,12 @@ rsd_err rsi_flush_open(rsd_store *store, const rsi_flush_opts *opts, const char 
 }
 
 /* A file of this rank alone: it makes it, unless it is the tree itself. */
-static rsd_err open_own(rsd_store *store, const rsi_flush_opts *opts, const char *name,
+static rsd_err open_own(rsd_store *store, const rsi_write_opts *opts, const char *name,
                         uint64_t bytes, rsi_file **out, rsd_error *err)
 {
     uint32_t flags = (name ? RSD_OPEN_CREATE : RSD_OPEN_WRITE) | RSD_OPEN_DIRECT;
 
-    return rsi_flush_open(store, opts, name, flags, bytes, out, err);
+    return rsi_write_open(store, opts, name, flags, bytes, out, err);
 }
 
 /* ---- blocks ---- */
@@ -123,10 +123,10 @@ static rsd_err take(worker *w, out_file **out, size_t *block, bool *none, rsd_er
         *out = &f->out[f->file];
         *block = f->block++;
         file = &f->image->file[(*out)->which];
-        for (bool again = *block == 0; again; again = rc && rsi_spool_relieve(&w->spool, err))
+        for (bool again = *block == 0; again; again = rc && rsi_write_queue_relieve(&w->spool, err))
             rc = open_own(f->store, f->opts, file->name, file->bytes, &(*out)->to.file, err);
         if (*block == 0 && !rc && (*out)->to.file->scarce)
-            rc = rsi_spool_drain(&w->spool, err);
+            rc = rsi_write_queue_drain(&w->spool, err);
         if (f->block == (*out)->nblocks) {
             f->file++;
             f->block = 0;
@@ -137,7 +137,8 @@ static rsd_err take(worker *w, out_file **out, size_t *block, bool *none, rsd_er
 }
 
 /* In the order of the blocks: CRCs of tensors that lie in several. */
-static rsd_err settle(worker *w, out_file *out, size_t block, const rsi_fill *fill, rsd_error *err)
+static rsd_err settle(worker *w, out_file *out, size_t block, const rsi_file_block *fill,
+                      rsd_error *err)
 {
     flushing *f = w->f;
     bool      failed;
@@ -147,7 +148,7 @@ static rsd_err settle(worker *w, out_file *out, size_t block, const rsi_fill *fi
         rsi_pulse_wait(&f->settled, &f->lock);
     failed = out->settled < block;
     if (!failed) {
-        rsi_fill_settle(fill);
+        rsi_file_block_settle(fill);
         out->settled++;
         pthread_cond_broadcast(&f->settled);
     }
@@ -160,7 +161,7 @@ static rsd_err write_block(worker *w, out_file *out, size_t block, void *buf, rs
 {
     const flushing *f = w->f;
     uint64_t        bytes = f->image->file[out->which].bytes;
-    rsi_fill        fill = { .image = f->image,
+    rsi_file_block  fill = { .image = f->image,
                              .state = f->state,
                              .file = out->which,
                              .at = (uint64_t)block * RSI_BLOCK_BYTES,
@@ -171,16 +172,16 @@ static rsd_err write_block(worker *w, out_file *out, size_t block, void *buf, rs
     rsd_err         rc;
 
     fill.len = (size_t)rsi_min((int64_t)(bytes - fill.at), RSI_BLOCK_BYTES);
-    rc = rsi_fill_data(&fill, err);
+    rc = rsi_file_block_fill(&fill, err);
     if (!rc && f->image->format != RSD_FORMAT_SAFETENSORS)
         rc = settle(w, out, block, &fill, err);
     if (!rc && f->image->format != RSD_FORMAT_SAFETENSORS)
-        rc = rsi_fill_late(&fill, err);
+        rc = rsi_file_block_late(&fill, err);
     if (rc) {
         rsi_pool_put(f->pool, buf);
         return rc;
     }
-    return rsi_spool_write(&w->spool, &out->to, fill.at, buf, fill.len, err);
+    return rsi_write_queue_add(&w->spool, &out->to, fill.at, buf, fill.len, err);
 }
 
 /* ---- transformed files ---- */
@@ -236,16 +237,16 @@ static rsd_err encode_part(worker *w, rsi_encoder *encoder, const rsi_out_part *
     return rc;
 }
 
-static rsd_err encode_item(worker *w, const rsi_out_item *item, rsi_stream *s, unsigned char *pack,
+static rsd_err encode_item(worker *w, const rsi_out_item *item, rsi_append *s, unsigned char *pack,
                            rsd_error *err)
 {
     const rsi_image *image = w->f->image;
     rsi_encoder     *encoder = NULL;
     uint64_t         start = s->at;
-    rsd_err          rc = rsi_stream_cut(s, err);
+    rsd_err          rc = rsi_append_cut(s, err);
 
     if (!rc)
-        rc = rsi_encoder_create(image->encode, rsi_stream_put, s, &encoder, err);
+        rc = rsi_encoder_create(image->encode, rsi_append_put, s, &encoder, err);
     for (size_t i = 0; i < item->nparts && !rc; i++)
         rc = encode_part(w, encoder, &image->part[item->first + i], pack, err);
     if (!rc)
@@ -263,7 +264,7 @@ static rsd_err write_stream(worker *w, out_file *out, void *pack, rsd_error *err
 {
     rsi_image    *image = w->f->image;
     rsi_out_file *file = &image->file[out->which];
-    rsi_stream    s = {
+    rsi_append    s = {
            .spool = &w->spool, .to = &out->to, .sums = sums_of(w), .file = (uint32_t)out->which
     };
     rsd_err rc = RSD_OK;
@@ -271,8 +272,8 @@ static rsd_err write_stream(worker *w, out_file *out, void *pack, rsd_error *err
     for (size_t i = 0; i < file->nitems && !rc; i++)
         rc = encode_item(w, &image->item[file->first + i], &s, pack, err);
     if (!rc)
-        rc = rsi_stream_end(&s, err);
-    rsi_stream_drop(&s);
+        rc = rsi_append_end(&s, err);
+    rsi_append_drop(&s);
     rsi_pool_put(w->f->pool, pack);
     file->bytes = s.at;
     return rc;
@@ -290,7 +291,7 @@ static rsd_err write_some(worker *w, rsd_error *err)
     rsd_err   rc = RSD_OK;
 
     while (!rc) {
-        rc = rsi_spool_buffer(&w->spool, &buf, err);
+        rc = rsi_write_queue_buffer(&w->spool, &buf, err);
         if (rc)
             break;
         rc = take(w, &out, &block, &none, err);
@@ -312,15 +313,15 @@ static rsd_err run_worker(void *arg, size_t i, rsd_error *err)
 
     (void)i;
     if (f->opts->plain)
-        rsi_spool_open_plain(&w.spool, f->store, f->pool, f->opts->sync);
+        rsi_write_queue_open_plain(&w.spool, f->store, f->pool, f->opts->sync);
     else
-        rc = rsi_spool_open(&w.spool, f->store, f->pool, f->opts->sync, err);
+        rc = rsi_write_queue_open(&w.spool, f->store, f->pool, f->opts->sync, err);
     if (!rc) {
         rc = write_some(&w, err);
-        drained = rsi_spool_drain(&w.spool, rc ? NULL : err);
+        drained = rsi_write_queue_drain(&w.spool, rc ? NULL : err);
         rc = rc ? rc : drained;
     }
-    rsi_spool_close(&w.spool);
+    rsi_write_queue_close(&w.spool);
     pthread_mutex_lock(&f->lock);
     if (!rc && f->opts->sums)
         rc = rsi_sums_join(f->opts->sums, w.sums.row, w.sums.n, err);
@@ -338,7 +339,7 @@ static rsd_err list_files(flushing *f, int32_t rank, rsd_error *err)
 {
     for (size_t i = 0; i < f->image->nfiles; i++) {
         const rsi_out_file *file = &f->image->file[i];
-        size_t              n, first = rsi_fill_parts(f->image, i, &n);
+        size_t              n, first = rsi_image_parts(f->image, i, &n);
         out_file           *out = &f->out[f->n];
 
         if (rank >= 0 && file->owner != rank)
@@ -387,8 +388,8 @@ static rsd_err start(flushing *f, rsi_workers **workers, size_t *n, rsd_error *e
     return rsi_pool_create(staging, RSI_BLOCK_BYTES, &f->pool, err);
 }
 
-rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, rsd_store *store,
-                        const rsi_flush_opts *opts, rsd_error *err)
+rsd_err rsi_write_files(rsi_image *image, const rsd_state *state, int32_t rank, rsd_store *store,
+                        const rsi_write_opts *opts, rsd_error *err)
 {
     flushing     f = { .image = image,
                        .state = state,
@@ -422,30 +423,30 @@ rsd_err rsi_flush_files(rsi_image *image, const rsd_state *state, int32_t rank, 
 typedef rsd_err (*writer)(void *arg, rsi_sink put, void *to, rsd_error *err);
 
 /* A file of its own, which `write` makes. */
-static rsd_err write_one(rsd_store *store, const rsi_flush_opts *opts, const char *name,
+static rsd_err write_one(rsd_store *store, const rsi_write_opts *opts, const char *name,
                          rsi_sums *sums, uint32_t number, writer write, void *arg, uint64_t *bytes,
                          rsd_error *err)
 {
-    rsi_pool   *pool = NULL;
-    rsi_spool   spool = { 0 };
-    rsi_spooled to = { 0 };
-    rsi_stream  s = { .spool = &spool, .to = &to, .sums = sums, .file = number };
-    rsd_err     rc = rsi_pool_create((size_t)2 * RSI_BLOCK_BYTES, RSI_BLOCK_BYTES, &pool, err);
+    rsi_pool       *pool = NULL;
+    rsi_write_queue spool = { 0 };
+    rsi_queued_file to = { 0 };
+    rsi_append      s = { .spool = &spool, .to = &to, .sums = sums, .file = number };
+    rsd_err         rc = rsi_pool_create((size_t)2 * RSI_BLOCK_BYTES, RSI_BLOCK_BYTES, &pool, err);
 
     atomic_init(&to.left, 1);
     if (!rc)
-        rc = rsi_spool_open(&spool, store, pool, opts->sync, err);
+        rc = rsi_write_queue_open(&spool, store, pool, opts->sync, err);
     if (!rc)
         rc = open_own(store, opts, name, 0, &to.file, err);
     if (!rc)
-        rc = write(arg, rsi_stream_put, &s, err);
+        rc = write(arg, rsi_append_put, &s, err);
     if (!rc)
-        rc = rsi_stream_end(&s, err);
+        rc = rsi_append_end(&s, err);
     if (!rc)
         *bytes = s.at;
     if (pool)
-        rsi_stream_drop(&s);
-    rsi_spool_close(&spool);
+        rsi_append_drop(&s);
+    rsi_write_queue_close(&spool);
     rsi_file_close(to.file, NULL);
     rsi_pool_free(pool);
     return rc;
@@ -456,7 +457,7 @@ static rsd_err write_metadata(void *arg, rsi_sink put, void *to, rsd_error *err)
     return rsi_dcp_meta_write(((const rsi_image *)arg)->meta, put, to, err);
 }
 
-rsd_err rsi_flush_metadata(const rsi_image *image, rsd_store *store, const rsi_flush_opts *opts,
+rsd_err rsi_write_metadata(const rsi_image *image, rsd_store *store, const rsi_write_opts *opts,
                            uint64_t *bytes, rsd_error *err)
 {
     *bytes = 0;
@@ -480,7 +481,7 @@ static rsd_err write_sums(void *arg, rsi_sink put, void *to, rsd_error *err)
     return rsi_sums_write(side->sums, side->n, side->name, side->size, put, to, err);
 }
 
-rsd_err rsi_flush_sums(const rsi_image *image, rsd_store *store, const rsi_flush_opts *opts,
+rsd_err rsi_write_sums(const rsi_image *image, rsd_store *store, const rsi_write_opts *opts,
                        uint64_t metadata, const char *name, rsd_error *err)
 {
     side_file side = { .sums = opts->sums, .n = image->nfiles + (image->meta ? 1 : 0) };

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts the part of each tensor that lies in a block along the chunks that ranks would store. */
-#include "write/pieces_of.h"
+#include "write/block_holders.h"
 #include "base/mem.h"
-#include "write/fill.h"
+#include "write/block.h"
 #include "shape/box.h"
 
 #include <string.h>
 
-rsd_err rsi_sources_make(rsi_sources *s, const rsi_image *image, const rsd_state *state,
+rsd_err rsi_holders_make(rsi_holders *s, const rsi_image *image, const rsd_state *state,
                          rsd_error *err)
 {
     rsi_stored_list list = { 0 };
     rsd_err         rc = RSD_OK;
 
-    *s = (rsi_sources){ .image = image, .state = state };
+    *s = (rsi_holders){ .image = image, .state = state };
     s->chunk = rsi_arena_array(&s->mem, state->ntensors, sizeof(s->chunk[0]));
     s->n = rsi_arena_array(&s->mem, state->ntensors, sizeof(s->n[0]));
     if (!s->chunk || !s->n)
@@ -29,17 +29,17 @@ rsd_err rsi_sources_make(rsi_sources *s, const rsi_image *image, const rsd_state
     }
     rsi_free(list.at);
     if (rc)
-        rsi_sources_release(s);
+        rsi_holders_release(s);
     return rc;
 }
 
-void rsi_sources_release(rsi_sources *s)
+void rsi_holders_release(rsi_holders *s)
 {
     rsi_arena_release(&s->mem);
-    *s = (rsi_sources){ 0 };
+    *s = (rsi_holders){ 0 };
 }
 
-bool rsi_sources_all(const rsi_sources *s, size_t tensor, int32_t rank)
+bool rsi_holders_all(const rsi_holders *s, size_t tensor, int32_t rank)
 {
     const rsd_layout *layout = s->state->tensor[tensor].layout;
 
@@ -49,9 +49,9 @@ bool rsi_sources_all(const rsi_sources *s, size_t tensor, int32_t rank)
 }
 
 typedef struct visiting {
-    const rsi_sources *s;
+    const rsi_holders *s;
     int32_t            to;
-    rsd_err (*visit)(void *arg, const rsi_source_piece *piece);
+    rsd_err (*visit)(void *arg, const rsi_held_piece *piece);
     void *arg;
 } visiting;
 
@@ -59,10 +59,10 @@ typedef struct visiting {
 static rsd_err visit_run(const visiting *v, size_t t, const rsd_box *run, size_t at)
 {
     const rsi_state_tensor *tensor = &v->s->state->tensor[t];
-    rsi_source_piece        p = { .tensor = t, .box = *run, .run = *run, .at = at, .from = v->to };
+    rsi_held_piece          p = { .tensor = t, .box = *run, .run = *run, .at = at, .from = v->to };
     rsd_err                 rc = RSD_OK;
 
-    if (rsi_sources_all(v->s, t, v->to)) {
+    if (rsi_holders_all(v->s, t, v->to)) {
         p.bytes = (size_t)(rsd_box_count(run) * tensor->views.elem_bytes);
         return v->visit(v->arg, &p);
     }
@@ -96,15 +96,15 @@ static rsd_err visit_part(const visiting *v, const rsi_out_part *part, uint64_t 
     return rc;
 }
 
-rsd_err rsi_sources_each(const rsi_sources *s, size_t file, uint64_t at, size_t len, int32_t to,
-                         rsd_err (*visit)(void *arg, const rsi_source_piece *piece), void *arg)
+rsd_err rsi_holders_each(const rsi_holders *s, size_t file, uint64_t at, size_t len, int32_t to,
+                         rsd_err (*visit)(void *arg, const rsi_held_piece *piece), void *arg)
 {
     visiting            v = { .s = s, .to = to, .visit = visit, .arg = arg };
     const rsi_out_part *part = s->image->part;
-    size_t              n, first = rsi_fill_parts(s->image, file, &n), last = first + n;
+    size_t              n, first = rsi_image_parts(s->image, file, &n), last = first + n;
     rsd_err             rc = RSD_OK;
 
-    for (size_t k = rsi_fill_first(s->image, file, at); k < last && !rc; k++) {
+    for (size_t k = rsi_image_part_at(s->image, file, at); k < last && !rc; k++) {
         uint64_t lo = part[k].at > at ? part[k].at : at, hi = part[k].at + part[k].len;
 
         if (part[k].at >= at + len)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes a block row by row: copied, summed for the archive and hashed for the side file while the
- * bytes are in the cache. A row ends where the next item or storage begins. Next: flush.c. */
-#include "write/fill.h"
+ * bytes are in the cache. A row ends where the next item or storage begins. Next: write_files.c. */
+#include "write/block.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "state/tensor.h"
@@ -18,7 +18,7 @@ typedef struct row {
     bool     late;  /* it has a gap that needs CRCs from there */
 } row;
 
-size_t rsi_fill_parts(const rsi_image *image, size_t file, size_t *n)
+size_t rsi_image_parts(const rsi_image *image, size_t file, size_t *n)
 {
     const rsi_out_file *f = &image->file[file];
     const rsi_out_item *last;
@@ -31,9 +31,9 @@ size_t rsi_fill_parts(const rsi_image *image, size_t file, size_t *n)
     return image->item[f->first].first;
 }
 
-size_t rsi_fill_first(const rsi_image *image, size_t file, uint64_t at)
+size_t rsi_image_part_at(const rsi_image *image, size_t file, uint64_t at)
 {
-    size_t n, lo = rsi_fill_parts(image, file, &n), hi = lo + n;
+    size_t n, lo = rsi_image_parts(image, file, &n), hi = lo + n;
 
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
@@ -57,11 +57,11 @@ static bool is_late(const rsi_out_part *part, bool began)
 }
 
 /* The row behind the parts before `r->end`; false at the end of the block. */
-static bool next_row(const rsi_fill *fill, row *r)
+static bool next_row(const rsi_file_block *fill, row *r)
 {
     const rsi_out_part *part = fill->image->part;
     uint64_t            end = fill->at + fill->len;
-    size_t              k = r->end, n, last = rsi_fill_parts(fill->image, fill->file, &n) + n;
+    size_t              k = r->end, n, last = rsi_image_parts(fill->image, fill->file, &n) + n;
 
     if (k >= last || part[k].at >= end)
         return false;
@@ -79,19 +79,20 @@ static bool next_row(const rsi_fill *fill, row *r)
     return true;
 }
 
-static row first_row(const rsi_fill *fill)
+static row first_row(const rsi_file_block *fill)
 {
     return (row){ .end = fill->first, .began = true };
 }
 
-static rsd_err hash(const rsi_fill *fill, const void *bytes, size_t len, bool now, rsd_error *err)
+static rsd_err hash(const rsi_file_block *fill, const void *bytes, size_t len, bool now,
+                    rsd_error *err)
 {
     return fill->sums && now ? rsi_sums_feed(fill->sums, bytes, len, err) : RSD_OK;
 }
 
 /* Bytes [off, off + len) of a tensor's box to `out`; *crc goes on over them. */
-static rsd_err copy_data(const rsi_fill *fill, const rsi_out_part *part, uint64_t off, size_t len,
-                         unsigned char *out, bool now, uint32_t *crc, rsd_error *err)
+static rsd_err copy_data(const rsi_file_block *fill, const rsi_out_part *part, uint64_t off,
+                         size_t len, unsigned char *out, bool now, uint32_t *crc, rsd_error *err)
 {
     const rsi_state_tensor *tensor = &fill->state->tensor[part->tensor];
     const rsd_box           box = rsi_part_box(fill->state, part);
@@ -116,7 +117,7 @@ static rsd_err copy_data(const rsi_fill *fill, const rsi_out_part *part, uint64_
     return rc;
 }
 
-static rsd_err put_data(rsi_fill *fill, const rsi_out_part *part, uint64_t lo, uint64_t hi,
+static rsd_err put_data(rsi_file_block *fill, const rsi_out_part *part, uint64_t lo, uint64_t hi,
                         bool now, rsd_error *err)
 {
     uint32_t crc = 0;
@@ -138,13 +139,13 @@ static rsd_err put_data(rsi_fill *fill, const rsi_out_part *part, uint64_t lo, u
 }
 
 /* The bytes of a gap that are in the block. */
-static void put_gap(const rsi_fill *fill, const rsi_out_part *part, uint64_t lo, uint64_t hi)
+static void put_gap(const rsi_file_block *fill, const rsi_out_part *part, uint64_t lo, uint64_t hi)
 {
     rsi_zip_gap_write(part->zip, part->nth, part->crc, lo - part->at, (size_t)(hi - lo),
                       fill->buf + (lo - fill->at));
 }
 
-static rsd_err put_part(rsi_fill *fill, const row *r, size_t k, rsd_error *err)
+static rsd_err put_part(rsi_file_block *fill, const row *r, size_t k, rsd_error *err)
 {
     const rsi_out_part *part = &fill->image->part[k];
     uint64_t            lo = part->at > r->lo ? part->at : r->lo;
@@ -162,12 +163,12 @@ static rsd_err put_part(rsi_fill *fill, const row *r, size_t k, rsd_error *err)
     return hash(fill, out, (size_t)(hi - lo), !r->late, err);
 }
 
-rsd_err rsi_fill_data(rsi_fill *fill, rsd_error *err)
+rsd_err rsi_file_block_fill(rsi_file_block *fill, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
     row     r;
 
-    fill->first = rsi_fill_first(fill->image, fill->file, fill->at);
+    fill->first = rsi_image_part_at(fill->image, fill->file, fill->at);
     for (r = first_row(fill); !rc && next_row(fill, &r);) {
         if (fill->sums && !r.late)
             rc = rsi_sums_begin(fill->sums, (uint32_t)fill->file, r.lo, err);
@@ -179,7 +180,7 @@ rsd_err rsi_fill_data(rsi_fill *fill, rsd_error *err)
     return rc;
 }
 
-void rsi_fill_settle(const rsi_fill *fill)
+void rsi_file_block_settle(const rsi_file_block *fill)
 {
     const rsi_out_part *part = &fill->image->part[fill->first];
 
@@ -188,7 +189,7 @@ void rsi_fill_settle(const rsi_fill *fill)
             rsi_crc32_combine(part->crc[part->nth], fill->head_crc, fill->head_len);
 }
 
-rsd_err rsi_fill_late(rsi_fill *fill, rsd_error *err)
+rsd_err rsi_file_block_late(rsi_file_block *fill, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
     row     r;

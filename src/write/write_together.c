@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes files together, block by block: in each round every rank gathers one block of its share
- * (gather_block.c), makes the rest of its bytes (fill.c) and writes it. A CRC that needs another
+ * (gather_block.c), makes the rest of its bytes (block.c) and writes it. A CRC that needs another
  * rank's bytes is known at the end only, so the few blocks with such a one are kept until then. */
-#include "write/shared.h"
+#include "write/write_together.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "state/tensor.h"
-#include "write/fill.h"
+#include "write/block.h"
 #include "write/gather_block.h"
-#include "write/spool.h"
+#include "write/write_queue.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,15 +22,15 @@ typedef struct sharing {
     const rsd_state      *state;
     rsd_comm             *comm;
     rsd_store            *store;
-    const rsi_flush_opts *opts;
-    rsi_sources           sources;
+    const rsi_write_opts *opts;
+    rsi_holders           sources;
     rsi_gather_block      gather;
     rsi_pool             *pool;
-    rsi_spool             spool;
-    rsi_spooled          *to;     /* [nfiles] those that this rank has blocks of */
+    rsi_write_queue       spool;
+    rsi_queued_file      *to;     /* [nfiles] those that this rank has blocks of */
     uint64_t             *before; /* [nfiles + 1] blocks of the files before each */
-    rsi_span             *span;   /* [ranks] of one round */
-    rsi_fill              kept[KEPT];
+    rsi_block_span       *span;   /* [ranks] of one round */
+    rsi_file_block        kept[KEPT];
     size_t                nkept;
     rsi_kept             *keep; /* not NULL: what is ready goes here, not into files */
     int64_t               total, done;
@@ -44,9 +44,9 @@ static uint64_t first_block(const sharing *s, int64_t rank)
 }
 
 /* The block with this number, counted through all files. */
-static rsi_span span_of(const sharing *s, uint64_t block)
+static rsi_block_span span_of(const sharing *s, uint64_t block)
 {
-    rsi_span span = { 0 };
+    rsi_block_span span = { 0 };
 
     while (block >= s->before[span.file + 1])
         span.file++;
@@ -72,7 +72,7 @@ static rsd_err told(void *arg, size_t bytes, rsd_error *err)
 static rsd_err open_shared(const sharing *s, size_t file, uint32_t flags, rsi_file **out,
                            rsd_error *err)
 {
-    return rsi_flush_open(s->store, s->opts, s->image->file[file].name, flags | RSD_OPEN_DIRECT,
+    return rsi_write_open(s->store, s->opts, s->image->file[file].name, flags | RSD_OPEN_DIRECT,
                           s->image->file[file].bytes, out, err);
 }
 
@@ -116,10 +116,10 @@ static uint64_t share_at(const sharing *s)
 }
 
 /* Does a gap of the block need a CRC that this rank does not have yet? */
-static bool must_wait(const sharing *s, const rsi_fill *fill)
+static bool must_wait(const sharing *s, const rsi_file_block *fill)
 {
     const rsi_out_part *part = s->image->part;
-    size_t              n, first = rsi_fill_parts(s->image, fill->file, &n), k = fill->first;
+    size_t              n, first = rsi_image_parts(s->image, fill->file, &n), k = fill->first;
 
     if (s->image->format != RSD_FORMAT_TORCH)
         return false;
@@ -130,10 +130,10 @@ static bool must_wait(const sharing *s, const rsi_fill *fill)
     return false;
 }
 
-static bool has_data(const rsi_fill *fill)
+static bool has_data(const rsi_file_block *fill)
 {
     const rsi_out_part *part = fill->image->part;
-    size_t              n, first = rsi_fill_parts(fill->image, fill->file, &n), k = fill->first;
+    size_t              n, first = rsi_image_parts(fill->image, fill->file, &n), k = fill->first;
 
     for (; k < first + n && part[k].at < fill->at + fill->len; k++)
         if (part[k].kind == RSI_PART_DATA)
@@ -141,7 +141,7 @@ static bool has_data(const rsi_fill *fill)
     return false;
 }
 
-static rsd_err keep_block(sharing *s, const rsi_fill *fill, rsd_error *err)
+static rsd_err keep_block(sharing *s, const rsi_file_block *fill, rsd_error *err)
 {
     rsi_kept *k = s->keep;
 
@@ -156,44 +156,45 @@ static rsd_err keep_block(sharing *s, const rsi_fill *fill, rsd_error *err)
 }
 
 /* The rest of a block and then its write; owns fill->buf. */
-static rsd_err finish_block(sharing *s, rsi_fill *fill, rsd_error *err)
+static rsd_err finish_block(sharing *s, rsi_file_block *fill, rsd_error *err)
 {
-    rsi_spooled *to = &s->to[fill->file];
-    rsd_err      rc = s->image->format == RSD_FORMAT_TORCH ? rsi_fill_late(fill, err) : RSD_OK;
+    rsi_queued_file *to = &s->to[fill->file];
+    rsd_err rc = s->image->format == RSD_FORMAT_TORCH ? rsi_file_block_late(fill, err) : RSD_OK;
 
     if (!rc && s->keep) {
         rc = keep_block(s, fill, err);
         rsi_pool_put(s->pool, fill->buf);
         return rc;
     }
-    for (bool again = !rc && !to->file; again; again = rc && rsi_spool_relieve(&s->spool, err))
+    for (bool again = !rc && !to->file; again;
+         again = rc && rsi_write_queue_relieve(&s->spool, err))
         rc = open_shared(s, fill->file, RSD_OPEN_WRITE, &to->file, err);
     if (!rc && to->file->scarce)
-        rc = rsi_spool_drain(&s->spool, err);
+        rc = rsi_write_queue_drain(&s->spool, err);
     if (rc) {
         rsi_pool_put(s->pool, fill->buf);
         return rc;
     }
-    return rsi_spool_write(&s->spool, to, fill->at, fill->buf, fill->len, err);
+    return rsi_write_queue_add(&s->spool, to, fill->at, fill->buf, fill->len, err);
 }
 
 /* A block whose tensors are in `buf`, which this owns. */
-static rsd_err make_block(sharing *s, const rsi_span *span, void *buf, rsd_error *err)
+static rsd_err make_block(sharing *s, const rsi_block_span *span, void *buf, rsd_error *err)
 {
-    rsi_fill fill = { .image = s->image,
-                      .state = s->state,
-                      .file = span->file,
-                      .at = span->at,
-                      .len = span->len,
-                      .buf = buf,
-                      .ready = true,
-                      .sums = s->opts->sums,
-                      .told = told,
-                      .arg = s };
-    rsd_err  rc = rsi_fill_data(&fill, err);
+    rsi_file_block fill = { .image = s->image,
+                            .state = s->state,
+                            .file = span->file,
+                            .at = span->at,
+                            .len = span->len,
+                            .buf = buf,
+                            .ready = true,
+                            .sums = s->opts->sums,
+                            .told = told,
+                            .arg = s };
+    rsd_err        rc = rsi_file_block_fill(&fill, err);
 
     if (!rc && s->image->format == RSD_FORMAT_TORCH)
-        rsi_fill_settle(&fill);
+        rsi_file_block_settle(&fill);
     if (!rc && !must_wait(s, &fill))
         return finish_block(s, &fill, err);
     if (!rc && s->nkept == KEPT && has_data(&fill))
@@ -216,7 +217,7 @@ typedef struct crc_of {
 /* The pieces of this rank; their CRCs have grown from block to block. */
 static size_t list_crcs(const sharing *s, crc_of *out)
 {
-    size_t   n, first = rsi_fill_parts(s->image, 0, &n), count = 0;
+    size_t   n, first = rsi_image_parts(s->image, 0, &n), count = 0;
     uint64_t lo = first_block(s, s->comm->rank) * RSI_BLOCK_BYTES;
     uint64_t hi = first_block(s, (int64_t)s->comm->rank + 1) * RSI_BLOCK_BYTES;
 
@@ -272,10 +273,10 @@ static rsd_err run_rounds(sharing *s, rsd_err *mine, rsd_error *why, rsd_error *
             uint64_t block = first_block(s, r) + k;
 
             s->span[r] =
-                block < first_block(s, (int64_t)r + 1) ? span_of(s, block) : (rsi_span){ 0 };
+                block < first_block(s, (int64_t)r + 1) ? span_of(s, block) : (rsi_block_span){ 0 };
         }
         if (!*mine)
-            *mine = rsi_spool_buffer(&s->spool, &buf, why);
+            *mine = rsi_write_queue_buffer(&s->spool, &buf, why);
         /* Without a buffer too: the others need what they wait for. */
         rc = rsi_gather_round(&s->gather, s->span, buf, err);
         if (!*mine && s->gather.rc) {
@@ -303,31 +304,31 @@ static rsd_err write_kept(sharing *s, rsd_error *err)
     for (; s->nkept > 0 && !rc; s->nkept--)
         rc = finish_block(s, &s->kept[s->nkept - 1], err);
     for (uint64_t b = first; b < end && !rc && s->image->format == RSD_FORMAT_TORCH; b++) {
-        rsi_span span = span_of(s, b);
-        rsi_fill fill = { .image = s->image,
-                          .state = s->state,
-                          .file = span.file,
-                          .at = span.at,
-                          .len = span.len,
-                          .sums = s->opts->sums,
-                          .told = told,
-                          .arg = s };
-        void    *buf = NULL;
+        rsi_block_span span = span_of(s, b);
+        rsi_file_block fill = { .image = s->image,
+                                .state = s->state,
+                                .file = span.file,
+                                .at = span.at,
+                                .len = span.len,
+                                .sums = s->opts->sums,
+                                .told = told,
+                                .arg = s };
+        void          *buf = NULL;
 
-        fill.first = rsi_fill_first(s->image, span.file, span.at);
+        fill.first = rsi_image_part_at(s->image, span.file, span.at);
         if (!must_wait(s, &fill) || has_data(&fill))
             continue;
-        rc = rsi_spool_buffer(&s->spool, &buf, err);
+        rc = rsi_write_queue_buffer(&s->spool, &buf, err);
         fill.buf = buf;
         if (!rc) {
-            rc = rsi_fill_data(&fill, err);
+            rc = rsi_file_block_fill(&fill, err);
             if (rc)
                 rsi_pool_put(s->pool, buf);
         }
         if (!rc)
             rc = finish_block(s, &fill, err);
     }
-    return rc ? rc : rsi_spool_drain(&s->spool, err);
+    return rc ? rc : rsi_write_queue_drain(&s->spool, err);
 }
 
 static rsd_err check_views(const sharing *s, rsd_error *err)
@@ -340,7 +341,7 @@ static rsd_err check_views(const sharing *s, rsd_error *err)
                         rsi_store_kind(s->store));
     for (size_t t = 0; t < s->state->ntensors; t++) {
         const rsi_state_tensor *tensor = &s->state->tensor[t];
-        bool                    all = rsi_sources_all(&s->sources, t, me);
+        bool                    all = rsi_holders_all(&s->sources, t, me);
         rsd_err                 rc = RSD_OK;
 
         for (size_t i = 0; i < s->sources.n[t] && !rc; i++)
@@ -364,7 +365,7 @@ static int64_t count_data(const sharing *s)
     int64_t  bytes = 0;
 
     for (size_t i = 0; i < s->image->nfiles; i++) {
-        size_t   n, k = rsi_fill_parts(s->image, i, &n), last = k + n;
+        size_t   n, k = rsi_image_parts(s->image, i, &n), last = k + n;
         uint64_t lo = (later(first, s->before[i]) - s->before[i]) * RSI_BLOCK_BYTES;
         uint64_t hi = (later(end, s->before[i]) - s->before[i]) * RSI_BLOCK_BYTES;
 
@@ -383,8 +384,8 @@ static int64_t count_data(const sharing *s)
 static rsd_err prepare(sharing *s, rsd_error *err)
 {
     size_t  staging = s->opts->staging ? s->opts->staging : (size_t)64 << 20;
-    size_t  least = (size_t)RSI_SHARED_BUFFERS * RSI_BLOCK_BYTES, n = s->image->nfiles;
-    rsd_err rc = rsi_sources_make(&s->sources, s->image, s->state, err);
+    size_t  least = (size_t)RSI_TOGETHER_BUFFERS * RSI_BLOCK_BYTES, n = s->image->nfiles;
+    rsd_err rc = rsi_holders_make(&s->sources, s->image, s->state, err);
 
     if (rc)
         return rc;
@@ -404,7 +405,7 @@ static rsd_err prepare(sharing *s, rsd_error *err)
     if (!rc)
         rc = rsi_pool_create(staging < least ? least : staging, RSI_BLOCK_BYTES, &s->pool, err);
     if (!rc)
-        rc = rsi_spool_open(&s->spool, s->store, s->pool, s->opts->sync, err);
+        rc = rsi_write_queue_open(&s->spool, s->store, s->pool, s->opts->sync, err);
     if (!rc)
         rc = rsi_gather_open(&s->gather, s->comm, &s->sources, err);
     if (!rc)
@@ -416,7 +417,7 @@ static rsd_err prepare(sharing *s, rsd_error *err)
 
 static void release(sharing *s)
 {
-    rsi_spool_close(&s->spool);
+    rsi_write_queue_close(&s->spool);
     while (s->nkept > 0)
         rsi_pool_put(s->pool, s->kept[--s->nkept].buf);
     for (size_t i = 0; i < RSI_GATHER_OUT; i++)
@@ -431,11 +432,12 @@ static void release(sharing *s)
     rsi_free(s->to);
     rsi_free(s->before);
     rsi_free(s->span);
-    rsi_sources_release(&s->sources);
+    rsi_holders_release(&s->sources);
 }
 
-rsd_err rsi_shared_flush(rsi_image *image, const rsd_state *state, rsd_comm *comm, rsd_store *store,
-                         const rsi_flush_opts *opts, rsi_kept *keep, rsd_error *err)
+rsd_err rsi_write_together(rsi_image *image, const rsd_state *state, rsd_comm *comm,
+                           rsd_store *store, const rsi_write_opts *opts, rsi_kept *keep,
+                           rsd_error *err)
 {
     sharing s = {
         .image = image, .state = state, .comm = comm, .store = store, .opts = opts, .keep = keep
@@ -474,31 +476,31 @@ size_t rsi_kept_bytes(const rsi_image *image, int32_t ranks)
 }
 
 rsd_err rsi_kept_write(const rsi_kept *kept, const rsi_image *image, rsd_store *store,
-                       const rsi_flush_opts *opts, rsd_error *err)
+                       const rsi_write_opts *opts, rsd_error *err)
 {
-    const sharing s = { .image = (rsi_image *)image, .store = store, .opts = opts };
-    rsi_spooled  *to = rsi_calloc(image->nfiles, sizeof(to[0]));
-    rsi_spool     spool;
-    int64_t       total = 0, done = 0;
-    rsd_err       rc = RSD_OK;
+    const sharing    s = { .image = (rsi_image *)image, .store = store, .opts = opts };
+    rsi_queued_file *to = rsi_calloc(image->nfiles, sizeof(to[0]));
+    rsi_write_queue  spool;
+    int64_t          total = 0, done = 0;
+    rsd_err          rc = RSD_OK;
 
     if (!to)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
-    rsi_spool_open_plain(&spool, store, NULL, opts->sync);
+    rsi_write_queue_open_plain(&spool, store, NULL, opts->sync);
     for (size_t i = 0; i < kept->n; i++) {
         total += (int64_t)kept->block[i].len;
         atomic_fetch_add(&to[kept->block[i].file].left, 1);
     }
     for (size_t i = 0; i < kept->n && !rc; i++) {
         const rsi_kept_block *b = &kept->block[i];
-        rsi_spooled          *t = &to[b->file];
+        rsi_queued_file      *t = &to[b->file];
 
         if (!t->file)
             rc = open_shared(&s, b->file, RSD_OPEN_WRITE, &t->file, err);
         if (!rc)
             rc = rsi_file_write(t->file, b->off, kept->mem + b->at, b->len, err);
         if (!rc)
-            rc = rsi_spool_done(&spool, t, err);
+            rc = rsi_write_queue_done(&spool, t, err);
         done += (int64_t)b->len;
         if (!rc && opts->on_progress && opts->on_progress(opts->arg, done, total))
             rc = rsi_fail(err, RSD_E_CANCELED, "canceled by the caller");

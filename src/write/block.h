@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of one block of a file, as an image says. Blocks of a file can be made by several
  * threads at once: what needs the CRC of a tensor that began in an earlier block is left for later.
- * flush.c decides who makes which block and when. */
-#ifndef RSI_FILL_H
-#define RSI_FILL_H
+ * write_files.c decides who makes which block and when. */
+#ifndef RSI_BLOCK_H
+#define RSI_BLOCK_H
 
 #include "write/image.h"
 #include "format/sums.h"
@@ -12,7 +12,7 @@
  * by one thread and is the same whoever that is (C7). */
 enum { RSI_BLOCK_BYTES = RSI_SUM_ROW_BYTES };
 
-typedef struct rsi_fill {
+typedef struct rsi_file_block {
     const rsi_image *image;
     const rsd_state *state;
     size_t           file; /* of the image */
@@ -29,19 +29,19 @@ typedef struct rsi_fill {
     bool     head;  /* it is a tensor that began before, and `head_crc` is of its bytes here */
     uint32_t head_crc;
     uint64_t head_len;
-} rsi_fill;
+} rsi_file_block;
 
 /* Everything but gaps that need a CRC from an earlier block. */
-rsd_err rsi_fill_data(rsi_fill *fill, rsd_error *err);
+rsd_err rsi_file_block_fill(rsi_file_block *fill, rsd_error *err);
 /* For the blocks of a file in their order: the CRC of a tensor that lies in several grows by what
  * each of them has. */
-void rsi_fill_settle(const rsi_fill *fill);
+void rsi_file_block_settle(const rsi_file_block *fill);
 /* The rest, once all blocks before it and this one are settled. */
-rsd_err rsi_fill_late(rsi_fill *fill, rsd_error *err);
+rsd_err rsi_file_block_late(rsi_file_block *fill, rsd_error *err);
 
 /* Parts of a file of the image: the first, and how many. */
-size_t rsi_fill_parts(const rsi_image *image, size_t file, size_t *n);
+size_t rsi_image_parts(const rsi_image *image, size_t file, size_t *n);
 /* The first part of a file that ends behind byte `at`. */
-size_t rsi_fill_first(const rsi_image *image, size_t file, uint64_t at);
+size_t rsi_image_part_at(const rsi_image *image, size_t file, uint64_t at);
 
 #endif

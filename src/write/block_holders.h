@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which ranks have the bytes of a block of a file that holds whole tensors. Pure arithmetic, the
- * same on every rank, so that messages need no headers. shared.c moves the bytes. */
-#ifndef RSI_PIECES_OF_H
-#define RSI_PIECES_OF_H
+ * same on every rank, so that messages need no headers. write_together.c moves the bytes. */
+#ifndef RSI_BLOCK_HOLDERS_H
+#define RSI_BLOCK_HOLDERS_H
 
 #include "write/image.h"
 
 /* What each tensor's bytes come from. */
-typedef struct rsi_sources {
+typedef struct rsi_holders {
     const rsi_image *image;
     const rsd_state *state;
     rsi_stored     **chunk; /* [ntensors] */
     size_t          *n;
     rsi_arena        mem;
-} rsi_sources;
+} rsi_holders;
 
-rsd_err rsi_sources_make(rsi_sources *sources, const rsi_image *image, const rsd_state *state,
+rsd_err rsi_holders_make(rsi_holders *sources, const rsi_image *image, const rsd_state *state,
                          rsd_error *err);
-void    rsi_sources_release(rsi_sources *sources);
+void    rsi_holders_release(rsi_holders *sources);
 
 /* Does every rank of the tensor's mesh have all of it, and is `rank` one of them? */
-bool rsi_sources_all(const rsi_sources *sources, size_t tensor, int32_t rank);
+bool rsi_holders_all(const rsi_holders *sources, size_t tensor, int32_t rank);
 
-typedef struct rsi_source_piece {
+typedef struct rsi_held_piece {
     size_t  tensor;
     int32_t from;
     rsd_box box;
     rsd_box run;   /* the box around it whose elements lie one behind the other in the block, */
     size_t  at;    /* from this byte of the block on */
     size_t  bytes; /* of `box` */
-} rsi_source_piece;
+} rsi_held_piece;
 
 /* Calls visit for every piece of the block that rank `to` writes, in one order for all. Stops at
  * what is not RSD_OK. */
-rsd_err rsi_sources_each(const rsi_sources *sources, size_t file, uint64_t at, size_t len,
-                         int32_t to, rsd_err (*visit)(void *arg, const rsi_source_piece *piece),
+rsd_err rsi_holders_each(const rsi_holders *sources, size_t file, uint64_t at, size_t len,
+                         int32_t to, rsd_err (*visit)(void *arg, const rsi_held_piece *piece),
                          void   *arg);
 
 #endif

@@ -3,17 +3,17 @@
  * of writing is not quite free: a storage that fits into one cut stands in it together with the gap
  * behind it; a longer one is cut into pieces of its own, and the gap behind it is late, as is the
  * directory of an archive with several storages. */
-#include "write/cuts.h"
+#include "convert/convert_blocks.h"
 #include "base/checked.h"
 #include "base/crc32.h"
 #include "base/mem.h"
 
 typedef struct cutting {
-    rsi_cuts        *cuts;
-    const rsi_image *image;
-    uint32_t         file;
-    uint64_t         off;  /* in the file */
-    bool             open; /* the last cut takes more */
+    rsi_convert_blocks *cuts;
+    const rsi_image    *image;
+    uint32_t            file;
+    uint64_t            off;  /* in the file */
+    bool                open; /* the last cut takes more */
 } cutting;
 
 static bool is_stored(const rsi_out_part *part)
@@ -30,8 +30,8 @@ static uint64_t gap_behind(const rsi_out_part *part)
 /* Storage and gap don't fit into one cut together. */
 static bool is_long(const rsi_out_part *part)
 {
-    return is_stored(part) &&
-           (part->len > RSI_CUT_BYTES || gap_behind(part) > RSI_CUT_BYTES - part->len);
+    return is_stored(part) && (part->len > RSI_CONVERT_BLOCK_BYTES ||
+                               gap_behind(part) > RSI_CONVERT_BLOCK_BYTES - part->len);
 }
 
 static bool is_late(const rsi_image *image, size_t p)
@@ -45,14 +45,14 @@ static bool is_late(const rsi_image *image, size_t p)
 
 static rsd_err open_cut(cutting *c, size_t part, uint64_t part_off, rsd_error *err)
 {
-    rsi_cuts *cuts = c->cuts;
+    rsi_convert_blocks *cuts = c->cuts;
 
     if (c->open)
         return RSD_OK;
     if (!rsi_grow(&cuts->at, cuts->n, &cuts->cap, sizeof(cuts->at[0])))
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu blocks", cuts->n + 1);
     cuts->at[cuts->n++] =
-        (rsi_cut){ .file = c->file, .off = c->off, .part = part, .part_off = part_off };
+        (rsi_convert_block){ .file = c->file, .off = c->off, .part = part, .part_off = part_off };
     c->open = true;
     return RSD_OK;
 }
@@ -63,20 +63,21 @@ static rsd_err add_part(cutting *c, size_t p, bool piece, bool late, rsd_error *
     uint64_t len = c->image->part[p].len;
 
     for (uint64_t done = 0; done < len;) {
-        rsd_err  rc = open_cut(c, p, done, err);
-        rsi_cut *cut;
-        uint64_t more;
+        rsd_err            rc = open_cut(c, p, done, err);
+        rsi_convert_block *cut;
+        uint64_t           more;
 
         if (rc)
             return rc;
         cut = &c->cuts->at[c->cuts->n - 1];
-        more = (uint64_t)rsi_min((int64_t)(len - done), (int64_t)(RSI_CUT_BYTES - cut->len));
+        more =
+            (uint64_t)rsi_min((int64_t)(len - done), (int64_t)(RSI_CONVERT_BLOCK_BYTES - cut->len));
         cut->piece = piece;
         cut->late = late;
         cut->len += (uint32_t)more;
         c->off += more;
         done += more;
-        c->open = cut->len < RSI_CUT_BYTES;
+        c->open = cut->len < RSI_CONVERT_BLOCK_BYTES;
         if (late && cut->len == more)
             c->cuts->nlate++;
     }
@@ -91,7 +92,7 @@ static rsd_err cut_item(cutting *c, const rsi_out_item *item, rsd_error *err)
     for (size_t p = item->first; p < item->first + item->nparts && !rc; p++) {
         const rsi_out_part *part = &c->image->part[p];
         bool                piece = is_long(part), late = is_late(c->image, p);
-        uint64_t            room = c->open ? RSI_CUT_BYTES - c->cuts->at[c->cuts->n - 1].len : 0;
+        uint64_t room = c->open ? RSI_CONVERT_BLOCK_BYTES - c->cuts->at[c->cuts->n - 1].len : 0;
 
         if (piece || late || (is_stored(part) && part->len + gap_behind(part) > room))
             c->open = false;
@@ -102,12 +103,12 @@ static rsd_err cut_item(cutting *c, const rsi_out_item *item, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_cuts_make(rsi_cuts *cuts, const rsi_image *image, rsd_error *err)
+rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image, rsd_error *err)
 {
     cutting c = { .cuts = cuts, .image = image };
     rsd_err rc = RSD_OK;
 
-    *cuts = (rsi_cuts){ 0 };
+    *cuts = (rsi_convert_blocks){ 0 };
     for (size_t f = 0; f < image->nfiles && !rc; f++) {
         const rsi_out_file *file = &image->file[f];
 
@@ -117,22 +118,22 @@ rsd_err rsi_cuts_make(rsi_cuts *cuts, const rsi_image *image, rsd_error *err)
             rc = cut_item(&c, &image->item[file->first + i], err);
     }
     if (rc)
-        rsi_cuts_release(cuts);
+        rsi_convert_blocks_release(cuts);
     return rc;
 }
 
-void rsi_cuts_release(rsi_cuts *cuts)
+void rsi_convert_blocks_release(rsi_convert_blocks *cuts)
 {
     rsi_free(cuts->at);
-    *cuts = (rsi_cuts){ 0 };
+    *cuts = (rsi_convert_blocks){ 0 };
 }
 
-void rsi_cuts_join_crcs(const rsi_cuts *cuts, const rsi_image *image)
+void rsi_convert_blocks_join_crcs(const rsi_convert_blocks *cuts, const rsi_image *image)
 {
     for (size_t i = 0; i < cuts->n; i++) {
-        const rsi_cut      *cut = &cuts->at[i];
-        const rsi_out_part *part = &image->part[cut->part];
-        uint32_t           *crc = cut->piece ? &part->crc[part->nth] : NULL;
+        const rsi_convert_block *cut = &cuts->at[i];
+        const rsi_out_part      *part = &image->part[cut->part];
+        uint32_t                *crc = cut->piece ? &part->crc[part->nth] : NULL;
 
         if (crc)
             *crc = cut->part_off == 0 ? cut->crc : rsi_crc32_combine(*crc, cut->crc, cut->len);
