@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loading, step by step; after each the ranks agree, so that they fail together:
  *
- *   open   rank 0 reads the metadata, all get them (together.c)
+ *   open   rank 0 reads the metadata, all get them (open_together.c)
  *   find   every tensor and value that is wanted is found and compared, before a byte is read
- *   pass   what several ranks want is read by one of them and passed on (share.c, pass.c)
- *   read   the other views are filled, each rank its own (fetch_all.c)
+ *   pass   what several ranks want is read by one of them and passed on (wanted_by_several.c,
+ * read_and_send.c) read   the other views are filled, each rank its own (fetch_all.c)
  *
  * A checkpoint that is replaced before all of it was opened makes all ranks begin again. */
 #include "load/load.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "load/deal.h"
+#include "load/read_for_threads.h"
 #include "state/inner.h"
-#include "load/pass.h"
+#include "load/read_and_send.h"
 #include "read/check_sums.h"
 #include "state/stateful.h"
-#include "load/together.h"
+#include "load/open_together.h"
 #include "view/views.h"
 #include "format/open.h"
 #include "plan/cast.h"

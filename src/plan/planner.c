@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes plans: checks the pairs of layouts and puts equal pairs into one class. overlap.c has the
- * pieces, side.c the holders, rows.c sorts the moves by peer, plan.c is what callers ask of a plan.
+ * pieces, piece_holders.c the holders, peer_moves.c sorts the moves by peer, plan.c is what callers
+ * ask of a plan.
  */
 #include "plan/planner.h"
 #include "base/map.h"

@@ -10,7 +10,7 @@
 
 #include "base/arena.h"
 #include "plan/overlap.h"
-#include "plan/side.h"
+#include "plan/piece_holders.h"
 
 #include <reshard/reshard_live.h>
 

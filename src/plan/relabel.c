@@ -5,7 +5,7 @@
  * best permutation in the third power of the ranks. */
 #include "base/mem.h"
 #include "plan/overlap.h"
-#include "plan/side.h"
+#include "plan/piece_holders.h"
 
 #include <reshard/reshard_live.h>
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "state/tensor.h"
-#include "plan/side.h"
+#include "plan/piece_holders.h"
 
 #include <inttypes.h>
 #include <string.h>

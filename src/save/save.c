@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "write/image_follow.h"
 #include "format/path_format.h"
-#include "save/plan_cache.h"
+#include "save/image_cache.h"
 #include "commit/outcome.h"
 #include "save/replicas.h"
 #include "save/states_join.h"
@@ -93,7 +93,7 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
         return rc;
     s->version = s->state->version;
     s->commit.uneven = s->merged != NULL;
-    if (!rsi_plan_take(s->state, &s->spec, ranks(s), &s->commit.image))
+    if (!rsi_image_cache_take(s->state, &s->spec, ranks(s), &s->commit.image))
         rc = rsi_image_make(&s->commit.image, s->state, &s->spec, err);
     if (s->shared)
         rc = rsi_image_follow(&s->commit.image, s->state, s->commit.comm, rc, err);
@@ -125,7 +125,7 @@ rsd_err rsi_save_end(rsi_save_job *s, rsd_err rc, rsd_error *err)
 {
     rc = rsi_commit_end(&s->commit, rc, err);
     if (!rc && !s->merged && s->version == s->state->version)
-        rsi_plan_keep(s->state, &s->spec, ranks(s), &s->commit.image);
+        rsi_image_cache_keep(s->state, &s->spec, ranks(s), &s->commit.image);
     else
         rsi_image_release(&s->commit.image);
     rsd_state_free(s->merged);

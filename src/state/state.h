@@ -41,7 +41,7 @@ typedef struct rsi_state_value {
     int32_t          writer; /* rank that writes it: the lowest that has it */
 } rsi_state_value;
 
-/* What saves keep for the next one of the same state: rsi_kept of plan_cache.c, memory of
+/* What saves keep for the next one of the same state: rsi_kept of image_cache.c, memory of
  * stage.c. */
 typedef struct rsi_state_cache {
     _Atomic(void *) kept;

@@ -7,7 +7,7 @@
 #include "base/digest.h"
 #include "base/mem.h"
 #include "format/transform.h"
-#include "plan/side.h"
+#include "plan/piece_holders.h"
 #include "shape/box.h"
 
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "ckpt_fixture.h"
-#include "save/plan_cache.h"
+#include "save/image_cache.h"
 #include "sys_faults.h"
 
 #include <dirent.h>
@@ -208,7 +208,8 @@ rsd_err fault_save_rank(fault_bed *bed, rsd_comm *comm, int version, bool overwr
         bed->change(rank, &path, &opts);
     memset(&bed->err[rank], 0, sizeof(bed->err[rank]));
     bed->rc[rank] = c->save(path, comm, bed->state[version - 1][rank], &opts, &bed->err[rank]);
-    rsi_plan_forget(bed->state[version - 1][rank]); /* what a save keeps for the next is no leak */
+    rsi_image_cache_forget(
+        bed->state[version - 1][rank]); /* what a save keeps for the next is no leak */
     return bed->rc[rank];
 }
 

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "ckpt_fixture.h"
 #include "comm/comm.h"
-#include "save/plan_cache.h"
+#include "save/image_cache.h"
 #include "sys_faults.h"
 #include "skip_because.h"
 
@@ -361,7 +361,7 @@ static void the_memory_of_a_copy_is_kept_for_the_next_one(void **state)
             rsd_save_begin("ck", NULL, a->s.state, RSD_STAGE_COPY, &a->opts, &op, NULL), RSD_OK);
         assert_int_equal(rsd_op_wait(op, RSD_DURABLE, NULL), RSD_OK);
         rsd_op_free(op);
-        rsi_plan_forget(a->s.state);
+        rsi_image_cache_forget(a->s.state);
         kept = rsi_mem_stats_get().bytes - before;
         assert_true(kept >= (int64_t)sizeof(a->s.w) && kept < 5 << 20);
     }

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "plan/overlap.h"
-#include "plan/side.h"
+#include "plan/piece_holders.h"
 #include "plan_fixture.h"
 #include "shape/box.h"
 

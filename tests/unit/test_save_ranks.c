@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_save_ranks.c - what ranks do together before they save: states that differ, replicas that
- * differ, plans that are used again. states_same.c, states_join.c, replicas.c, plan_cache.c,
+ * differ, plans that are used again. states_same.c, states_join.c, replicas.c, image_cache.c,
  * layout_local.c. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "ckpt_fixture.h"
 #include "ckpt_walk.h"
 #include "comm/comm.h"
-#include "save/plan_cache.h"
+#include "save/image_cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,7 +251,7 @@ static void a_second_save_uses_the_plan_again_until_something_changes(void **sta
     assert_int_equal(rsd_value_create_int(owner, 1000000, &two, NULL), RSD_OK);
     for (size_t i = 0; i < 2; i++) {
         rsd_store *store = fix_store();
-        uint64_t   before = rsi_plan_reused();
+        uint64_t   before = rsi_image_cache_reused();
         int32_t    data[8];
         rsd_state *made;
         rsd_ckpt  *ckpt;
@@ -263,12 +263,12 @@ static void a_second_save_uses_the_plan_again_until_something_changes(void **sta
         assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
         first = fix_sum(store, "ck");
         assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
-        assert_int_equal(rsi_plan_reused(), before + 1);
+        assert_int_equal(rsi_image_cache_reused(), before + 1);
         assert_int_equal(fix_sum(store, "ck"), first);
         for (int k = 0; k < 8; k++)
             data[k] += 7;
         assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
-        assert_int_equal(rsi_plan_reused(), before + 2);
+        assert_int_equal(rsi_image_cache_reused(), before + 2);
         ckpt = fix_open(store, "ck");
         assert_row(ckpt, "x", 7);
         rsd_ckpt_close(ckpt);
@@ -276,7 +276,7 @@ static void a_second_save_uses_the_plan_again_until_something_changes(void **sta
         assert_int_equal(rsd_state_set_value(made, "step", two, NULL), RSD_OK);
         assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
         assert_int_equal(save_again(made, store, "ck.pt", NULL), RSD_OK); /* another format */
-        assert_int_equal(rsi_plan_reused(), before + 2);
+        assert_int_equal(rsi_image_cache_reused(), before + 2);
         rsd_state_free(made);
         rsd_store_free(store);
     }

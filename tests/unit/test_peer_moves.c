@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rows.c - moves sorted by peer: who is a peer, in which order, and who serves whom when
+/* test_peer_moves.c - moves sorted by peer: who is a peer, in which order, and who serves whom when
  * several could. */
 #include <stdarg.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
  * agree that they have them, then messages go from each reader to each rank that wants some of it.
  * A parcel is a few pieces with one reader. All ranks work out the same parcels and sizes, so the
  * messages have no heads; receives are posted before sends. */
-#include "load/pass.h"
+#include "load/read_and_send.h"
 #include "base/mem.h"
 #include "view/recast.h"
 #include "view/views.h"

@@ -4,7 +4,7 @@
  * format is, and every rank checks them as if it had read them itself. Each rank holds what the
  * name stands for and compares it with rank 0's, so that all read one checkpoint even while another
  * is published. Next: load.c. */
-#include "load/together.h"
+#include "load/open_together.h"
 #include "base/mem.h"
 #include "format/open.h"
 #include "store/record.h"

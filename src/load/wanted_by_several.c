@@ -2,7 +2,7 @@
 /* Works out what several ranks want alike. A tensor is cut along its chunks and those into blocks;
  * it is read once only if of every block that is wanted the wanted parts make up a box, so that no
  * byte is read that nobody wants. */
-#include "load/share.h"
+#include "load/wanted_by_several.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "plan/region.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Holders of pieces, by arithmetic on meshes or by looking into a table. */
-#include "plan/side.h"
+#include "plan/piece_holders.h"
 #include "plan/overlap.h"
 
 static void add_axis(rsi_axes *axes, const rsd_mesh *mesh, int a)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One image for each state, with all that it depends on. Tensors are found through the state, so
  * only their bytes may change between saves; anything else changes the state's version. */
-#include "save/plan_cache.h"
+#include "save/image_cache.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct kept_plan {
 
 static atomic_uint_fast64_t reused;
 
-uint64_t rsi_plan_reused(void)
+uint64_t rsi_image_cache_reused(void)
 {
     return atomic_load(&reused);
 }
@@ -48,8 +48,8 @@ static bool fits(const kept_plan *kept, const rsd_state *state, const rsi_image_
            was->rank == spec->rank && same_transform(kept->transform, spec->transform);
 }
 
-bool rsi_plan_take(const rsd_state *state, const rsi_image_spec *spec, int32_t ranks,
-                   rsi_image *image)
+bool rsi_image_cache_take(const rsd_state *state, const rsi_image_spec *spec, int32_t ranks,
+                          rsi_image *image)
 {
     kept_plan *kept = atomic_exchange(&state->cache->kept, NULL);
 
@@ -70,8 +70,8 @@ bool rsi_plan_take(const rsd_state *state, const rsi_image_spec *spec, int32_t r
     return true;
 }
 
-void rsi_plan_keep(const rsd_state *state, const rsi_image_spec *spec, int32_t ranks,
-                   rsi_image *image)
+void rsi_image_cache_keep(const rsd_state *state, const rsi_image_spec *spec, int32_t ranks,
+                          rsi_image *image)
 {
     kept_plan *kept = rsi_calloc(1, sizeof(*kept));
 
@@ -91,7 +91,7 @@ void rsi_plan_keep(const rsd_state *state, const rsi_image_spec *spec, int32_t r
     drop(atomic_exchange(&state->cache->kept, kept));
 }
 
-void rsi_plan_forget(const rsd_state *state)
+void rsi_image_cache_forget(const rsd_state *state)
 {
     drop(atomic_exchange(&state->cache->kept, NULL));
 }

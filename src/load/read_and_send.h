@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads what several ranks want once and passes it on. */
-#ifndef RSI_PASS_H
-#define RSI_PASS_H
+#ifndef RSI_READ_AND_SEND_H
+#define RSI_READ_AND_SEND_H
 
-#include "load/share.h"
+#include "load/wanted_by_several.h"
 
 typedef struct rsi_pass {
     rsd_comm            *comm;

@@ -3,7 +3,7 @@
  * back whatever the views are; a block goes from the reader's cache to all that want some of it.
  * A rank that gives up while others still read, which only a broken comm makes it do, shuts its
  * gate: from then on nobody writes into its memory. */
-#include "load/deal.h"
+#include "load/read_for_threads.h"
 #include "base/mem.h"
 #include "plan/copy.h"
 #include "shape/box.h"

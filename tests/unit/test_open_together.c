@@ -7,7 +7,7 @@
 
 #include "ckpt_fixture.h"
 #include "comm_suite.h"
-#include "load/together.h"
+#include "load/open_together.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which tensors of a load are read once for several ranks, and what the pieces of them are. Every
- * rank knows what all want and works out the same. deal.c runs it where ranks reach each other's
- * memory, pass.c elsewhere. */
-#ifndef RSI_SHARE_H
-#define RSI_SHARE_H
+ * rank knows what all want and works out the same. read_for_threads.c runs it where ranks reach
+ * each other's memory, read_and_send.c elsewhere. */
+#ifndef RSI_WANTED_BY_SEVERAL_H
+#define RSI_WANTED_BY_SEVERAL_H
 
 #include "comm/comm.h"
 #include "read/fetch_all.h"
@@ -41,7 +41,7 @@ typedef struct rsi_piece {
     int64_t elem_bytes;
     rsd_box box;
     size_t  first, n; /* of rsi_pieces.hit; sorted by rank */
-    size_t  at;       /* for pass.c: bytes from the start of its parcel */
+    size_t  at;       /* for read_and_send.c: bytes from the start of its parcel */
 } rsi_piece;
 
 typedef struct rsi_pieces {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a checkpoint on all ranks at once: one rank reads the metadata, the others are told. */
-#ifndef RSI_TOGETHER_H
-#define RSI_TOGETHER_H
+#ifndef RSI_OPEN_TOGETHER_H
+#define RSI_OPEN_TOGETHER_H
 
 #include "comm/comm.h"
 #include "format/ckpt.h"

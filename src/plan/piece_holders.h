@@ -5,8 +5,8 @@
  * Holders of a piece are numbered 0 .. n-1: along the mesh axes that don't shard (row-major), or by
  * their place in the table's row. The holder that serves is a closed form of numbers that every
  * rank knows, so nobody has to ask. */
-#ifndef RSI_SIDE_H
-#define RSI_SIDE_H
+#ifndef RSI_PIECE_HOLDERS_H
+#define RSI_PIECE_HOLDERS_H
 
 #include "shape/layout.h"
 

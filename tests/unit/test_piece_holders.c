@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_side.c - who holds a piece, which of the holders am I, who contributes. */
+/* test_piece_holders.c - who holds a piece, which of the holders am I, who contributes. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "plan/side.h"
+#include "plan/piece_holders.h"
 #include "plan_fixture.h"
 
 static rsd_layout *layout;
