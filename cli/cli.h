@@ -73,10 +73,10 @@ const command              *command_find(const char *name);
         "json", 0, OPT_FLAG, NULL, "print one JSON document to stdout",                            \
     }
 #define OPTIONS_PROGRESS                                                                           \
-    { "progress", 0, OPT_FLAG, NULL, "show progress also where stderr is no terminal" },           \
+    { "progress", 0, OPT_FLAG, NULL, "show progress even if stderr is not a terminal" },           \
         { "no-progress", 0, OPT_FLAG, NULL, "show no progress" },                                  \
     {                                                                                              \
-        "quiet", 'q', OPT_FLAG, NULL, "print nothing but errors and what was asked for"            \
+        "quiet", 'q', OPT_FLAG, NULL, "print only errors and the requested output"                 \
     }
 
 /* ---- args.c: what stands on the command line ---- */

@@ -141,7 +141,9 @@ static rsd_err measure_read(bench *b, const char *what, const char *name, rsd_er
         return rc;
     print_row(b, what, now() - start);
     if (memcmp(b->data, b->copy, b->bytes) != 0) {
-        *err = (rsd_error){ .code = RSD_E_BUG, .rank = -1, .msg = "the matrix changed on the way" };
+        *err = (rsd_error){ .code = RSD_E_BUG,
+                            .rank = -1,
+                            .msg = "the matrix was changed by a round trip" };
         return RSD_E_BUG;
     }
     return stopped(err);
@@ -252,8 +254,9 @@ out:
 }
 
 static const option_spec options[] = {
-    { "dir", 0, OPT_PATH, "DIR", "work in a new folder below this one; here if not given" },
-    { "size", 0, OPT_SIZE, "SIZE", "bytes of the tensor; 256M if not given" },
+    { "dir", 0, OPT_PATH, "DIR",
+      "work in a new folder below this one; default: the current folder" },
+    { "size", 0, OPT_SIZE, "SIZE", "size of the tensor in bytes; default: 256M" },
     OPTION_JSON,
     OPTIONS_PROGRESS,
     { 0 },
@@ -265,8 +268,8 @@ const command cmd_bench = {
     .operands = "",
     .options = options,
     .text = "Saves a tensor as a checkpoint of 8 ranks, reads and verifies it, and reshards it to "
-            "4 ranks, each once, beside a plain memcpy of the same bytes. Removes what it wrote. "
-            "What is read comes from the page cache.",
+            "4 ranks, each once, and compares with a plain memcpy of the same bytes. Removes the "
+            "files afterwards. Reads come from the page cache.",
     .examples = "# how fast is the scratch disk?\n"
                 "reshard bench --dir /scratch --size 1G\n",
     .run = run,

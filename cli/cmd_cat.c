@@ -84,8 +84,7 @@ static int slice_parse(const args *a, const char *text, cutting *c)
             return misuse(a, "--slice \"%s\" has more dimensions than the shape %s", text, shape);
         if (!slice_dim(&s, c, d) || (*s && *s != ',')) {
             if (*s == ':')
-                return misuse(a, "--slice \"%s\" has a step, and only whole ranges are cut out",
-                              text);
+                return misuse(a, "--slice \"%s\" has a step, which is not supported", text);
             return misuse(a, "--slice \"%s\" does not fit dimension %d of the shape %s", text, d,
                           shape);
         }
@@ -350,8 +349,8 @@ static int cat_below(const args *a, rsd_ckpt *ckpt, const char *top, form f)
     if (n == 0)
         code = refuse(a, EXIT_NO, "nothing in \"%s\" is called \"%s\"", a->operand[0], top);
     else if (args_has(a, "slice") || f == FORM_NPY || (f == FORM_RAW && args_has(a, "format")))
-        code =
-            misuse(a, "%zu things lie below \"%s\": they are printed as text or JSON only", n, top);
+        code = misuse(a, "%zu items lie below \"%s\": they can be printed only as text or JSON", n,
+                      top);
     if (!code && j)
         json_open_object(j, NULL);
     for (size_t i = 0; !code && i < n && !output_over(); i++) {
@@ -381,7 +380,7 @@ static int cat_object(const args *a, rsd_ckpt *ckpt, const char *wanted, form f)
         if (strcmp(name, wanted) != 0)
             continue;
         if (args_has(a, "slice") || f == FORM_NPY)
-            return misuse(a, "\"%s\" is an object, no tensor: it has no slices and no npy form",
+            return misuse(a, "\"%s\" is an object, not a tensor: it has no slices and no npy form",
                           wanted);
         code = source_object(a, ckpt, i, f == FORM_JSON, &name, &text);
         if (code)
@@ -411,7 +410,7 @@ static int run(const args *a)
     int       code;
 
     if (args_has(a, "json") && args_has(a, "format"))
-        return misuse(a, "--json and --format exclude each other");
+        return misuse(a, "--json and --format can't be combined");
     code = source_open(a, a->operand[0], &ckpt);
     if (code)
         return code;
@@ -426,8 +425,8 @@ static int run(const args *a)
 static const option_spec options[] = {
     { "slice", 0, OPT_TEXT, "SLICE", "only this part, as in Python: 0:128,: or 3 or -1,:,0:4" },
     { "format", 0, OPT_CHOICE, "raw|npy|text",
-      "raw bytes (little-endian, row-major), a file of numpy, or numbers with a line for each row; "
-      "raw if not given, but text on a terminal" },
+      "raw bytes (little-endian, row-major), a numpy file, or numbers with one line per row; "
+      "default: raw, text on a terminal" },
     { "full", 0, OPT_FLAG, NULL, "print large tensors in full on a terminal too" },
     OPTION_JSON,
     { 0 },
@@ -435,21 +434,21 @@ static const option_spec options[] = {
 
 const command cmd_cat = {
     .name = "cat",
-    .line = "print a tensor, a slice of it, an object, or all below a name",
+    .line = "print a tensor, a slice, an object, or everything below a name",
     .operands = "CKPT NAME",
     .min = 2,
     .max = 2,
     .options = options,
     .text = "Writes the tensor NAME to stdout, whatever chunks and files it is cut into, reading "
-            "only what the slice needs. An object is printed as Python does. A NAME that others "
-            "start with, such as optim.state, prints all that lies below it.\n"
+            "only the bytes that the slice needs. An object is printed as Python would print it. A "
+            "NAME that is a prefix of others, such as optim.state, prints everything below it.\n"
             "\n"
             "On a terminal a tensor of more than 1,000 elements is shortened to the first and the "
             "last three of each dimension.\n"
             "\n"
             "Types that numpy lacks (bfloat16, float8) become raw items of as many bytes in npy "
             "files.",
-    .examples = "# the first 128 rows as a file of numpy\n"
+    .examples = "# the first 128 rows as a numpy file\n"
                 "reshard cat step-1000 model.embed.weight --slice 0:128 --format npy >rows.npy\n"
                 "# one row, to look at\n"
                 "reshard cat step-1000 model.norm.weight --format text | head\n",

@@ -65,8 +65,8 @@ static int check_end(const converting *c)
     if (dot[1] == '\0' || strlen(dot) > LONGEST_END || (stat(dst, &st) == 0 && S_ISDIR(st.st_mode)))
         return EXIT_DONE;
     return misuse(c->a,
-                  "what is \"%s\" to be? A file ends in .safetensors, .pt, .pth or .bin; for a "
-                  "folder say --to dcp or --to safetensors",
+                  "unknown format of \"%s\": name a file .safetensors, .pt, .pth or .bin; for a "
+                  "folder use --to dcp or --to safetensors",
                   dst);
 }
 
@@ -115,9 +115,9 @@ static int read_transform(converting *c)
     if (!text)
         return EXIT_DONE;
     if (strcmp(text, "zstd") != 0 && strncmp(text, "zstd:", 5) != 0)
-        return misuse(c->a, "--compress \"%s\": zstd or zstd:N is known", text);
+        return misuse(c->a, "--compress \"%s\": only zstd and zstd:N are supported", text);
     if (text[4] == ':' && (!text[5] || strspn(text + 5, "0123456789") != strlen(text + 5)))
-        return misuse(c->a, "--compress \"%s\": the level has to be a number", text);
+        return misuse(c->a, "--compress \"%s\": the level must be a number", text);
     snprintf(c->transform, sizeof(c->transform), "stream.zstd%s", text + 4);
     c->opts.transform = c->transform;
     return EXIT_DONE;
@@ -166,7 +166,7 @@ static int read_options(converting *c)
     if (!code && layout)
         code = source_rules(a, layout, &c->rules);
     if (!code && args_has(a, "resume") && args_has(a, "no-keep"))
-        code = misuse(a, "--resume and --no-keep exclude each other");
+        code = misuse(a, "--resume and --no-keep can't be combined");
     o->include = c->patterns.include;
     o->ninclude = c->patterns.ninclude;
     o->exclude = c->patterns.exclude;
@@ -218,12 +218,12 @@ static void say_how_to_go_on(const converting *c, bool replace)
     if (!speaks(a) || args_has(a, "quiet") || (!c->partial && !c->opts.transform))
         return;
     if (!c->partial) {
-        fprintf(stderr, "reshard: nothing is left of it: compressed output can't be resumed\n");
+        fprintf(stderr, "reshard: nothing was kept: compressed output can't be resumed\n");
         return;
     }
-    fprintf(stderr, "reshard: what is done is kept in ");
+    fprintf(stderr, "reshard: the finished parts are kept in ");
     print_word(c->partial);
-    fprintf(stderr, "; to go on:\n  reshard convert ");
+    fprintf(stderr, "; to resume:\n  reshard convert ");
     print_word(a->operand[0]);
     fprintf(stderr, " ");
     print_word(a->operand[1]);
@@ -261,7 +261,7 @@ static void say_salvage(const args *a)
     if (!speaks(a) || rsd_ckpt_open_with(NULL, a->operand[0], &opts, &ckpt, NULL))
         return;
     rsd_ckpt_close(ckpt);
-    fprintf(stderr, "reshard: `reshard verify` lists what is whole of it, --salvage takes that\n");
+    fprintf(stderr, "reshard: `reshard verify` lists the damage, --salvage converts the rest\n");
 }
 
 /* With --salvage also what is left of a damaged one, which is looked for. */
@@ -419,27 +419,29 @@ static int run(const args *a)
 }
 
 static const option_spec options[] = {
-    { "to", 0, OPT_CHOICE, "dcp|safetensors|torch", "format of DST; otherwise its name decides" },
-    { "layout", 'l', OPT_PATH, "SPEC", "lay the tensors out over ranks: rules, or a file of them" },
-    { "include", 0, OPT_NAME, "GLOB", "take only what matches; may be repeated" },
-    { "exclude", 0, OPT_NAME, "GLOB", "leave out what matches; may be repeated" },
-    { "rename", 0, OPT_TEXT, "s/RE/TO/", "change names, as sed -E does; may be repeated" },
+    { "to", 0, OPT_CHOICE, "dcp|safetensors|torch", "format of DST; default: chosen by its name" },
+    { "layout", 'l', OPT_PATH, "SPEC",
+      "distribute the tensors over ranks: rules, or a file with rules" },
+    { "include", 0, OPT_NAME, "GLOB", "convert only names that match; may be repeated" },
+    { "exclude", 0, OPT_NAME, "GLOB", "skip names that match; may be repeated" },
+    { "rename", 0, OPT_TEXT, "s/RE/TO/",
+      "rename tensors and objects, as sed -E does; may be repeated" },
     { "dtype", 0, OPT_DTYPE, "[GLOB=]DTYPE",
       "cast floating tensors, or those that match; may be repeated" },
-    { "shard-size", 0, OPT_SIZE, "SIZE", "safetensors: the most that a file has" },
+    { "shard-size", 0, OPT_SIZE, "SIZE", "safetensors: maximum file size" },
     { "compress", 0, OPT_TEXT, "zstd[:N]", "DCP: compress each item" },
-    { "max-memory", 0, OPT_SIZE, "SIZE", "bytes under way; 64M if not given" },
-    { "threads", 'j', OPT_COUNT, "N", "threads that copy; all processors if not given" },
+    { "max-memory", 0, OPT_SIZE, "SIZE", "memory for buffers; default: 64M" },
+    { "threads", 'j', OPT_COUNT, "N", "number of threads; default: all processors" },
     { "overwrite", 0, OPT_FLAG, NULL,
-      "replace DST if it exists; a folder with other things in it is not replaced" },
-    { "no-sync", 0, OPT_FLAG, NULL, "do not wait until the bytes are safe from a power cut" },
-    { "no-checksum", 0, OPT_FLAG, NULL, "write no side file with hashes" },
-    { "resume", 0, OPT_FLAG, NULL, "go on from what an earlier run left" },
-    { "no-keep", 0, OPT_FLAG, NULL, "keep nothing if it ends early" },
+      "replace DST if it exists; a folder that holds other files is not replaced" },
+    { "no-sync", 0, OPT_FLAG, NULL, "don't sync to disk: a power cut may lose DST" },
+    { "no-checksum", 0, OPT_FLAG, NULL, "write no checksum file" },
+    { "resume", 0, OPT_FLAG, NULL, "resume an interrupted run" },
+    { "no-keep", 0, OPT_FLAG, NULL, "keep nothing if interrupted" },
     { "no-verify", 0, OPT_FLAG, NULL, "don't compare the checksums of SRC" },
-    { "salvage", 0, OPT_FLAG, NULL, "rescue what is whole of a damaged SRC, and end with 1" },
-    { "no-carry", 0, OPT_FLAG, NULL, "copy no other files along from SRC's folder" },
-    { "dry-run", 0, OPT_FLAG, NULL, "say what would be written, and write nothing" },
+    { "salvage", 0, OPT_FLAG, NULL, "convert the intact part of a damaged SRC, and exit with 1" },
+    { "no-carry", 0, OPT_FLAG, NULL, "don't copy the other files in SRC's folder" },
+    { "dry-run", 0, OPT_FLAG, NULL, "say what would be written, but write nothing" },
     OPTIONS_PROGRESS,
     { 0 },
 };
@@ -451,29 +453,29 @@ const command cmd_convert = {
     .min = 2,
     .max = 2,
     .options = options,
-    .text =
-        "Copies SRC to DST in one pass, in --max-memory whatever the size of the model. A DST that "
-        "ends in .safetensors, .pt, .pth or .bin is one file, one without such an end a folder: "
-        "DCP "
-        "unless --to says otherwise. DST appears when it is complete, never before.\n"
-        "\n"
-        "Patterns are those of the shell; * also matches dots. --include and --exclude see the old "
-        "names, --dtype and --layout the new ones. A pattern that matches nothing is warned of. "
-        "Objects that are no tensors go along where DST can hold them, and so do the __metadata__ "
-        "of safetensors; from folder to folder also other files of up to 64 MiB, such as a config "
-        "or a tokenizer. What is left out is said in a line, also with -q.\n"
-        "\n"
-        "When it ends early, what is done stays in DST.partial-...; the same command with --resume "
-        "checks it and goes on. A run without --resume begins anew and removes it. What is "
-        "compressed is not kept.\n"
-        "\n"
-        "Checksums of what is taken from SRC are compared, for which its bytes are read once more; "
-        "damage ends the conversion, and nothing is published or kept. With --salvage SRC is "
-        "verified first, files of it may be missing or short, and DST gets the tensors and objects "
-        "that are whole; the others are named, and it ends with 1.\n"
-        "\n"
-        "Under mpirun the ranks divide the work. The DST \"null:\" takes everything and keeps "
-        "nothing, for measurements.",
+    .text = "Copies SRC to DST in one pass, using at most --max-memory, whatever the model's size. "
+            "A DST that ends in .safetensors, .pt, .pth or .bin is one file; one without an "
+            "extension is a folder, in DCP format unless --to says otherwise. DST appears only "
+            "when it is complete.\n"
+            "\n"
+            "Patterns are shell-style globs; * also matches dots. --include and --exclude see the "
+            "old names, --dtype and --layout the new ones. A pattern that matches nothing causes a "
+            "warning. Non-tensor objects are copied if DST's format supports them, and so is "
+            "safetensors' __metadata__; from folder to folder also other files of up to 64 MiB, "
+            "such as a config or a tokenizer. Everything left out is reported, even with -q.\n"
+            "\n"
+            "An interrupted run keeps its finished parts in DST.partial-...; the same command with "
+            "--resume checks them and resumes. A run without --resume starts over and deletes "
+            "them. Compressed output can't be resumed.\n"
+            "\n"
+            "Checksums of the data read from SRC are compared, for which SRC is read once more; "
+            "damage ends the conversion, and "
+            "nothing is published or kept. With --salvage SRC is verified first, its files may be "
+            "missing or truncated, and DST gets the tensors and objects that are intact; the "
+            "others are named, and the exit code is 1.\n"
+            "\n"
+            "Under mpirun the ranks divide the work. The DST \"null:\" discards everything, for "
+            "measurements.",
     .examples = "# one Hugging Face folder with files of 5 GB and an index\n"
                 "reshard convert step_1000 hf --to safetensors --shard-size 5GB\n"
                 "# sharded for a mesh, in bfloat16, but norms in float32\n"

@@ -149,7 +149,7 @@ static int show(const args *a, const char *why, int wanted, const char *const *w
     fflush(stdout);
     if (code == wanted)
         return EXIT_DONE;
-    return code ? code : refuse(a, EXIT_COULD_NOT, "that should have ended in %d", wanted);
+    return code ? code : refuse(a, EXIT_COULD_NOT, "the exit code should have been %d", wanted);
 }
 
 /* Flips one bit in the middle of the data of a file, and on the second call back. */
@@ -178,21 +178,21 @@ static int tour(const args *a)
         int         wanted;
         const char *word[MOST_WORDS];
     } steps[] = {
-        { "What is in it?", 0, { "inspect", eight } },
-        { "Who holds which part of one tensor?",
+        { "List its contents.", 0, { "inspect", eight } },
+        { "Which rank holds which part of a tensor?",
           0,
           { "inspect", eight, "--picture", "model.embed.weight" } },
-        { "What would three ranks have to read and move? (to look at: --html FILE)",
+        { "What would three ranks have to read and move? (--html FILE draws it)",
           0,
           { "plan", eight, "--layout", to_three } },
         { "Write it for three ranks.", 0, { "convert", eight, three, "--layout", to_three } },
         { "The same tensor now:", 0, { "inspect", three, "--picture", "model.embed.weight" } },
-        { "And as one file for Hugging Face's loaders.", 0, { "convert", eight, one } },
-        { "Nothing changed on the way: every element is compared.", 0, { "diff", eight, three } },
+        { "Write it as one file for Hugging Face's loaders.", 0, { "convert", eight, one } },
+        { "Compare every element: nothing changed.", 0, { "diff", eight, three } },
         { "Objects such as `step` don't fit into safetensors; tensors do.",
           0,
           { "diff", three, one, "--exclude", "step" } },
-        { "Is it whole? Checksums are compared.", 0, { "verify", three } },
+        { "Verify all checksums.", 0, { "verify", three } },
     };
     static const char *const again[] = { "verify", three, NULL };
     static const char *const page[] = { "plan",   eight,       "--layout", to_three,
@@ -204,13 +204,12 @@ static int tour(const args *a)
     if (!code)
         code = flip_bit(a);
     if (!code)
-        code =
-            show(a, "Now one bit in the middle of three/__1_0.distcp is flipped. Found:", EXIT_NO,
-                 again);
+        code = show(a, "Flip one bit in the middle of three/__1_0.distcp; verify finds it.",
+                    EXIT_NO, again);
     if (!code)
         code = flip_bit(a);
     if (!code)
-        code = show(a, "The bit is put back. Last, a page for the browser:", 0, page);
+        code = show(a, "Restore the bit. Last, write a page for the browser:", 0, page);
     return code;
 }
 
@@ -220,7 +219,7 @@ static int make_folder(const args *a, const char *dir)
 {
     if (mkdir(dir, 0777) == 0)
         return EXIT_DONE;
-    return refuse(a, EXIT_COULD_NOT, "could not make \"%s\": %s", dir, strerror(errno));
+    return refuse(a, EXIT_COULD_NOT, "could not create \"%s\": %s", dir, strerror(errno));
 }
 
 static int run(const args *a)
@@ -233,10 +232,10 @@ static int run(const args *a)
     if (code)
         return code;
     if (chdir(dir ? dir : made) != 0 || !(place = realpath(".", NULL)))
-        code = refuse(a, EXIT_COULD_NOT, "could not go to \"%s\": %s", dir ? dir : made,
+        code = refuse(a, EXIT_COULD_NOT, "could not change to \"%s\": %s", dir ? dir : made,
                       strerror(errno));
     if (!code) {
-        printf("# A tour of reshard. Everything happens in a folder of its own, which stays:\n");
+        printf("# A tour of reshard. It works in a new folder, which stays:\n");
         printf("$ cd %s\n", place);
         code = save_model(a);
     }
@@ -244,7 +243,7 @@ static int run(const args *a)
         code = tour(a);
     if (!code)
         printf("# Open it in a browser: %s/page.html\n"
-               "# Try the commands yourself; `rm -r %s` ends the tour.\n",
+               "# Try the commands yourself; `rm -r %s` removes the folder.\n",
                place, place);
     free(place);
     free(made);
@@ -253,18 +252,18 @@ static int run(const args *a)
 
 static const option_spec options[] = {
     { "dir", 0, OPT_PATH, "DIR",
-      "the folder to make and work in; usually a new one below $TMPDIR" },
+      "the folder to create and work in; default: a new one below $TMPDIR" },
     { 0 },
 };
 
 const command cmd_demo = {
     .name = "demo",
-    .line = "a two-minute tour: save, draw, reshard, compare, damage, find it",
+    .line = "show a tour: save, draw, reshard, compare, find damage",
     .operands = "",
     .options = options,
-    .text = "Saves a small model from eight ranks, draws it, writes it for three ranks and as one "
-            "file, compares them, flips a bit and finds it, and writes a page for the browser. "
-            "Each command is printed before it is run. The folder stays, so that they can be tried "
-            "again.",
+    .text =
+        "Saves a small model from eight ranks, draws it, writes it for three ranks and as one "
+        "file, compares them, flips a bit and finds it, and writes a page for the browser. "
+        "Each command is printed before it runs. The folder stays, so that you can repeat them.",
     .run = run,
 };

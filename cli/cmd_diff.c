@@ -196,7 +196,7 @@ static int check_patterns(diff *d)
     if (!ok)
         return diff_no_memory(d);
     if (n > 0 && any == 0)
-        return misuse(d->a, "the patterns leave nothing to compare");
+        return misuse(d->a, "nothing matches the patterns");
     return EXIT_DONE;
 }
 
@@ -256,16 +256,16 @@ static int run(const args *a)
 }
 
 static const option_spec options[] = {
-    { "include", 0, OPT_NAME, "GLOB", "compare only what matches; may be repeated" },
-    { "exclude", 0, OPT_NAME, "GLOB", "leave out what matches; may be repeated" },
+    { "include", 0, OPT_NAME, "GLOB", "compare only names that match; may be repeated" },
+    { "exclude", 0, OPT_NAME, "GLOB", "skip names that match; may be repeated" },
     { "rename", 0, OPT_TEXT, "s/RE/TO/",
-      "change the names of A before comparing, as sed -E does; may be repeated" },
+      "rename A's tensors and objects before comparing, as sed -E does; may be repeated" },
     { "cast", 0, OPT_FLAG, NULL, "cast the tensors of A to the dtypes of B" },
-    { "rtol", 0, OPT_REAL, "X", "values may differ by X times the second's value" },
-    { "atol", 0, OPT_REAL, "X", "values may differ by X" },
-    { "names-only", 0, OPT_FLAG, NULL, "compare only which tensors and objects there are" },
-    { "threads", 'j', OPT_COUNT, "N",
-      "threads that read and compare; all processors if not given" },
+    { "rtol", 0, OPT_REAL, "X",
+      "relative tolerance: values may differ by X times B's value" },
+    { "atol", 0, OPT_REAL, "X", "absolute tolerance: values may differ by X" },
+    { "names-only", 0, OPT_FLAG, NULL, "compare only the names of tensors and objects" },
+    { "threads", 'j', OPT_COUNT, "N", "number of threads; default: all processors" },
     OPTION_JSON,
     OPTIONS_PROGRESS,
     { 0 },
@@ -278,29 +278,30 @@ const command cmd_diff = {
     .min = 2,
     .max = 2,
     .options = options,
-    .text = "Compares names, dtypes, shapes, values and objects. Prints a line for each tensor or "
-            "object that differs: for values how many elements, the first of them and the largest "
-            "absolute difference. Ends with 0 if all is the same, with 1 if not, and with 5 if no "
-            "difference was found but something could not be compared, which is listed then.\n"
-            "\n"
-            "Values are compared bit by bit, so that a NaN equals the same NaN and 0 is not -0. "
-            "With --rtol or --atol, elements are the same if |a - b| <= atol + rtol * |b|, too. "
-            "Tensors of different dtypes differ, unless --cast makes A's values what `convert "
-            "--dtype` would make of them.\n"
-            "\n"
-            "Objects are the same if their values are; those of unknown classes, if what is "
-            "pickled of them is the same. A dict or tuple that one format keeps as one object is "
-            "compared with what the other keeps of it under several names. Checksums are not "
-            "looked at: that is what `reshard verify` does.\n"
-            "\n"
-            "Patterns are those of the shell; * also matches dots. --include and --exclude see the "
-            "names that A and B have, A's before --rename.",
-    .examples = "# did the conversion keep everything?\n"
+    .text =
+        "Compares names, dtypes, shapes, values and objects. Prints a line for each tensor or "
+        "object that differs: for values the number of elements, the first of them and the largest "
+        "absolute difference. Exits with 0 if everything is equal, with 1 if not, and with 5 if no "
+        "difference was found but something could not be compared, which is then listed.\n"
+        "\n"
+        "Values are compared bit by bit, so that a NaN equals the same NaN and 0 is not -0. "
+        "With --rtol or --atol, elements are also equal if |a - b| <= atol + rtol * |b|. Tensors "
+        "of different dtypes differ, unless --cast converts A's values as `convert --dtype` "
+        "would.\n"
+        "\n"
+        "Objects are equal if their values are; those of unknown classes, if their pickled content "
+        "is. A dict or tuple that one format stores as one object is compared with its parts that "
+        "the other stores under several names. Checksums are not compared: `reshard verify` does "
+        "that.\n"
+        "\n"
+        "Patterns are shell-style globs; * also matches dots. --include and --exclude see the "
+        "original names in A and B, A's before --rename.",
+    .examples = "# did a conversion keep everything?\n"
                 "reshard diff step-1000 model.pt\n"
-                "# and the one that took only the model, shortened its names and cast it?\n"
+                "# and one that took only the model, shortened its names and cast it?\n"
                 "reshard diff step-1000 model.safetensors --include 'model.*' --rename "
                 "'s/^model\\.//' --cast\n"
-                "# are two runs near each other?\n"
+                "# are two runs close to each other?\n"
                 "reshard diff --rtol 1e-3 --atol 1e-6 run-a run-b\n",
     .run = run,
 };

@@ -264,11 +264,10 @@ static void print_hidden(const listing *l)
 
     if (l->nobjects == 0 || rsd_ckpt_hidden(l->ckpt, &n, &bytes, NULL) || n == 0)
         return;
-    snprintf(
-        line, sizeof(line),
-        "%zu storage%s with %s inside objects of unknown classes: load them in Python and save "
-        "the state_dict to have their tensors",
-        n, plural(n), size_text((uint64_t)bytes, size, sizeof(size)));
+    snprintf(line, sizeof(line),
+             "%zu storage%s with %s inside objects of unknown classes: to get their tensors, load "
+             "them in Python and save the state_dict",
+             n, plural(n), size_text((uint64_t)bytes, size, sizeof(size)));
     print_wrapped(stdout, line);
 }
 
@@ -484,16 +483,16 @@ static int check_options(const args *a)
         if (!args_has(a, way[i]))
             continue;
         if (first)
-            return misuse(a, "--%s and --%s exclude each other", first, way[i]);
+            return misuse(a, "--%s and --%s can't be combined", first, way[i]);
         first = way[i];
     }
     for (int i = 0; table[i]; i++)
         if (first && strcmp(first, "json") != 0 && args_has(a, table[i]))
-            return misuse(a, "--%s and --%s exclude each other", first, table[i]);
+            return misuse(a, "--%s and --%s can't be combined", first, table[i]);
     if (args_has(a, "threads") && !args_has(a, "stats"))
         return misuse(a, "--threads needs --stats");
     if (args_has(a, "picture") && a->noperands > 1)
-        return misuse(a, "--picture takes the name; \"%s\" is one too many", a->operand[1]);
+        return misuse(a, "--picture takes one name; \"%s\" is one too many", a->operand[1]);
     if (args_has(a, "axes") && !args_has(a, "picture"))
         return misuse(a, "--axes needs --picture");
     return EXIT_DONE;
@@ -546,16 +545,15 @@ static int run(const args *a)
 static const option_spec options[] = {
     OPTION_JSON,
     { "sort", 0, OPT_CHOICE, "name|-name|size|-size|dtype|-dtype|file|-file|stored",
-      "the order of the tensors, backwards with a minus; name if not given, and stored for "
-      "--json" },
+      "sort order of the tensors, reversed with a minus; default: name, for --json stored" },
     { "stats", 0, OPT_FLAG, NULL,
-      "read the tensors: smallest, largest, mean, norm, how many are NaN or infinite" },
-    { "threads", 'j', OPT_COUNT, "N",
-      "threads that read for --stats; all processors if not given" },
+      "read the tensors and show minimum, maximum, mean, norm and how many elements are NaN or "
+      "infinite" },
+    { "threads", 'j', OPT_COUNT, "N", "number of threads for --stats; default: all processors" },
     { "tree", 0, OPT_FLAG, NULL, "group the tensors by the dots in their names, with sums" },
     { "picture", 0, OPT_NAME, "NAME", "draw which rank or file holds which part of a tensor" },
     { "axes", 0, OPT_TEXT, "A,B", "the axes that --picture draws, down and across" },
-    { "html", 0, OPT_PATH, "FILE", "write a page for browsers, with a picture of each tensor" },
+    { "html", 0, OPT_PATH, "FILE", "write an HTML page with a picture of each tensor" },
     OPTIONS_PROGRESS,
     { 0 },
 };
@@ -567,28 +565,29 @@ const command cmd_inspect = {
     .min = 1,
     .max = -1,
     .options = options,
-    .text = "Lists each tensor with its dtype, its shape, how it is cut into chunks, its size and "
-            "its file, then the objects that are no tensors, then totals. Reads only metadata, "
-            "unless --stats asks for what is in the tensors.\n"
-            "\n"
-            "NAME is a name or a pattern of the shell; `*` also matches dots. The layout is "
-            "\"whole\" for one chunk, \"shard(0)/4\" for four along dimension 0, \"irregular\" if "
-            "the chunks make no grid.\n"
-            "\n"
-            "--picture draws a tensor, or each one that a pattern matches: a letter, and on a "
-            "terminal a colour, for each rank or file. Of more than two dimensions the two longest "
-            "that are cut are drawn unless --axes names others; the rest is at index 0.\n"
-            "\n"
-            "--html writes one page that needs no network: a table to search, and for each tensor "
-            "who holds what of it. FILE `-` is stdout.",
+    .text =
+        "Lists each tensor with its dtype, its shape, how it is cut into chunks, its size and "
+        "its file, then the non-tensor objects, then totals. Reads only metadata, unless --stats "
+        "asks for the tensors' contents.\n"
+        "\n"
+        "NAME is a name or a shell-style glob; `*` also matches dots. The layout is \"whole\" for "
+        "one chunk, \"shard(0)/4\" for four along dimension 0, \"irregular\" if the chunks form no "
+        "grid.\n"
+        "\n"
+        "--picture draws a tensor, or each one that a glob matches: a letter, and on a "
+        "terminal a colour, for each rank or file. Of more than two dimensions, the two longest "
+        "that are cut are drawn unless --axes names others; the rest are drawn at index 0.\n"
+        "\n"
+        "--html writes one page that works offline: a searchable table, and for each tensor which "
+        "rank or file holds which part. FILE `-` is stdout.",
     .examples =
         "# the tensors of one layer\n"
         "reshard inspect step-1000 'model.layers.0.*'\n"
-        "# who holds what of one tensor\n"
+        "# which rank holds which part of a tensor\n"
         "reshard inspect step-1000 --picture model.embed.weight\n"
         "# the largest tensors\n"
         "reshard inspect step-1000 --sort -size | head\n"
-        "# NaNs, and numbers that are far too large\n"
+        "# find NaNs and huge values\n"
         "reshard inspect --stats step-1000 'model.*'\n"
         "# names and shapes for a script\n"
         "reshard inspect --json step-1000 | jq -r '.tensors[] | [.name, .shape[]] | @tsv'\n",

@@ -46,25 +46,25 @@ static int run(const args *a)
 }
 
 static const option_spec options[] = {
-    { "overwrite", 0, OPT_FLAG, NULL, "replace the side file that is there" },
-    { "threads", 'j', OPT_COUNT, "N", "threads that read; all processors if not given" },
+    { "overwrite", 0, OPT_FLAG, NULL, "replace an existing checksum file" },
+    { "threads", 'j', OPT_COUNT, "N", "number of threads; default: all processors" },
     OPTIONS_PROGRESS,
     { 0 },
 };
 
 const command cmd_manifest = {
     .name = "manifest",
-    .line = "add checksums to a checkpoint that was made elsewhere",
+    .line = "add checksums to a checkpoint made elsewhere",
     .operands = "CKPT",
     .min = 1,
     .max = 1,
     .options = options,
-    .text = "Reads all files of a checkpoint and writes their checksums to the side file "
+    .text = "Reads all files of a checkpoint and writes their checksums to the checksum file "
             "\".reshard-sums\" in its folder, or \"NAME.reshard-sums\" beside a checkpoint that is "
             "one file. From then on `reshard verify` finds every changed byte and names the tensor "
-            "it belongs to. The checkpoint itself is not changed, and other programs don't mind. "
-            "Checkpoints that reshard wrote have a side file already.",
-    .examples = "# before it is sent away\n"
+            "it belongs to. The checkpoint itself is not changed, and other programs ignore the "
+            "new file. Checkpoints written by reshard already have one.",
+    .examples = "# before sending it elsewhere\n"
                 "reshard manifest step-1000\n",
     .run = run,
 };

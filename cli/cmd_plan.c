@@ -30,7 +30,7 @@ typedef struct planning {
     /* the group at hand */
     size_t         n;                   /* tensors */
     rsd_layout    *files[MOST_TENSORS]; /* owner: world + number of the file */
-    rsd_layout    *old[MOST_TENSORS];   /* owner: the rank that wrote it */
+    rsd_layout    *old[MOST_TENSORS];   /* owner: source rank */
     rsd_layout    *want[MOST_TENSORS];
     int32_t        first, end; /* ranks whose peers are noted in `seen` */
     unsigned char *seen;       /* [end - first][world + files] a bit for each */
@@ -443,7 +443,7 @@ static int run(const args *a)
     if (!spec)
         return misuse(a, "plan needs --layout SPEC");
     if (args_has(a, "json") && args_has(a, "html"))
-        return misuse(a, "--json and --html exclude each other");
+        return misuse(a, "--json and --html can't be combined");
     p = calloc(1, sizeof(*p));
     if (!p)
         return refuse(a, EXIT_COULD_NOT, "no memory for the plan");
@@ -467,34 +467,34 @@ static int run(const args *a)
 }
 
 static const option_spec options[] = {
-    { "layout", 'l', OPT_PATH, "SPEC", "the layout to plan for: rules, or a file with rules" },
+    { "layout", 'l', OPT_PATH, "SPEC", "the target layout: rules, or a file with rules" },
     OPTION_JSON,
-    { "html", 0, OPT_PATH, "FILE", "write a page for browsers: tiles before and after, and moves" },
+    { "html", 0, OPT_PATH, "FILE", "write an HTML page: tiles before and after, and moves" },
     { 0 },
 };
 
 const command cmd_plan = {
     .name = "plan",
-    .line = "show what resharding would read, move and need, for each rank",
+    .line = "show what each rank would read, move and need when resharding",
     .operands = "CKPT",
     .min = 1,
     .max = 1,
     .options = options,
-    .text = "Shows for each rank of another layout how much memory its part takes, how many bytes "
-            "it would read in how many pieces from how many files, and, if the checkpoint tells "
-            "which rank wrote what, how many bytes that rank would keep, send and receive if the "
-            "old ranks still held them. Reads only metadata and writes nothing.\n"
+    .text = "Shows for each rank of another layout how much memory its part takes, how many bytes, "
+            "pieces and files it would read, and, if the checkpoint records which rank wrote which "
+            "file, how many bytes it would keep, send and receive if the old ranks still held "
+            "them. Reads only metadata and writes nothing.\n"
             "\n"
-            "SPEC is a mesh and rules, the first that matches a name wins; `;` or a new line ends "
-            "each:\n"
+            "SPEC is a mesh and rules, each ended by `;` or a line break; the first rule that "
+            "matches a name wins:\n"
             "\n"
             "  mesh dp=2 tp=4; *.wq.weight shard(0)@tp; *norm* replicate; * shard(0)@dp\n"
             "\n"
-            "--html writes one page that needs no network: each tensor's tiles before and after "
+            "--html writes one page that works offline: each tensor's tiles before and after "
             "with the moves between them, and the bytes of each rank. FILE `-` is stdout.",
-    .examples = "# from however it was saved to 8 ranks\n"
+    .examples = "# from any saved layout to 8 ranks\n"
                 "reshard plan step-1000 --layout 'mesh tp=8; *norm* replicate; * shard(0)@tp'\n"
-                "# the same to look at\n"
+                "# the same as a page\n"
                 "reshard plan step-1000 --layout 'mesh tp=8; * shard(0)@tp' --html plan.html\n",
     .run = run,
 };

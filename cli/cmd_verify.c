@@ -66,7 +66,7 @@ static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, si
     if (args_has(a, "quick"))
         note = "; no data were read";
     else if (!has_checksums(ckpt))
-        note = "; without checksums: changed data are not found, `reshard manifest` adds some";
+        note = "; no checksums: changes can't be detected; `reshard manifest` adds checksums";
     if (damages) {
         printf("%zu damage%s\n", damages, plural(damages));
         health_print(stdout, ckpt);
@@ -120,8 +120,8 @@ static int run(const args *a)
 
 static const option_spec options[] = {
     { "quick", 0, OPT_FLAG, NULL,
-      "read no data: structure, sizes, coverage, overlaps, the side file itself" },
-    { "threads", 'j', OPT_COUNT, "N", "threads that read; all processors if not given" },
+      "read no data; check structure, sizes, coverage, overlaps and the checksum file itself" },
+    { "threads", 'j', OPT_COUNT, "N", "number of threads; default: all processors" },
     OPTION_JSON,
     OPTIONS_PROGRESS,
     { 0 },
@@ -134,17 +134,17 @@ const command cmd_verify = {
     .min = 1,
     .max = 1,
     .options = options,
-    .text = "Checks that the files are there and as long as they must be, that the chunks of each "
-            "tensor tile it, that every item is what the metadata say, and every checksum there "
-            "is: the CRC32 that torch writes and PyTorch never looks at, and those of the side "
-            "file. Damage is named by file, tensor and place.\n"
-            "\n"
-            "Files that are missing or short don't hide the rest: which tensors and objects are "
-            "damaged or gone is listed in the end, and `reshard convert --salvage` rescues the "
-            "others.\n"
-            "\n"
-            "Ends with 0 if there is no damage, with 1 if there is, with 4 if the metadata "
-            "themselves can't be read.",
+    .text =
+        "Checks that all files exist with the right sizes, that the chunks of each tensor tile it, "
+        "that every item matches the metadata, and every checksum: the CRC32s, which PyTorch "
+        "writes but never checks, and those of the checksum file. Damage is reported by file, "
+        "tensor and position.\n"
+        "\n"
+        "Missing or truncated files don't hide the rest: the tensors and objects that are damaged "
+        "or gone are listed at the end, and `reshard convert --salvage` rescues the others.\n"
+        "\n"
+        "Exits with 0 if there is no damage, with 1 if there is, with 4 if the metadata themselves "
+        "can't be read.",
     .examples = "# after a download\n"
                 "reshard verify step-1000\n",
     .run = run,

@@ -297,15 +297,15 @@ static int run(const args *a)
 
 const command cmd_completion = {
     .name = "completion",
-    .line = "print what makes a shell complete the commands and options",
+    .line = "print a shell completion script",
     .operands = "SHELL",
     .min = 1,
     .max = 1,
-    .text = "Prints the completion for bash, zsh or fish. An installed reshard has it in the "
-            "places where these shells look.",
+    .text = "Prints the completion script for bash, zsh or fish. `make install` installs them "
+            "where these shells look.",
     .examples = "# in ~/.bashrc\n"
                 "source <(reshard completion bash)\n"
-                "# in ~/.zshrc, behind compinit\n"
+                "# in ~/.zshrc, after compinit\n"
                 "source <(reshard completion zsh)\n"
                 "# in ~/.config/fish/config.fish\n"
                 "reshard completion fish | source\n",

@@ -72,7 +72,7 @@ static int check_renaming(const diff *d)
         if (!e->wanted || (e->object && !holds_objects(d->side[1].ckpt)))
             continue;
         if (!*e->name && *e->own)
-            return refuse(d->a, EXIT_MISUSE, "\"%s\" is renamed to nothing", e->own);
+            return refuse(d->a, EXIT_MISUSE, "\"%s\" would be renamed to an empty name", e->own);
         if (last && strcmp(last->name, e->name) == 0) {
             second = last > e ? last : e;
             twice = !twice || second < twice ? second : twice;

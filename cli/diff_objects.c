@@ -318,7 +318,7 @@ static int compare_inside(diff *d, const inside *in)
     const bool tensor = rsd_value_kind(in->part) == RSD_VALUE_TENSOR;
 
     if (!in->other && !tensor && !holds_objects(d->side[!in->side].ckpt))
-        return diff_unsure(d, in->name, "safetensors holds no objects");
+        return diff_unsure(d, in->name, "safetensors can't hold objects");
     if (!in->other) {
         diff_say(d, !tensor, in->side ? "only_b" : "only_a", in->name, NULL, NULL);
         return EXIT_DONE;
@@ -336,7 +336,7 @@ static int say_alone(diff *d, int which, const entry *e)
     if (!e->object || !e->wanted || e->met)
         return EXIT_DONE;
     if (!holds_objects(d->side[!which].ckpt))
-        return diff_unsure(d, e->own, "safetensors holds no objects");
+        return diff_unsure(d, e->own, "safetensors can't hold objects");
     diff_say(d, true, which ? "only_b" : "only_a", e->own, NULL, NULL);
     return EXIT_DONE;
 }

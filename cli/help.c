@@ -9,9 +9,9 @@
 
 static const char exit_text[] =
     "  0        done\n"
-    "  1        the answer is no: damage, a difference, no such tensor\n"
-    "  2        misuse: an argument or a value makes no sense\n"
-    "  3        it could not be done: I/O, memory, ranks, a target that exists\n"
+    "  1        check failed: damage, a difference, no such tensor\n"
+    "  2        usage error: invalid argument or value\n"
+    "  3        operation failed: I/O, memory, ranks, a target that already exists\n"
     "  4        not a valid checkpoint\n"
     "  130 143  stopped by SIGINT or SIGTERM\n";
 
@@ -118,14 +118,14 @@ void help_overview(FILE *out)
 {
     fprintf(out, "usage: reshard COMMAND [OPTIONS] ...\n\n"
                  "Saves, loads, converts, verifies and reshards checkpoints of sharded tensors:\n"
-                 "PyTorch DCP, safetensors and torch.save, found from the content.\n\n"
+                 "PyTorch DCP, safetensors and torch.save, detected by content.\n\n"
                  "commands:\n");
     for (const command *const *c = commands; *c; c++) {
         fprintf(out, "  %-10s  ", (*c)->name);
         fill(out, (*c)->line, 14, 14);
     }
     fprintf(out, "\n  --version   print the version\n\nexit codes:\n%s", exit_text);
-    fprintf(out, "\nSee `reshard help COMMAND` for each of them.\n");
+    fprintf(out, "\nRun `reshard help COMMAND` for details.\n");
 }
 
 /* ---- man pages ---- */
@@ -209,7 +209,7 @@ static void man_tool(FILE *out)
     fprintf(out, ".SH NAME\nreshard \\- checkpoints of sharded tensors\n"
                  ".SH SYNOPSIS\nreshard COMMAND [OPTIONS] ...\n.SH DESCRIPTION\n"
                  "Saves, loads, converts, verifies and reshards checkpoints of sharded tensors: "
-                 "PyTorch DCP, safetensors and torch.save, found from the content, never from the "
+                 "PyTorch DCP, safetensors and torch.save, detected by content, never by "
                  "name.\n.SH COMMANDS\n");
     for (const command *const *c = commands; *c; c++) {
         fprintf(out, ".TP\n.BR reshard\\-%s (1)\n", (*c)->name);
@@ -218,8 +218,8 @@ static void man_tool(FILE *out)
     }
     fprintf(out, ".SH EXIT STATUS\n");
     man_paragraphs(out, exit_text);
-    fprintf(out, ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nif set, nothing is printed in colour\n"
-                 ".TP\n.B RESHARD_MPI\nopenmpi, mpich or none: which library the ranks use\n");
+    fprintf(out, ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nif set, output has no colours\n"
+                 ".TP\n.B RESHARD_MPI\nopenmpi, mpich or none: the MPI library to use\n");
 }
 
 void man_page(FILE *out, const command *cmd)
@@ -241,7 +241,7 @@ static int run(const args *a)
     if (a->noperands > 0) {
         cmd = command_find(a->operand[0]);
         if (!cmd)
-            return misuse(NULL, "there is no command \"%s\"", a->operand[0]);
+            return misuse(NULL, "unknown command \"%s\"", a->operand[0]);
     }
     if (args_has(a, "man"))
         man_page(stdout, cmd);
@@ -259,10 +259,10 @@ static const option_spec options[] = {
 
 const command cmd_help = {
     .name = "help",
-    .line = "print what a command does and which options it has",
+    .line = "print the help of a command",
     .operands = "[COMMAND]",
     .max = 1,
     .options = options,
-    .text = "Prints the list of commands, or all about one of them.",
+    .text = "Prints the list of commands, or the help of one command.",
     .run = run,
 };

@@ -28,14 +28,14 @@ static int unknown_command(const char *name)
     const char *near;
 
     if (name[0] == '-')
-        return misuse(NULL, "there is no option \"%s\" before a command", name);
+        return misuse(NULL, "unknown option \"%s\" before the command", name);
     for (const command *const *c = commands; *c && n < 31; c++)
         word[n++] = (*c)->name;
     word[n] = NULL;
     near = nearest(name, word);
     if (near)
-        return misuse(NULL, "there is no command \"%s\"; did you mean \"%s\"?", name, near);
-    return misuse(NULL, "there is no command \"%s\"", name);
+        return misuse(NULL, "unknown command \"%s\"; did you mean \"%s\"?", name, near);
+    return misuse(NULL, "unknown command \"%s\"", name);
 }
 
 static int run_command(const command *cmd, int argc, char **argv)
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     raise_limit();
     output_begin();
     if (argc < 2)
-        return misuse(NULL, "a command is needed");
+        return misuse(NULL, "no command given");
     if (strcmp(argv[1], "--version") == 0) {
         printf("reshard %s\n", rsd_version());
         return finish_output(EXIT_DONE);

@@ -133,7 +133,7 @@ function place(state, side, box) {
 }
 
 function drawSide(state, root, side) {
-    const who = side.after ? "the rank that gets it" : side.tiles.every(t => fileRank(t.holders[0]) >= 0) ? "the rank that wrote it" : "the file";
+    const who = side.after ? "target rank" : side.tiles.every(t => fileRank(t.holders[0]) >= 0) ? "rank that wrote it" : "file";
     const label = (side.after ? "after: " : plan ? "before: " : "") + who;
     root.append(svg("text", { x: side.x, y: side.y - 10, class: "soft" }, label));
     side.shown = side.tiles.filter(t => visible(state, t));
@@ -183,7 +183,7 @@ function drawMoves(state) {
             for (const r of [p, q])
                 state.lines.append(svg("rect", { class: "piece", x: r.x, y: r.y, width: r.w, height: r.h }));
     }
-    state.drawn.textContent = every > 1 || !state.moves ? "Some of the moves are drawn; choose a tile to see its own." : "";
+    state.drawn.textContent = every > 1 || !state.moves ? "Only some of the moves are drawn; select a tile to see its own." : "";
 }
 
 // Where there are too many tiles to look at all pairs: the moves to some of the tiles.
@@ -240,7 +240,7 @@ function sizeSides(state) {
 function picture(state) {
     const size = sizeSides(state);
     const root = svg("svg", { class: "picture", viewBox: `0 0 ${size.width} ${size.height}`, tabindex: 0, role: "img",
-        "aria-label": "Tiles of " + spelled(state.t.name) + "; arrow keys go from tile to tile" });
+        "aria-label": "Tiles of " + spelled(state.t.name) + "; arrow keys move between tiles" });
     const defs = svg("defs", {});
     const head = svg("marker", { id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" });
     head.append(svg("path", { d: "M0 0L8 4L0 8z", fill: "context-stroke" }));
@@ -273,22 +273,22 @@ function legend(state) {
 
 function fillTable(state) {
     const moves = state.chosen ? movesOf(state, state.chosen) : state.moves;
-    const title = state.chosen ? "Pieces of the tile that is chosen" : "Pieces";
+    const title = state.chosen ? "Pieces of the selected tile" : "Pieces";
     state.table.replaceChildren();
     if (!moves) {
-        state.table.append(make("p", { class: "note", text: "Too many pieces to list; choose a tile." }));
+        state.table.append(make("p", { class: "note", text: "Too many pieces to list; select a tile." }));
         return;
     }
     const body = make("tbody", {});
     for (const m of moves.slice(0, MOST_ROWS))
         body.append(make("tr", {}, make("td", { text: m.a.holders.map(fileName).join(", ") }), make("td", {}, make("code", { text: boxText(m.box) })),
-            make("td", { text: holdersText(state.after, m.b) + (m.stays ? ", its own" : "") }),
+            make("td", { text: holdersText(state.after, m.b) + (m.stays ? ", already local" : "") }),
             make("td", { class: "num", text: sizeText(count(m.box) * state.t.item) })));
     state.table.append(make("h3", { text: title + " (" + moves.length.toLocaleString("en") + ")" }),
         make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, make("th", { text: "from" }), make("th", { text: "box" }),
             make("th", { text: "to" }), make("th", { class: "num", text: "bytes" }))), body)));
     if (moves.length > MOST_ROWS)
-        state.table.append(make("p", { class: "note", text: plural(moves.length - MOST_ROWS, "more piece") + "; choose a tile to see its own." }));
+        state.table.append(make("p", { class: "note", text: plural(moves.length - MOST_ROWS, "more piece") + "; select a tile to see its own." }));
 }
 
 function notes(state) {

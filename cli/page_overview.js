@@ -45,7 +45,7 @@ function rankBars() {
     const known = data.ranks.some(r => r[2] >= 0);
     const note = known ? make("ul", { class: "legend" },
         make("li", {}, make("span", { class: "swatch kept" }), "already local"),
-        make("li", {}, make("span", { class: "swatch moved" }), "comes from other ranks, if the old ones still held it")) : null;
+        make("li", {}, make("span", { class: "swatch moved" }), "received from other ranks, if the old ranks still hold it")) : null;
     return bars("Bytes on each rank afterwards", data.ranks.map((r, i) => ({
         name: "rank " + i, holder: i,
         text: sizeText(r[0]) + (known ? ", sends " + sizeText(r[3]) : ", reads " + sizeText(r[1])),
@@ -188,7 +188,7 @@ function facts() {
 function overview() {
     opened = null;
     const parts = [make("h2", { text: "Overview" }),
-        make("p", { class: "meta", text: "Choose a tensor to see who holds which part of it." }), facts()];
+        make("p", { class: "meta", text: "Select a tensor to see which rank or file holds which part." }), facts()];
     if (plan) {
         parts.push(make("h3", { text: "Target layout" }), make("div", { class: "card" },
             ...data.rules.split("\n").filter(l => l).map(l => make("div", {}, make("code", { text: l })))));

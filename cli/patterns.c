@@ -151,7 +151,7 @@ static void warn(const args *a, const char *option, const char *pattern, const c
     print_safe(stderr, pattern);
     fprintf(stderr, "\" matches nothing");
     if (near) {
-        fprintf(stderr, "; the nearest name is \"");
+        fprintf(stderr, "; the closest name is \"");
         print_safe(stderr, near);
         fprintf(stderr, "\"");
     }

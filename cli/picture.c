@@ -115,7 +115,7 @@ static void print_rest(const rsd_tensor_info *info, size_t n, const tile *t, con
 
         if (d == axes[0] || d == axes[1])
             continue;
-        printf("    axis %d, %" PRId64 " long: drawn at index 0, ", d, info->shape[d]);
+        printf("    axis %d, size %" PRId64 ": drawn at index 0, ", d, info->shape[d]);
         if (parts > 1)
             printf("cut into %s%d parts\n", parts > DRAW_MOST_PARTS ? "more than " : "",
                    parts > DRAW_MOST_PARTS ? DRAW_MOST_PARTS : parts);
@@ -130,13 +130,13 @@ static void print_scale(const drawn *told, const int axes[2])
         printf("    one character is about %" PRId64 " x %" PRId64 " elements\n", told->cell_rows,
                told->cell_cols);
     if (told->strip >= 0) {
-        printf("    each chunk along axis %d in its order, whatever its size\n", told->strip);
+        printf("    each chunk along axis %d in order, regardless of its size\n", told->strip);
         return;
     }
     if (axes[0] >= 0)
         printf("    axis %d goes down, axis %d across\n", axes[0], axes[1]);
     if (told->shown < told->here)
-        printf("    %zu of %zu chunks are too small to be seen; --html shows all\n",
+        printf("    %zu of %zu chunks are too small to draw; --html shows all\n",
                told->here - told->shown, told->here);
 }
 

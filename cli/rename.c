@@ -7,7 +7,7 @@
 
 enum { GROUPS = 10 };
 
-#define FORM "it has to read s/RE/TO/"
+#define FORM "expected s/RE/TO/"
 
 /* The text up to the next `end` that no backslash hides; "\end" becomes `end`. *at goes behind it.
  * NULL: there is none, or no memory. */
@@ -60,7 +60,7 @@ const char *rename_parse(renaming *r, const char *text)
         r->all = *text == 'g';
         why = compile(r, pattern);
     } else if (r->to) {
-        why = "only the flag g may stand behind it";
+        why = "only the flag g is allowed after it";
     }
     free(pattern);
     if (why)

@@ -18,7 +18,7 @@ int scratch_make(const args *a, const char *dir, char **out)
     snprintf(folder, cap, "%s%s", dir, name);
     if (!mkdtemp(folder)) {
         free(folder);
-        return refuse(a, EXIT_COULD_NOT, "could not make a folder in \"%s\": %s", dir,
+        return refuse(a, EXIT_COULD_NOT, "could not create a folder in \"%s\": %s", dir,
                       strerror(errno));
     }
     *out = folder;

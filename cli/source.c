@@ -54,7 +54,7 @@ static int read_rules(const args *a, const char *path, off_t size, char **out)
     if (ferror(in))
         code = refuse(a, EXIT_COULD_NOT, "could not read \"%s\": %s", path, strerror(errno));
     else if (strlen(text) != got)
-        code = refuse(a, EXIT_MISUSE, "\"%s\" holds no layout but binary data", path);
+        code = refuse(a, EXIT_MISUSE, "\"%s\" is binary, not a layout", path);
 out:
     fclose(in);
     if (code)

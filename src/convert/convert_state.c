@@ -68,7 +68,7 @@ static rsd_err new_name(const taking *k, const char *name, const char **out, rsd
     if (!*name && *out && !**out)
         return rsi_fail(err, RSD_E_INVALID, "something in the source has an empty name: rename it");
     if (!*out || !**out)
-        return rsi_fail(err, RSD_E_INVALID, "\"%s\" is renamed to nothing", name);
+        return rsi_fail(err, RSD_E_INVALID, "\"%s\" would be renamed to an empty name", name);
     if (k->opts->rename && rsi_map_get(&k->out->state->names, *out, strlen(*out), &value))
         return rsi_fail(err, RSD_E_INVALID,
                         "the name \"%s\" is given twice, the second time to \"%s\"", *out, name);

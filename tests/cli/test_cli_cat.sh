@@ -78,7 +78,7 @@ END
 t 'a slice with a step is misuse' cat golden/dcp_blocks blocks --slice 0:4:2
 code 2
 err <<'END'
-reshard: --slice "0:4:2" has a step, and only whole ranges are cut out
+reshard: --slice "0:4:2" has a step, which is not supported
 try: reshard help cat
 END
 
@@ -153,7 +153,7 @@ END
 t 'an object has no slices' cat golden/dcp_objects set --slice 0
 code 2
 err <<'END'
-reshard: "set" is an object, no tensor: it has no slices and no npy form
+reshard: "set" is an object, not a tensor: it has no slices and no npy form
 try: reshard help cat
 END
 
@@ -166,7 +166,7 @@ END
 t 'JSON and a format exclude each other' cat golden/dcp_blocks blocks --json --format npy
 code 2
 err <<'END'
-reshard: --json and --format exclude each other
+reshard: --json and --format can't be combined
 try: reshard help cat
 END
 
@@ -216,9 +216,9 @@ END
 t 'what lies below a name has no slices and no bytes' -c '"$R" cat golden/training.pt optim --slice 0; "$R" cat golden/training.pt optim --format raw'
 code 2
 err <<'END'
-reshard: 8 things lie below "optim": they are printed as text or JSON only
+reshard: 8 items lie below "optim": they can be printed only as text or JSON
 try: reshard help cat
-reshard: 8 things lie below "optim": they are printed as text or JSON only
+reshard: 8 items lie below "optim": they can be printed only as text or JSON
 try: reshard help cat
 END
 

@@ -6,28 +6,28 @@
 t 'no arguments are misuse'
 code 2
 err <<'END'
-reshard: a command is needed
+reshard: no command given
 try: reshard help
 END
 
 t 'an unknown command is misuse' frobnicate golden/dcp_rows
 code 2
 err <<'END'
-reshard: there is no command "frobnicate"
+reshard: unknown command "frobnicate"
 try: reshard help
 END
 
 t 'a command that is nearly right is named' inspekt golden/dcp_rows
 code 2
 err <<'END'
-reshard: there is no command "inspekt"; did you mean "inspect"?
+reshard: unknown command "inspekt"; did you mean "inspect"?
 try: reshard help
 END
 
 t 'an unknown option before a command is misuse' --frobnicate
 code 2
 err <<'END'
-reshard: there is no option "--frobnicate" before a command
+reshard: unknown option "--frobnicate" before the command
 try: reshard help
 END
 
@@ -187,23 +187,23 @@ END
 t 'help of a command that is not there is misuse' help frobnicate
 code 2
 err <<'END'
-reshard: there is no command "frobnicate"
+reshard: unknown command "frobnicate"
 try: reshard help
 END
 
 t 'help lists the commands' -c '"$R" help | sed -n "/^  [a-z]/p" | grep -v "^  [0-9-]"'
 out <<'END'
   inspect     list the tensors and objects of a checkpoint
-  cat         print a tensor, a slice of it, an object, or all below a name
+  cat         print a tensor, a slice, an object, or everything below a name
   verify      check a checkpoint for damage
   diff        compare two checkpoints, whatever their formats and layouts
-  plan        show what resharding would read, move and need, for each rank
+  plan        show what each rank would read, move and need when resharding
   convert     write a checkpoint with another format, layout, names or dtypes
-  manifest    add checksums to a checkpoint that was made elsewhere
-  demo        a two-minute tour: save, draw, reshard, compare, damage, find it
+  manifest    add checksums to a checkpoint made elsewhere
+  demo        show a tour: save, draw, reshard, compare, find damage
   bench       measure this machine: memory, saving, reading, resharding
-  completion  print what makes a shell complete the commands and options
-  help        print what a command does and which options it has
+  completion  print a shell completion script
+  help        print the help of a command
 END
 
 t '--help is the same as help' -c '"$R" --help >"$T/a"; "$R" help | cmp - "$T/a"'
@@ -215,8 +215,9 @@ out <<'END'
 usage: reshard cat [OPTIONS] CKPT NAME
 
 Writes the tensor NAME to stdout, whatever chunks and files it is cut into,
-reading only what the slice needs. An object is printed as Python does. A NAME
-that others start with, such as optim.state, prints all that lies below it.
+reading only the bytes that the slice needs. An object is printed as Python
+would print it. A NAME that is a prefix of others, such as optim.state, prints
+everything below it.
 
 On a terminal a tensor of more than 1,000 elements is shortened to the first
 and the last three of each dimension.
@@ -227,15 +228,15 @@ npy files.
 options:
   --slice SLICE           only this part, as in Python: 0:128,: or 3 or
                           -1,:,0:4
-  --format raw|npy|text   raw bytes (little-endian, row-major), a file of
-                          numpy, or numbers with a line for each row; raw if
-                          not given, but text on a terminal
+  --format raw|npy|text   raw bytes (little-endian, row-major), a numpy file,
+                          or numbers with one line per row; default: raw, text
+                          on a terminal
   --full                  print large tensors in full on a terminal too
   --json                  print one JSON document to stdout
   -h, --help              print this text
 
 examples:
-  # the first 128 rows as a file of numpy
+  # the first 128 rows as a numpy file
   reshard cat step-1000 model.embed.weight --slice 0:128 --format npy >rows.npy
   # one row, to look at
   reshard cat step-1000 model.norm.weight --format text | head

@@ -40,7 +40,7 @@ t '--no-verify takes a damaged source as it is' convert -q --no-verify bad/dcp/i
 t 'a rename that is none is misuse' convert golden/dcp_rows "$T/x" --rename foo
 code 2
 err <<'END'
-reshard: --rename "foo": it has to read s/RE/TO/
+reshard: --rename "foo": expected s/RE/TO/
 try: reshard help convert
 END
 
@@ -88,13 +88,13 @@ END
 t 'other compressions than zstd are misuse' convert golden/dcp_rows "$T/x" --compress gzip
 code 2
 err <<'END'
-reshard: --compress "gzip": zstd or zstd:N is known
+reshard: --compress "gzip": only zstd and zstd:N are supported
 try: reshard help convert
 END
 
 t 'a pattern that nothing matches costs no checkpoint' -c '"$R" convert -q golden/dcp_rows "$T/kept.pt" && "$R" convert -q golden/dcp_rows "$T/kept.pt" --overwrite --include "rwo*" 2>&1 | sed "s|$T|T|"; "$R" diff golden/dcp_rows "$T/kept.pt"'
 out <<'END'
-reshard: warning: --include "rwo*" matches nothing; the nearest name is "row"
+reshard: warning: --include "rwo*" matches nothing; the closest name is "row"
 reshard: checkpoint "T/kept.pt": nothing in the source matches "rwo*"
 same: 3 tensors, 344 B, 0 objects
 END

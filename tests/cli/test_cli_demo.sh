@@ -38,7 +38,7 @@ END
 
 t 'a folder that is there is left alone' -c 'mkdir "$T/there" && cd "$T" && "$R" demo --dir there'
 err <<'END'
-reshard: could not make "there": File exists
+reshard: could not create "there": File exists
 END
 code 3
 

@@ -129,7 +129,7 @@ END
 t 'objects are not compared with a format that has none' -c '"$R" diff golden/training.pt golden/plain.safetensors | tail -n 2'
 out <<'END'
 51 differences
-not compared: best, optim.param_groups.0.betas, optim.param_groups.0.eps, optim.param_groups.0.fused, optim.param_groups.0.lr and 3 more: safetensors holds no objects
+not compared: best, optim.param_groups.0.betas, optim.param_groups.0.eps, optim.param_groups.0.fused, optim.param_groups.0.lr and 3 more: safetensors can't hold objects
 END
 
 t 'a changed element is found, with its place and how much it differs' -c 'cp golden/plain.safetensors "$T/y"; n=$("$R" inspect --json "$T/y" t.int16 | sed -n "s/.*file_offset\": \([0-9]*\).*/\1/p"); printf "\377\177" | dd of="$T/y" bs=1 seek=$((n + 12)) conv=notrunc 2>/dev/null; "$R" diff golden/plain.safetensors "$T/y"'

@@ -68,7 +68,7 @@ END
 
 t 'a page is no JSON' plan golden/dcp_blocks -l 'mesh a=2; * replicate' --json --html -
 err <<'END'
-reshard: --json and --html exclude each other
+reshard: --json and --html can't be combined
 try: reshard help plan
 END
 code 2

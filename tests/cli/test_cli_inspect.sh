@@ -218,7 +218,7 @@ END
 t 'JSON and tree exclude each other' inspect --json --tree golden/dcp_rows
 code 2
 err <<'END'
-reshard: --json and --tree exclude each other
+reshard: --json and --tree can't be combined
 try: reshard help inspect
 END
 

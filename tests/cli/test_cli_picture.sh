@@ -35,7 +35,7 @@ middle  float64 [3, 6, 5], 4 chunks
     2 2 2 2 2
 
     axis 1 goes down, axis 2 across
-    axis 0, 3 long: drawn at index 0, not cut
+    axis 0, size 3: drawn at index 0, not cut
     0 shard-00001-model-00001-of-00001.safetensors  [0:3, 0:2, 0:5]  240 B
     1 shard-00002-model-00001-of-00001.safetensors  [0:3, 2:4, 0:5]  240 B
     2 shard-00003-model-00001-of-00001.safetensors  [0:3, 4:6, 0:5]  240 B
@@ -51,7 +51,7 @@ middle  float64 [3, 6, 5], 4 chunks
     0 0 0 0 0
 
     axis 0 goes down, axis 2 across
-    axis 1, 6 long: drawn at index 0, cut into 3 parts
+    axis 1, size 6: drawn at index 0, cut into 3 parts
     0 shard-00001-model-00001-of-00001.safetensors  [0:3, 0:2, 0:5]  240 B
     1 shard-00002-model-00001-of-00001.safetensors  [0:3, 2:4, 0:5]  240 B
     2 shard-00003-model-00001-of-00001.safetensors  [0:3, 4:6, 0:5]  240 B
@@ -102,7 +102,7 @@ END
 t 'chunks that find no room are counted' -c '"$R" convert -q "$T/large.safetensors" "$T/grid" --layout "mesh a=32 b=50; * shard(0)@a shard(1)@b" &&
     "$R" inspect "$T/grid" --picture w | grep "too small"'
 out <<'END'
-    1120 of 1600 chunks are too small to be seen; --html shows all
+    1120 of 1600 chunks are too small to draw; --html shows all
 END
 
 t 'a scalar is one character' -c '"$R" inspect golden/dcp_scalars --picture "scalar.b*" | sed -n 1,5p'
@@ -136,7 +136,7 @@ code 2
 
 t 'a picture is no JSON' inspect golden/dcp_blocks --picture blocks --json
 err <<'END'
-reshard: --json and --picture exclude each other
+reshard: --json and --picture can't be combined
 try: reshard help inspect
 END
 code 2

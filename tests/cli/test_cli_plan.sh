@@ -110,7 +110,7 @@ END
 t 'a file that holds no layout is misuse' plan golden/dcp_rows --layout golden/plain.safetensors
 code 2
 err <<'END'
-reshard: "golden/plain.safetensors" holds no layout but binary data
+reshard: "golden/plain.safetensors" is binary, not a layout
 END
 
 t 'a folder without a checkpoint ends in 4' -c 'mkdir "$T/none"; cd "$T"; "$R" plan none --layout "mesh a=1; * replicate"'

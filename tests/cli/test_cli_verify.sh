@@ -17,7 +17,7 @@ t '-q says nothing about a good one' verify -q golden/hf_parts
 
 t 'where nothing can find changed data, that is said' verify golden/hf_parts
 out <<'END'
-ok: safetensors, 9 tensors, 1.4 KiB, 0 objects; without checksums: changed data are not found, `reshard manifest` adds some
+ok: safetensors, 9 tensors, 1.4 KiB, 0 objects; no checksums: changes can't be detected; `reshard manifest` adds checksums
 END
 
 t 'with a side file all bytes are checked' -c 'cp -r golden/hf_parts "$T/hf" && "$R" manifest -q "$T/hf" && "$R" verify "$T/hf"'

@@ -46,7 +46,7 @@ int main(void)
     rank = rsd_comm_rank(comm);
     accept_every = 3;
     if (rank == 0 && !mkdtemp(folder))
-        rc = rsi_fail(&err, RSD_E_IO, "could not make \"%s\"", folder);
+        rc = rsi_fail(&err, RSD_E_IO, "could not create \"%s\"", folder);
     rc = rsi_agree(comm, rc, &err);
     if (!rc)
         rc = rsi_broadcast(comm, 0, folder, sizeof(folder), &err);

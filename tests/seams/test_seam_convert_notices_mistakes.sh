@@ -5,9 +5,9 @@
 
 t 'patterns that match nothing are warned of, with the nearest name' convert -q golden/dcp_blocks "$T/a" --exclude 'nestd' --rename 's/^blocs$/x/' --dtype 'stridd=f32'
 err <<'END'
-reshard: warning: --exclude "nestd" matches nothing; the nearest name is "nested"
-reshard: warning: --rename "s/^blocs$/x/" matches nothing; the nearest name is "blocks"
-reshard: warning: --dtype "stridd" matches nothing; the nearest name is "strided"
+reshard: warning: --exclude "nestd" matches nothing; the closest name is "nested"
+reshard: warning: --rename "s/^blocs$/x/" matches nothing; the closest name is "blocks"
+reshard: warning: --dtype "stridd" matches nothing; the closest name is "strided"
 END
 
 t 'what matches is not warned of; --dtype sees the new names' convert -q golden/dcp_blocks "$T/b" --exclude nested --rename 's/^bl/x/' --dtype 'xocks=bf16'
@@ -15,7 +15,7 @@ t 'what matches is not warned of; --dtype sees the new names' convert -q golden/
 t 'an end that says nothing is refused, with the choices' convert golden/dcp_blocks "$T/out.st"
 code 2
 err <<END
-reshard: what is "$T/out.st" to be? A file ends in .safetensors, .pt, .pth or .bin; for a folder say --to dcp or --to safetensors
+reshard: unknown format of "$T/out.st": name a file .safetensors, .pt, .pth or .bin; for a folder use --to dcp or --to safetensors
 try: reshard help convert
 END
 
@@ -45,7 +45,7 @@ END
 t 'a compressed conversion that fails says what is left of it' -c 'cd "$T"; "$R" convert "$OLDPWD/bad/dcp/item_bit_flipped" z --compress zstd 2>&1 | tail -n 1; ls -d z*'
 code 2
 out <<'END'
-reshard: nothing is left of it: compressed output can't be resumed
+reshard: nothing was kept: compressed output can't be resumed
 END
 err <<'END'
 ls: cannot access 'z*': No such file or directory

@@ -48,8 +48,8 @@ END
 
 t 'a pattern that matches nothing is a mistake, and the nearest name is told' diff golden/dcp_blocks golden/dcp_blocks --exclude 'nestd' --rename 's/^stride_/x/'
 err <<'END'
-reshard: warning: --rename "s/^stride_/x/" matches nothing; the nearest name is "strided"
-reshard: warning: --exclude "nestd" matches nothing; the nearest name is "nested"
+reshard: warning: --rename "s/^stride_/x/" matches nothing; the closest name is "strided"
+reshard: warning: --exclude "nestd" matches nothing; the closest name is "nested"
 END
 out <<'END'
 same: 3 tensors, 360 B, 0 objects
@@ -69,7 +69,7 @@ done
 t 'nothing to compare is not the same' diff golden/dcp_blocks golden/dcp_blocks --exclude '*'
 code 2
 err <<'END'
-reshard: the patterns leave nothing to compare
+reshard: nothing matches the patterns
 try: reshard help diff
 END
 

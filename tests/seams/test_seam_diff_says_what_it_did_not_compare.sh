@@ -72,18 +72,18 @@ t 'objects that the other format can not hold are not the same' diff seams/objec
 code 5
 out <<'END'
 no difference in 2 tensors, 56 B, 0 objects
-not compared: both.1.rate, both.1.text, pairs.of, step, thing: safetensors holds no objects
+not compared: both.1.rate, both.1.text, pairs.of, step, thing: safetensors can't hold objects
 END
 
 t 'and neither in JSON' -c '"$R" diff --json seams/objects.pt "$T/st.safetensors" | tail -n +4'
 out <<'END'
   "differences": [],
   "not_compared": [
-    {"name": "both.1.rate", "why": "safetensors holds no objects"},
-    {"name": "both.1.text", "why": "safetensors holds no objects"},
-    {"name": "pairs.of", "why": "safetensors holds no objects"},
-    {"name": "step", "why": "safetensors holds no objects"},
-    {"name": "thing", "why": "safetensors holds no objects"}
+    {"name": "both.1.rate", "why": "safetensors can't hold objects"},
+    {"name": "both.1.text", "why": "safetensors can't hold objects"},
+    {"name": "pairs.of", "why": "safetensors can't hold objects"},
+    {"name": "step", "why": "safetensors can't hold objects"},
+    {"name": "thing", "why": "safetensors can't hold objects"}
   ],
   "same": false
 }

@@ -71,7 +71,7 @@ END
 t 'a picture has none' inspect --stats --picture blocks golden/dcp_blocks
 code 2
 err <<'END'
-reshard: --picture and --stats exclude each other
+reshard: --picture and --stats can't be combined
 try: reshard help inspect
 END
 

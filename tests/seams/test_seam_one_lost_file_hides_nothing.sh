@@ -36,7 +36,7 @@ t 'convert refuses it and says what can be done' -c 'cd "$T"; "$R" convert dcp o
 code 2
 err <<END
 reshard: checkpoint "dcp": could not open "dcp/__1_0.distcp" in "$T/": No such file or directory
-reshard: \`reshard verify\` lists what is whole of it, --salvage takes that
+reshard: \`reshard verify\` lists the damage, --salvage converts the rest
 ls: cannot access 'out*': No such file or directory
 END
 

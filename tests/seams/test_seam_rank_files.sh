@@ -37,7 +37,7 @@ code 1
 t 'a whole nn.Module tells what it hides' -c '"$R" inspect golden/folders/module.pt | tail -n 2'
 out <<'END'
 torch: 0 tensors in 0 chunks, 0 parameters, 0 B; 2 objects
-2 storages with 32 B inside objects of unknown classes: load them in Python and save the state_dict to have their tensors
+2 storages with 32 B inside objects of unknown classes: to get their tensors, load them in Python and save the state_dict
 END
 
 finish

@@ -17,7 +17,7 @@ rsd_err ranks_bed_open(ranks_bed *bed, rsd_comm *comm, rsd_error *err)
 
     *bed = (ranks_bed){ .comm = comm, .top = "/tmp/reshard-ranks-XXXXXX" };
     if (comm->rank == 0 && !mkdtemp(bed->top))
-        rc = rsi_fail(err, RSD_E_IO, "could not make \"%s\"", bed->top);
+        rc = rsi_fail(err, RSD_E_IO, "could not create \"%s\"", bed->top);
     rc = rsi_agree(comm, rc, err);
     if (!rc)
         rc = rsi_broadcast(comm, 0, bed->top, sizeof(bed->top), err);

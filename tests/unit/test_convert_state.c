@@ -155,7 +155,8 @@ static const char *to_nothing(void *arg, const char *name)
 static void a_name_that_becomes_empty_is_refused(void **state)
 {
     (void)state;
-    assert_refused((rsd_convert_opts){ .rename = to_nothing }, "\"a.-3.m\" is renamed to nothing");
+    assert_refused((rsd_convert_opts){ .rename = to_nothing },
+                   "\"a.-3.m\" would be renamed to an empty name");
 }
 
 static void an_empty_name_of_the_source_has_to_be_changed(void **state)

@@ -96,9 +96,9 @@ static void a_text_of_another_form_is_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(text) / sizeof(text[0]); i++)
-        assert_refused(text[i], "it has to read s/RE/TO/");
-    assert_refused("s/a/b/x", "only the flag g may stand behind it");
-    assert_refused("s/a/b/gg", "only the flag g may stand behind it");
+        assert_refused(text[i], "expected s/RE/TO/");
+    assert_refused("s/a/b/x", "only the flag g is allowed after it");
+    assert_refused("s/a/b/gg", "only the flag g is allowed after it");
 }
 
 static void a_bad_expression_is_refused_with_its_reason(void **state)
