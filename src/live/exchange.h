@@ -93,11 +93,11 @@ typedef struct rsi_exchange {
     size_t         nrequests;
 
     enum rsi_exchange_stage stage;
-    bool           entered; /* the stage */
-    bool           local_done;
-    rsi_cursor     to_send, to_recv;
-    size_t         oldest; /* recv slot, in STAGE_MATH where they are taken in turn */
-    rsi_cursor     job;    /* the contribution that is combined next */
+    bool                    entered; /* the stage */
+    bool                    local_done;
+    rsi_cursor              to_send, to_recv;
+    size_t                  oldest; /* recv slot, in STAGE_MATH where they are taken in turn */
+    rsi_cursor              job;    /* the contribution that is combined next */
 
     rsi_vote  vote;
     rsd_err   rc; /* what went wrong here; the exchange runs on so that peers don't block */
