@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/pool.h"
-#include "state/tensor.h"
+#include "write/block.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -83,27 +83,6 @@ rsd_err rsi_convert_make_files(const rsi_convert_job *job, rsd_error *err)
     return rc;
 }
 
-/* ---- pieces ---- */
-
-/* `len` bytes of a part from `off` on. */
-static rsd_err make_piece(const rsi_convert_job *job, const rsi_out_part *part, uint64_t off,
-                          size_t len, unsigned char *out, rsd_error *err)
-{
-    rsd_box box;
-
-    switch (part->kind) {
-    case RSI_PART_DATA:
-        box = rsi_part_box(job->state, part);
-        return rsi_tensor_bytes(&job->state->tensor[part->tensor], &box, off, len, out, err);
-    case RSI_PART_GAP:
-        rsi_zip_gap_write(part->zip, part->nth, part->crc, off, len, out);
-        return RSD_OK;
-    default:
-        memcpy(out, (const unsigned char *)part->bytes + off, len);
-        return RSD_OK;
-    }
-}
-
 /* ---- blocks ---- */
 
 static rsd_err flush(doing *d, rsd_error *err)
@@ -117,48 +96,62 @@ static rsd_err flush(doing *d, rsd_error *err)
     return rc;
 }
 
-/* The CRC of a storage grows piece by piece; the pieces of a block come in order. */
-static void sum_piece(rsi_convert_block *cut, const rsi_out_part *part, uint64_t off,
-                      const void *bytes, size_t len)
+static rsd_err untold(void *arg, size_t bytes, rsd_error *err)
 {
-    uint32_t *crc = cut->piece ? &cut->crc : &part->crc[part->nth];
-    bool      first = cut->piece ? off == cut->part_off : off == 0;
+    (void)arg;
+    (void)bytes;
+    (void)err;
+    return RSD_OK;
+}
 
-    *crc = rsi_crc32(first ? 0 : *crc, bytes, len);
+/* CRCs of a slice of a block. A storage that has several blocks gets its CRC from theirs
+ * (convert_blocks.c); the slices of a block come in order. */
+static void sum_slice(rsi_convert_block *cut, const rsi_file_block *slice)
+{
+    const rsi_out_part *part = &slice->image->part[cut->part];
+    uint32_t            crc = slice->head_crc;
+
+    if (!cut->piece) {
+        rsi_file_block_settle(slice);
+        return;
+    }
+    if (!slice->head)
+        crc = part->crc[part->nth];
+    cut->crc = slice->at == cut->off ? crc : rsi_crc32_combine(cut->crc, crc, slice->len);
 }
 
 /* The bytes of one block, slice by slice, to the file or from there. */
 static rsd_err do_cut(doing *d, rsi_convert_block *cut, rsd_error *err)
 {
     rsi_convert_job *job = d->p->job;
-    size_t           p = cut->part;
-    uint64_t         off = cut->part_off;
     rsd_err          rc = RSD_OK;
 
-    for (uint32_t left = cut->len; left > 0 && !rc;) {
-        const rsi_out_part *part = &job->commit.image.part[p];
-        size_t              len = (size_t)rsi_min((int64_t)(part->len - off), left);
-        unsigned char      *to;
+    for (uint32_t done = 0; done < cut->len && !rc;) {
+        rsi_file_block slice = { .image = &job->commit.image,
+                                 .state = job->state,
+                                 .file = cut->file,
+                                 .at = cut->off + done,
+                                 .buf = d->buf + d->fill,
+                                 .ready = d->p->check,
+                                 .told = untold };
 
-        if (len == 0) {
-            p++;
-            off = 0;
-            continue;
+        slice.len = (size_t)rsi_min(cut->len - done, (int64_t)(SLICE - d->fill));
+        if (d->p->check) {
+            rc = rsi_file_read(d->file, slice.at, slice.buf, slice.len, err);
+            if (!rc && d->hash) /* the rest of the slice is made again: only CRCs are wanted */
+                rsi_hash128_feed(d->hash, slice.buf, slice.len);
         }
-        len = len < SLICE - d->fill ? len : SLICE - d->fill;
-        to = d->buf + d->fill;
-        rc = d->p->check ? rsi_file_read(d->file, d->off + d->fill, to, len, err)
-                         : make_piece(job, part, off, len, to, err);
-        if (rc)
-            break;
-        if (part->kind == RSI_PART_DATA && part->crc)
-            sum_piece(cut, part, off, to, len);
-        if (d->hash)
-            rsi_hash128_feed(d->hash, to, len);
-        d->fill += len;
-        off += len;
-        left -= (uint32_t)len;
-        if (d->fill == SLICE)
+        if (!rc)
+            rc = rsi_file_block_fill(&slice, err);
+        if (!rc)
+            sum_slice(cut, &slice);
+        if (!rc)
+            rc = rsi_file_block_late(&slice, err);
+        if (!rc && d->hash && !d->p->check)
+            rsi_hash128_feed(d->hash, slice.buf, slice.len);
+        d->fill += slice.len;
+        done += (uint32_t)slice.len;
+        if (!rc && d->fill == SLICE)
             rc = flush(d, err);
     }
     return rc;

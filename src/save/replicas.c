@@ -147,11 +147,8 @@ rsd_err rsi_replicas_equal(rsd_comm *comm, const rsd_state *state, rsd_error *er
 
     h.buf = rsi_alloc_aligned(4096, PIECE);
     rc = h.buf ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to hash tensors");
-    for (size_t t = 0; t < state->ntensors && !rc; t++) {
+    for (size_t t = 0; t < state->ntensors && !rc; t++)
         rc = add_tensor(&h, t, err);
-        if (rc)
-            rc = rsi_while(err, rc, "tensor \"%s\"", state->tensor[t].spot.name);
-    }
     rc = rsi_agree(comm, rc, err);
     if (!rc)
         rc = rsi_allgather_any(comm, h.copy, h.n * sizeof(h.copy[0]), &all, err);

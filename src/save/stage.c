@@ -80,7 +80,6 @@ static rsd_err copy_part(const copying *c, const place *p, uint64_t lo, uint64_t
     const rsi_state_tensor *tensor = &c->state->tensor[part->tensor];
     const unsigned char    *from = part->bytes;
     rsd_box                 box;
-    rsd_err                 rc;
 
     if (part->kind == RSI_PART_DATA) {
         box = rsi_part_box(c->state, part);
@@ -90,8 +89,7 @@ static rsd_err copy_part(const copying *c, const place *p, uint64_t lo, uint64_t
         memcpy(c->to + lo, from + (lo - p->at), (size_t)(hi - lo));
         return RSD_OK;
     }
-    rc = rsi_tensor_bytes(tensor, &box, lo - p->at, (size_t)(hi - lo), c->to + lo, err);
-    return rc ? rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name) : RSD_OK;
+    return rsi_tensor_bytes(tensor, &box, lo - p->at, (size_t)(hi - lo), c->to + lo, err);
 }
 
 /* Piece i of the memory. Its ends are multiples of every element's size, as are parts' places. */
@@ -174,8 +172,7 @@ static rsd_err list_parts(const rsi_save_job *job, place *p, size_t *n, uint64_t
             else if (part->kind == RSI_PART_DATA)
                 rc = check_part(job->state, part, err);
             if (rc)
-                return rsi_while(err, rc, "tensor \"%s\"",
-                                 job->state->tensor[part->tensor].spot.name);
+                return rc;
             *n += 1;
             *total += (part->len + ALIGN - 1) / ALIGN * ALIGN;
         }

@@ -5,7 +5,9 @@
 
 rsd_err rsi_tensor_check(const rsi_state_tensor *tensor, const rsd_box *box, rsd_error *err)
 {
-    return tensor->pull ? RSD_OK : rsi_views_cover(&tensor->views, box, true, err);
+    rsd_err rc = tensor->pull ? RSD_OK : rsi_views_cover(&tensor->views, box, true, err);
+
+    return rc ? rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name) : RSD_OK;
 }
 
 const unsigned char *rsi_tensor_direct(const rsi_state_tensor *tensor, const rsd_box *box)
@@ -20,7 +22,7 @@ rsd_err rsi_tensor_bytes(const rsi_state_tensor *tensor, const rsd_box *box, uin
     int64_t at = (int64_t)off / elem, end = at + (int64_t)len / elem;
     rsd_err rc = RSD_OK;
 
-    if (tensor->pull)
+    if (tensor->pull) /* which names the tensor of the source */
         return tensor->pull(tensor->pull_arg, tensor->number, box, off, len, out, err);
     while (at < end && !rc) {
         rsd_box part;
@@ -32,5 +34,5 @@ rsd_err rsi_tensor_bytes(const rsi_state_tensor *tensor, const rsd_box *box, uin
         out += n * elem;
         at += n;
     }
-    return rc;
+    return rc ? rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name) : RSD_OK;
 }

@@ -5,7 +5,8 @@
 
 #include "state/state.h"
 
-/* Refuses a box that the views don't have, or have twice. */
+/* Errors of both name the tensor. The first refuses a box that the views lack a part of, or have
+ * twice. */
 rsd_err rsi_tensor_check(const rsi_state_tensor *tensor, const rsd_box *box, rsd_error *err);
 /* Where the packed bytes of the box lie in the caller's memory already; NULL if they don't. */
 const unsigned char *rsi_tensor_direct(const rsi_state_tensor *tensor, const rsd_box *box);

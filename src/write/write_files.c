@@ -216,7 +216,7 @@ static rsd_err encode_data(worker *w, rsi_encoder *encoder, const rsi_out_part *
     }
     if (part->crc)
         part->crc[part->nth] = crc;
-    return rc ? rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name) : RSD_OK;
+    return rc;
 }
 
 static rsd_err encode_part(worker *w, rsi_encoder *encoder, const rsi_out_part *part,
@@ -361,7 +361,7 @@ static rsd_err list_files(flushing *f, int32_t rank, rsd_error *err)
             box = rsi_part_box(f->state, part);
             rc = rsi_tensor_check(tensor, &box, err);
             if (rc)
-                return rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name);
+                return rc;
         }
     }
     return RSD_OK;

@@ -348,7 +348,7 @@ static rsd_err check_views(const sharing *s, rsd_error *err)
             if (all || s->sources.chunk[t][i].rank == me)
                 rc = rsi_tensor_check(tensor, &s->sources.chunk[t][i].box, err);
         if (rc)
-            return rsi_while(err, rc, "tensor \"%s\"", tensor->spot.name);
+            return rc;
     }
     return RSD_OK;
 }

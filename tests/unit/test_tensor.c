@@ -223,7 +223,7 @@ static void a_view_with_only_a_put_can_not_be_read(void **state)
 
     (void)state;
     assert_int_equal(rsi_tensor_check(&made->tensor[0], &box, &err), RSD_E_INVALID);
-    assert_string_equal(err.msg, "view 0 has neither memory nor a get");
+    assert_string_equal(err.msg, "tensor \"x\": view 0 has neither memory nor a get");
     rsd_state_free(made);
 }
 
