@@ -454,8 +454,8 @@ const command cmd_convert = {
     .max = 2,
     .options = options,
     .text = "Copies SRC to DST in one pass, using at most --max-memory, whatever the model's size. "
-            "A DST that ends in .safetensors, .pt, .pth or .bin is one file; one without an "
-            "extension is a folder, in DCP format unless --to says otherwise. DST appears only "
+            "A DST that ends in .safetensors, .pt, .pth or .bin is one file; one without such an "
+            "ending is a folder, in DCP format unless --to says otherwise. DST appears only "
             "when it is complete.\n"
             "\n"
             "Patterns are shell-style globs; * also matches dots. --include and --exclude see the "

@@ -196,7 +196,7 @@ static int check_patterns(diff *d)
     if (!ok)
         return diff_no_memory(d);
     if (n > 0 && any == 0)
-        return misuse(d->a, "nothing matches the patterns");
+        return misuse(d->a, "the patterns leave nothing to compare");
     return EXIT_DONE;
 }
 
@@ -261,8 +261,7 @@ static const option_spec options[] = {
     { "rename", 0, OPT_TEXT, "s/RE/TO/",
       "rename A's tensors and objects before comparing, as sed -E does; may be repeated" },
     { "cast", 0, OPT_FLAG, NULL, "cast the tensors of A to the dtypes of B" },
-    { "rtol", 0, OPT_REAL, "X",
-      "relative tolerance: values may differ by X times B's value" },
+    { "rtol", 0, OPT_REAL, "X", "relative tolerance: values may differ by X times B's value" },
     { "atol", 0, OPT_REAL, "X", "absolute tolerance: values may differ by X" },
     { "names-only", 0, OPT_FLAG, NULL, "compare only the names of tensors and objects" },
     { "threads", 'j', OPT_COUNT, "N", "number of threads; default: all processors" },

@@ -58,7 +58,7 @@ END
 for to in 's/^(row|uneven)$/one/' 's/^uneven$/row/' 's/^column$/row/' 's/^row$//'; do
     export to
     t "what convert refuses to rename is refused: $to" -c 'cd golden; "$R" convert dcp_rows "$T/one" --rename "$to" 2>"$T/said"; echo $?
-    "$R" diff --json dcp_rows dcp_rows --rename "$to" 2>"$T/said2"; echo $?; sed "s/checkpoint .*one\": \(tensor[^:]* source: \)*//" "$T/said" | diff - "$T/said2" && grep -c "given twice\|renamed to nothing" "$T/said2"'
+    "$R" diff --json dcp_rows dcp_rows --rename "$to" 2>"$T/said2"; echo $?; sed "s/checkpoint .*one\": \(tensor[^:]* source: \)*//" "$T/said" | diff - "$T/said2" && grep -c "given twice\|renamed to an empty name" "$T/said2"'
     out <<'END'
 2
 2
@@ -69,7 +69,7 @@ done
 t 'nothing to compare is not the same' diff golden/dcp_blocks golden/dcp_blocks --exclude '*'
 code 2
 err <<'END'
-reshard: nothing matches the patterns
+reshard: the patterns leave nothing to compare
 try: reshard help diff
 END
 
