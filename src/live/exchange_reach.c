@@ -424,26 +424,30 @@ static rsd_err read_batch(batch *b, rsd_error *err)
 static rsd_err copy_process(const rsi_loops *l, pid_t pid, unsigned char *to, uint64_t from,
                             rsd_error *err)
 {
-    int64_t n = 1;
+    int64_t at[RSD_MAX_NDIM] = { 0 };
     batch   b = { .pid = pid };
-    rsd_err rc = RSD_OK;
 
-    for (int d = 0; d < l->n; d++)
-        n *= l->count[d];
-    for (int64_t i = 0; i < n && !rc; i++) {
-        int64_t left = i, to_at = 0, from_at = 0;
+    for (;;) {
+        int d = l->n - 1;
 
-        for (int d = l->n - 1; d >= 0; left /= l->count[d--]) {
-            to_at += left % l->count[d] * l->to[d];
-            from_at += left % l->count[d] * l->from[d];
+        b.to[b.n] = (struct iovec){ to, (size_t)l->run };
+        b.from[b.n++] = (struct iovec){ (void *)(uintptr_t)from, (size_t)l->run };
+        if (b.n == MOST_IOV) {
+            rsd_err rc = read_batch(&b, err);
+
+            if (rc)
+                return rc;
         }
-        b.to[b.n] = (struct iovec){ to + to_at, (size_t)l->run };
-        b.from[b.n++] =
-            (struct iovec){ (void *)(uintptr_t)(from + (uint64_t)from_at), (size_t)l->run };
-        if (b.n == MOST_IOV || i + 1 == n)
-            rc = read_batch(&b, err);
+        for (; d >= 0 && ++at[d] == l->count[d]; d--) {
+            to -= (l->count[d] - 1) * l->to[d];
+            from -= (uint64_t)((l->count[d] - 1) * l->from[d]);
+            at[d] = 0;
+        }
+        if (d < 0)
+            return read_batch(&b, err);
+        to += l->to[d];
+        from += (uint64_t)l->from[d];
     }
-    return rc;
 }
 
 rsd_err rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop,
