@@ -57,9 +57,21 @@ struct family {
 
 typedef struct end {
     group   *group;
-    int32_t  rank;
-    uint64_t splits; /* so far */
+    int32_t  rank;             /* its box in the group */
+    int32_t  as_rank, of_size; /* what it is to its user: others if it plays a rank alone */
+    uint64_t splits;           /* so far */
 } end;
+
+/* Its group has one box, whatever the size that it tells. */
+static bool plays_alone(const end *me)
+{
+    return me->of_size > me->group->size;
+}
+
+static int32_t box_of(const end *me, int32_t rank)
+{
+    return rank == me->as_rank ? me->rank : rank;
+}
 
 /* ---- records; the box is that of the owner, and locked ---- */
 
@@ -160,8 +172,7 @@ static end *open_end(group *g, int32_t rank, int32_t number)
 
     if (!me)
         return NULL;
-    me->group = g;
-    me->rank = rank;
+    *me = (end){ .group = g, .rank = rank, .as_rank = rank, .of_size = g->size };
     g->box[rank].number = number;
     g->family->ends++;
     return me;
@@ -186,6 +197,14 @@ rsd_err rsi_threads_open(int32_t n, void **out, rsd_error *err)
         rsi_free(out[--made]);
     family_free(f);
     return rsi_fail(err, RSD_E_NOMEM, "no memory for a comm of %" PRId32 " threads", n);
+}
+
+void rsi_threads_play(void *self, int32_t rank, int32_t size)
+{
+    end *me = self;
+
+    me->as_rank = rank;
+    me->of_size = size;
 }
 
 static void wake_all(group *g)
@@ -287,7 +306,7 @@ static rsd_err threads_send(void *self, int32_t to, int32_t tag, const void *dat
 {
     end      *me = self;
     group    *g = me->group;
-    box      *b = &g->box[to], *mine = &g->box[me->rank];
+    box      *b = &g->box[box_of(me, to)], *mine = &g->box[me->rank];
     bool      eager = bytes <= EAGER_BYTES;
     rsi_mail *asked, *m;
     rsd_err   rc = broken(me, err);
@@ -298,7 +317,8 @@ static rsd_err threads_send(void *self, int32_t to, int32_t tag, const void *dat
     m = new_message(mine, eager ? bytes : 0);
     pthread_mutex_unlock(&mine->lock);
     if (m) {
-        *m = (rsi_mail){ .owner = me->rank, .from = me->rank, .to = to, .tag = tag, .src = data };
+        *m = (rsi_mail){ .owner = me->rank, .from = me->rank, .tag = tag, .src = data };
+        m->to = box_of(me, to);
         m->bytes = m->came = bytes;
         m->eager = eager;
     }
@@ -338,6 +358,7 @@ static rsd_err threads_recv(void *self, int32_t from, int32_t tag, void *data, s
 
     if (rc)
         return rc;
+    from = box_of(me, from);
     pthread_mutex_lock(&b->lock);
     m = rsi_mail_take(&b->waiting, from, tag, NULL);
     if (!m) {
@@ -499,6 +520,7 @@ static rsd_err threads_split(void *self, int32_t n, const int32_t *ranks, void *
     end     *me = self, *mine = NULL;
     family  *f = me->group->family;
     uint64_t nth = me->splits++;
+    bool     alone = plays_alone(me);
     int32_t  place = 0;
     group   *g;
     rsd_err  rc = broken(me, err);
@@ -509,7 +531,7 @@ static rsd_err threads_split(void *self, int32_t n, const int32_t *ranks, void *
         *out = NULL;
         return RSD_OK;
     }
-    while (ranks[place] != me->rank)
+    while (ranks[place] != me->as_rank)
         place++;
     /* Who comes first makes the group, the others find it by what they all know. */
     pthread_mutex_lock(&f->lock);
@@ -517,12 +539,13 @@ static rsd_err threads_split(void *self, int32_t n, const int32_t *ranks, void *
         if (g->parent == me->group->id && g->nth == nth && g->leader == ranks[0])
             break;
     if (!g)
-        g = group_create(f, me->group->id, nth, ranks[0], n);
+        g = group_create(f, me->group->id, nth, ranks[0], alone ? 1 : n);
     if (g)
-        mine = open_end(g, place, me->group->box[me->rank].number);
+        mine = open_end(g, alone ? 0 : place, me->group->box[me->rank].number);
     pthread_mutex_unlock(&f->lock);
     if (!mine)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a group of %" PRId32 " threads", n);
+    rsi_threads_play(mine, place, n);
     *out = mine;
     return RSD_OK;
 }
@@ -540,21 +563,22 @@ static rsd_err threads_expose(void *self, const void *data, size_t bytes, rsd_ex
 static rsd_err threads_reach(void *self, int32_t owner, const rsd_exposed *what, void **out,
                              rsd_error *err)
 {
-    (void)self;
-    (void)owner;
-    (void)err;
+    const end *me = self;
+
+    if (plays_alone(me) && owner != me->as_rank)
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "rank %" PRId32 " is not there", owner);
     *out = (void *)(uintptr_t)what->word[0];
     return RSD_OK;
 }
 
 static int32_t threads_rank(void *self)
 {
-    return ((end *)self)->rank;
+    return ((end *)self)->as_rank;
 }
 
 static int32_t threads_count(void *self)
 {
-    return ((end *)self)->group->size;
+    return ((end *)self)->of_size;
 }
 
 const rsd_comm_ops rsi_threads_ops = {

@@ -11,5 +11,8 @@ extern const rsd_comm_ops rsi_threads_ops;
 
 /* The ends of n ranks, n at least 1: out[r] is `self` for rsi_threads_ops. */
 rsd_err rsi_threads_open(int32_t n, void **out, rsd_error *err);
+/* The one end of a group of one shall be rank `rank` of `size`, with nobody else there: comm.c
+ * refuses messages to others. */
+void rsi_threads_play(void *self, int32_t rank, int32_t size);
 
 #endif
