@@ -118,14 +118,15 @@ void help_overview(FILE *out)
 {
     fprintf(out, "usage: reshard COMMAND [OPTIONS] ...\n\n"
                  "Saves, loads, converts, verifies and reshards checkpoints of sharded tensors:\n"
-                 "PyTorch DCP, safetensors and torch.save, detected by content.\n\n"
+                 "PyTorch DCP, safetensors, torch.save and DeepSpeed, detected by content.\n\n"
                  "commands:\n");
     for (const command *const *c = commands; *c; c++) {
         fprintf(out, "  %-10s  ", (*c)->name);
         fill(out, (*c)->line, 14, 14);
     }
     fprintf(out, "\n  --version   print the version\n\nexit codes:\n%s", exit_text);
-    fprintf(out, "\nRun `reshard help COMMAND` for details.\n");
+    fprintf(out,
+            "\nRun `reshard help COMMAND` for details, `reshard help formats` for the formats.\n");
 }
 
 /* ---- man pages ---- */
@@ -234,10 +235,29 @@ void man_page(FILE *out, const command *cmd)
 
 /* ---- reshard help ---- */
 
+/* As inspect names them. */
+static const char formats_text[] =
+    "Formats, found from the content:\n\n"
+    "  dcp          PyTorch DCP: a folder with .metadata, also Megatron-Core's torch_dist\n"
+    "               and fsdp_dtensor; read and written\n"
+    "  safetensors  one file, a Hugging Face folder with or without an index, torch's\n"
+    "               distributed form; read and written\n"
+    "  torch        one torch.save file, read and written; its legacy form and folders\n"
+    "               with pytorch_model.bin.index.json, read only\n"
+    "  ranks        a folder of torch.save files of all ranks with DTensors in them, such\n"
+    "               as model_world_size_4_rank_0.pt; read only\n"
+    "  zero         a folder of DeepSpeed's ZeRO, stages 1 to 3: weights in fp32 by their\n"
+    "               names, the optimizer's state below optim.state; read only\n\n"
+    "docs/formats.md says what of each is read, checked and written.\n";
+
 static int run(const args *a)
 {
     const command *cmd = NULL;
 
+    if (a->noperands > 0 && strcmp(a->operand[0], "formats") == 0) {
+        printf("%s", formats_text);
+        return EXIT_DONE;
+    }
     if (a->noperands > 0) {
         cmd = command_find(a->operand[0]);
         if (!cmd)
@@ -260,9 +280,9 @@ static const option_spec options[] = {
 const command cmd_help = {
     .name = "help",
     .line = "print the help of a command",
-    .operands = "[COMMAND]",
+    .operands = "[COMMAND|formats]",
     .max = 1,
     .options = options,
-    .text = "Prints the list of commands, or the help of one command.",
+    .text = "Prints the list of commands, the help of one command, or the list of formats.",
     .run = run,
 };

@@ -206,6 +206,8 @@ const char *format_name(rsd_format format)
         return "torch";
     case RSD_FORMAT_RANKS:
         return "ranks";
+    case RSD_FORMAT_ZERO:
+        return "zero";
     case RSD_FORMAT_AUTO:
         break;
     }

@@ -12,15 +12,15 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
 {
     char  **names;
     size_t  n;
-    bool    dcp = false, st = false, temp = false, bins = false, torch = false;
+    bool    dcp = false, st = false, temp = false, bins = false, torch = false, zero = false;
     rsd_err rc = rsi_files_list(files, &names, &n, err);
 
     for (size_t i = 0; !rc && i < n; i++) {
         dcp = dcp || strcmp(names[i], ".metadata") == 0 || rsi_dcp_is_rank_metadata(names[i]);
-        st = st || rsi_text_ends(names[i], ".safetensors") ||
-             strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
+        st = st || rsi_text_ends(names[i], ".safetensors") || rsi_st_is_index(names[i]);
         temp = temp || strcmp(names[i], ".metadata.tmp") == 0;
         bins = bins || rsi_torch_is_index(names[i]);
+        zero = zero || rsi_zero_is_name(names[i]) || strcmp(names[i], "latest") == 0;
         torch = torch || rsi_torch_is_name(names[i]);
     }
     if (rc)
@@ -32,12 +32,19 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
     if (temp)
         return rsi_fail(err, RSD_E_FORMAT,
                         "it has a \".metadata.tmp\" but no \".metadata\": a save that did not end");
-    if (bins || torch) {
-        *out = bins ? RSD_FORMAT_TORCH : RSD_FORMAT_RANKS;
+    if (bins || zero || torch) {
+        *out = bins ? RSD_FORMAT_TORCH : zero ? RSD_FORMAT_ZERO : RSD_FORMAT_RANKS;
         return RSD_OK;
     }
     return rsi_fail(err, RSD_E_FORMAT,
                     "no checkpoint is in it: neither \".metadata\" nor a \".safetensors\" file");
+}
+
+/* A length that can be one, and white space before the header, which safetensors' own readers take.
+ */
+static bool is_spaced(const unsigned char *head)
+{
+    return memcmp(head + 4, "\0\0\0", 4) == 0 && head[8] && strchr(" \t\r\n", head[8]);
 }
 
 static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
@@ -53,7 +60,7 @@ static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
     if (strcmp(name, ".metadata") == 0 || rsi_text_ends(name, ".distcp"))
         return rsi_fail(err, RSD_E_FORMAT,
                         "it is a part of a DCP checkpoint: the folder that it lies in is one");
-    if (rsi_text_ends(name, ".safetensors.index.json") || rsi_torch_is_index(name))
+    if (rsi_st_is_index(name) || rsi_torch_is_index(name))
         return rsi_fail(err, RSD_E_FORMAT,
                         "it is the index of a checkpoint: open the folder that holds it");
     if (size == 0)
@@ -65,7 +72,7 @@ static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
     if ((len >= 4 && memcmp(head, "PK\3\4", 4) == 0) ||
         (len >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5)) /* an archive, or pickles */
         *out = RSD_FORMAT_TORCH;
-    else if (len == 9 && head[8] == '{')
+    else if (len == 9 && (head[8] == '{' || is_spaced(head)))
         *out = RSD_FORMAT_SAFETENSORS;
     else
         return rsi_fail(

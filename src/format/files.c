@@ -271,6 +271,26 @@ rsd_err rsi_files_list(rsi_files *files, char ***names, size_t *n, rsd_error *er
     return RSD_OK;
 }
 
+rsd_err rsi_files_enter(rsi_files *files, const char *name, rsd_error *err)
+{
+    char *top;
+
+    if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return rsi_fail(err, RSD_E_FORMAT, "\"%s\" is not the name of a folder", name);
+    top = full_name(files, name);
+    if (!top)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a folder");
+    for (size_t i = 0; i < files->n; i++)
+        rsi_file_close(files->file[i], NULL);
+    files->n = 0;
+    rsi_map_release(&files->by_name);
+    rsi_map_release(&files->seen);
+    files->by_name = files->seen = (rsi_map){ 0 };
+    files->top = top;
+    files->name = NULL;
+    return RSD_OK;
+}
+
 rsd_err rsi_files_read(const rsi_files *files, uint32_t file, uint64_t off, void *buf, size_t len,
                        rsd_error *err)
 {

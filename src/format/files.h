@@ -60,6 +60,8 @@ char *rsi_files_name_beside(const rsi_files *files, const char *name);
 /* Names of what is in the folder, sorted. Listed once, so that the answer stays the same while
  * somebody else replaces or removes the folder. */
 rsd_err rsi_files_list(rsi_files *files, char ***names, size_t *n, rsd_error *err);
+/* From here on the folder `name` in it is the checkpoint. */
+rsd_err rsi_files_enter(rsi_files *files, const char *name, rsd_error *err);
 /* Exactly `len` bytes. */
 rsd_err rsi_files_read(const rsi_files *files, uint32_t file, uint64_t off, void *buf, size_t len,
                        rsd_error *err);

@@ -59,10 +59,9 @@ static rsd_err open_once(rsd_store *store, const char *path, uint32_t flags, rsd
                          rsd_error *err)
 {
     static rsd_err (*const open[])(rsd_ckpt *, rsd_error *) = {
-        [RSD_FORMAT_DCP] = rsi_dcp_open,
-        [RSD_FORMAT_SAFETENSORS] = rsi_st_open,
-        [RSD_FORMAT_TORCH] = rsi_torch_open,
-        [RSD_FORMAT_RANKS] = rsi_ranks_open,
+        [RSD_FORMAT_DCP] = rsi_dcp_open,     [RSD_FORMAT_SAFETENSORS] = rsi_st_open,
+        [RSD_FORMAT_TORCH] = rsi_torch_open, [RSD_FORMAT_RANKS] = rsi_ranks_open,
+        [RSD_FORMAT_ZERO] = rsi_zero_open,
     };
     rsd_err rc = rsi_files_open_held(&ckpt->files, store, path, flags, err);
 

@@ -4,6 +4,7 @@
 #include "format/st_index.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "format/json.h"
 #include "format/st_header.h"
 
@@ -26,6 +27,20 @@ bool rsi_one_component(const char *name, size_t len)
     if (len == 0 || memchr(name, '/', len) || memchr(name, '\0', len))
         return false;
     return !(name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.')));
+}
+
+/* A file in the folder or below it. */
+static bool is_inside(const char *name, size_t len)
+{
+    const char *slash;
+
+    while ((slash = memchr(name, '/', len)) != NULL) {
+        if (!rsi_one_component(name, (size_t)(slash - name)))
+            return false;
+        len -= (size_t)(slash + 1 - name);
+        name = slash + 1;
+    }
+    return rsi_one_component(name, len);
 }
 
 static rsd_err no_memory(const parser *p)
@@ -52,10 +67,10 @@ static rsd_err take_file(parser *p, uint32_t *out)
 
     if (rc)
         return rc;
-    if (!rsi_one_component(token.text, token.len))
+    if (!is_inside(token.text, token.len))
         return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %zu: \"%.*s\" is not the name of a file in the same directory",
-                        token.at, rsi_convert_block(token.text, token.len), token.text);
+                        "byte %zu: \"%.*s\" is not the name of a file in the folder", token.at,
+                        rsi_convert_block(token.text, token.len), token.text);
     if (!rsi_map_add(&p->files, token.text, token.len, &place, &was))
         return no_memory(p);
     if (!was) {
@@ -221,6 +236,13 @@ void rsi_st_index_release(rsi_st_index *index)
     rsi_names_release(&index->names);
     rsi_arena_release(&index->mem);
     *index = (rsi_st_index){ 0 };
+}
+
+bool rsi_st_is_index(const char *name)
+{
+    const char *at = strstr(name, ".safetensors.index.");
+
+    return at && rsi_text_ends(at, ".json");
 }
 
 const char *rsi_st_index_file(const rsi_st_index *index, const char *name, size_t len)

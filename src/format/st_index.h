@@ -37,6 +37,8 @@ rsd_err rsi_st_index_read(char *text, size_t len, rsi_st_index *out, rsd_error *
 rsd_err rsi_st_index_load(rsi_files *files, const char *name, uint32_t *number, rsi_st_index *out,
                           rsd_error *err);
 void    rsi_st_index_release(rsi_st_index *index);
+/* True for the name of an index: "model.safetensors.index.json", "..index.fp16.json". */
+bool rsi_st_is_index(const char *name);
 /* NULL if the tensor is not listed. */
 const char *rsi_st_index_file(const rsi_st_index *index, const char *name, size_t len);
 

@@ -113,7 +113,7 @@ static rsd_err note_lost(rsd_ckpt *ckpt, const rsi_st_weight *w, size_t most, rs
 
 static rsd_err check_index(rsd_ckpt *ckpt, const st *s, const rsi_st_index *index, rsd_error *err)
 {
-    size_t  held = 0;
+    size_t  held = 0; /* of those that the index lists: files may have more */
     rsd_err rc = RSD_OK;
 
     for (size_t f = 0; f < s->n; f++) {
@@ -123,13 +123,12 @@ static rsd_err check_index(rsd_ckpt *ckpt, const st *s, const rsi_st_index *inde
             const rsi_name *name = &header->tensor[i].name;
             const char     *where = rsi_st_index_file(index, name->text, name->len);
 
-            if (!where || strcmp(where, index->file[f]) != 0)
+            held += where != NULL;
+            if (where && strcmp(where, index->file[f]) != 0)
                 return rsi_fail(err, RSD_E_FORMAT,
-                                "tensor \"%s\" is in file \"%s\", the index says %s%s%s",
-                                name->text, index->file[f], where ? "\"" : "nothing of it",
-                                where ? where : "", where ? "\"" : "");
+                                "tensor \"%s\" is in file \"%s\", the index says \"%s\"",
+                                name->text, index->file[f], where);
         }
-        held += header->ntensors;
     }
     if (held == index->nweights)
         return RSD_OK;
@@ -146,10 +145,10 @@ static rsd_err check_index(rsd_ckpt *ckpt, const st *s, const rsi_st_index *inde
     return rc;
 }
 
-static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, rsd_error *err)
+static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *err)
 {
     rsi_st_index index = { 0 };
-    rsd_err      rc = rsi_st_index_load(&ckpt->files, RSI_ST_INDEX_NAME, &s->index, &index, err);
+    rsd_err      rc = rsi_st_index_load(&ckpt->files, name, &s->index, &index, err);
 
     s->indexed = true;
     if (!rc) {
@@ -165,15 +164,46 @@ static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, rsd_error *err)
     return rc;
 }
 
+/* "model.fp16.safetensors" beside "model.safetensors" is the same model once more. */
+static const char *variant_of(char **names, size_t n, const char *name)
+{
+    const size_t stem = strlen(name) - strlen(".safetensors");
+
+    for (size_t i = 0; i < n; i++)
+        if (is_safetensors(names[i]) && names[i] != name && strncmp(names[i], name, stem) == 0 &&
+            names[i][stem] == '.' && strcmp(names[i] + stem, ".safetensors") != 0)
+            return names[i];
+    return NULL;
+}
+
+static bool is_adapter(const char *name)
+{
+    return strncmp(name, "adapter_", strlen("adapter_")) == 0;
+}
+
+/* Without an index, files are parts of one checkpoint; an adapter beside a model is not. */
 static rsd_err open_all(rsd_ckpt *ckpt, st *s, char **names, size_t n, rsd_error *err)
 {
+    bool    only_adapters = true;
     rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < n; i++) {
+        const char *other = is_safetensors(names[i]) ? variant_of(names, n, names[i]) : NULL;
+
+        if (other)
+            return rsi_fail(err, RSD_E_UNSUPPORTED,
+                            "\"%s\" and \"%s\" are two variants of one model: open one of them",
+                            names[i], other);
+        only_adapters = only_adapters && (!is_safetensors(names[i]) || is_adapter(names[i]));
+    }
 
     s->file = rsi_arena_array(&ckpt->mem, n, sizeof(s->file[0]));
     if (!s->file)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", n);
     for (size_t i = 0; i < n && !rc; i++)
-        if (is_safetensors(names[i]))
+        if (is_safetensors(names[i]) && is_adapter(names[i]) && !only_adapters)
+            ckpt->kind = "without the adapter beside it";
+        else if (is_safetensors(names[i]))
             rc = add_file(ckpt, s, names[i], err);
     s->joined = s->n > 1;
     return rc;
@@ -181,15 +211,24 @@ static rsd_err open_all(rsd_ckpt *ckpt, st *s, char **names, size_t n, rsd_error
 
 static rsd_err open_folder(rsd_ckpt *ckpt, st *s, rsd_error *err)
 {
-    char  **names;
-    size_t  n;
-    bool    indexed = false;
-    rsd_err rc = rsi_files_list(&ckpt->files, &names, &n, err);
+    char      **names;
+    size_t      n;
+    const char *index = NULL;
+    size_t      indexes = 0;
+    rsd_err     rc = rsi_files_list(&ckpt->files, &names, &n, err);
 
-    for (size_t i = 0; !rc && i < n; i++)
-        indexed = indexed || strcmp(names[i], RSI_ST_INDEX_NAME) == 0;
+    for (size_t i = 0; !rc && i < n; i++) {
+        if (!rsi_st_is_index(names[i]))
+            continue;
+        indexes++;
+        if (!index || strcmp(names[i], RSI_ST_INDEX_NAME) == 0)
+            index = names[i];
+    }
+    if (!rc && indexes > 1 && strcmp(index, RSI_ST_INDEX_NAME) != 0)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "it has %zu indexes: put the files of one into a folder", indexes);
     if (!rc)
-        rc = indexed ? open_indexed(ckpt, s, err) : open_all(ckpt, s, names, n, err);
+        rc = index ? open_indexed(ckpt, s, index, err) : open_all(ckpt, s, names, n, err);
     return rc;
 }
 

@@ -304,7 +304,11 @@ static rsd_err take_metadata(parser *p, const rsi_json_token *key)
     if (head->has_meta)
         return refuse(p, key, "\"__metadata__\" is there twice");
     head->has_meta = true;
-    rc = rsi_json_want(&p->json, RSI_JSON_OBJECT, what, &token, p->err);
+    rc = rsi_json_next(&p->json, &token, p->err);
+    if (!rc && token.kind == RSI_JSON_NULL) /* none; some writers say so */
+        return RSD_OK;
+    if (!rc && token.kind != RSI_JSON_OBJECT)
+        rc = rsi_json_expected(&p->json, &token, what, p->err);
     while (!rc) {
         rc = rsi_json_next(&p->json, &token, p->err);
         if (rc || token.kind == RSI_JSON_OBJECT_END)
@@ -426,11 +430,15 @@ static rsd_err check_tiling(const parser *p)
 
 static rsd_err take_all(parser *p)
 {
+    static const char space[] =
+        " \t\r\n"; /* around the JSON, as safetensors' own readers take it */
     rsi_json_token token;
-    size_t         end;
+    size_t         end = 0;
     rsd_err        rc;
 
-    if (p->json.len == 0 || p->json.text[0] != '{')
+    while (end < p->json.len && memchr(space, p->json.text[end], sizeof(space) - 1))
+        end++;
+    if (end == p->json.len || p->json.text[end] != '{')
         return rsi_fail(p->err, RSD_E_FORMAT, "byte %d: the header does not start with \"{\"",
                         RSI_ST_PREFIX);
     rc = rsi_json_next(&p->json, &token, p->err);
@@ -444,11 +452,11 @@ static rsd_err take_all(parser *p)
     if (rc)
         return rc;
     end = token.at + 1;
-    while (end < p->json.len && p->json.text[end] == ' ')
+    while (end < p->json.len && memchr(space, p->json.text[end], sizeof(space) - 1))
         end++;
     if (end < p->json.len)
         return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": 0x%02x behind the JSON, only spaces are allowed",
+                        "byte %" PRIu64 ": 0x%02x behind the JSON, only white space is allowed",
                         p->json.base + end, (unsigned char)p->json.text[end]);
     rc = check_twice(p);
     if (!rc)

@@ -20,6 +20,7 @@ import bad_dcp
 import bad_files
 import bad_legacy
 import bad_ranks
+import bad_zero
 
 HERE = pathlib.Path(__file__).parent / "bad"
 TABLE = HERE / "EXPECTED"
@@ -53,7 +54,7 @@ def check_files(files):
 
 
 def main():
-    parts = (bad_files, bad_archives, bad_dcp, bad_legacy, bad_ranks)
+    parts = (bad_files, bad_archives, bad_dcp, bad_legacy, bad_ranks, bad_zero)
     cases = [case for part in parts for case in part.cases()]
     files = files_of(cases)
     if "--check" not in sys.argv[1:]:

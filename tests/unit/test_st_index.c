@@ -81,22 +81,20 @@ static void a_total_that_is_no_integer_is_passed_over(void **state)
 
 static void files_outside_the_directory_are_refused(void **state)
 {
-    static const char *const bad[] = { "", ".", "..", "/etc/passwd", "../a", "a/b", "a/" };
+    static const char *const bad[] = { "", ".", "..", "/etc/passwd", "../a", "a/../b", "a/" };
     char                     text[64], msg[128];
 
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         snprintf(text, sizeof(text), MAP("%s"), bad[i]);
         snprintf(msg, sizeof(msg),
-                 "tensor \"a\": byte 19: \"%s\" is not the name of a file in the same directory",
-                 bad[i]);
+                 "tensor \"a\": byte 19: \"%s\" is not the name of a file in the folder", bad[i]);
         assert_refused(text, msg);
     }
-    assert_refused(
-        MAP("\\u002e\\u002e\\/a"),
-        "tensor \"a\": byte 19: \"../a\" is not the name of a file in the same directory");
+    assert_refused(MAP("\\u002e\\u002e\\/a"),
+                   "tensor \"a\": byte 19: \"../a\" is not the name of a file in the folder");
     assert_refused(MAP("a\\u0000b"),
-                   "tensor \"a\": byte 19: \"a\" is not the name of a file in the same directory");
+                   "tensor \"a\": byte 19: \"a\" is not the name of a file in the folder");
     assert_true(rsi_one_component("...", 3));
     assert_true(rsi_one_component(".a", 2));
 }

@@ -112,14 +112,23 @@ static void an_index_and_its_files_must_agree(void **state)
     refused(put_two(INDEX("\"a\":\"m2.safetensors\",\"b\":\"m2.safetensors\","
                           "\"c\":\"m1.safetensors\"")),
             RSD_E_FORMAT, "the index says \"");
-    refused(put_two(INDEX("\"a\":\"m1.safetensors\",\"b\":\"m2.safetensors\"")), RSD_E_FORMAT,
-            "tensor \"c\" is in file \"m2.safetensors\", the index says nothing of it");
     refused(put_two(INDEX("\"a\":\"m1.safetensors\",\"b\":\"m2.safetensors\","
                           "\"c\":\"m2.safetensors\",\"d\":\"m1.safetensors\"")),
             RSD_E_FORMAT,
             "the index says that tensor \"d\" is in file \"m1.safetensors\", it is not");
     refused(put_two(INDEX("\"a\":\"m1.safetensors\",\"b\":\"m3.safetensors\"")), RSD_E_NOTFOUND,
             "m3.safetensors");
+}
+
+static void files_may_have_more_than_the_index_says(void **state)
+{
+    rsd_store *store = put_two(INDEX("\"a\":\"m1.safetensors\",\"b\":\"m2.safetensors\""));
+    rsd_ckpt  *ckpt = fix_open(store, "ck");
+
+    (void)state;
+    assert_int_equal(rsd_ckpt_tensors(ckpt), 3);
+    rsd_ckpt_close(ckpt);
+    rsd_store_free(store);
 }
 
 static void an_index_that_leads_elsewhere_is_refused(void **state)
@@ -240,6 +249,7 @@ int main(void)
         cmocka_unit_test(one_file_is_a_checkpoint),
         cmocka_unit_test(an_index_leads_to_the_files),
         cmocka_unit_test(an_index_and_its_files_must_agree),
+        cmocka_unit_test(files_may_have_more_than_the_index_says),
         cmocka_unit_test(an_index_that_leads_elsewhere_is_refused),
         cmocka_unit_test(without_an_index_all_files_are_taken),
         cmocka_unit_test(a_tensor_in_two_files_is_refused),

@@ -179,7 +179,7 @@ static void headers_that_are_no_such_json_are_refused(void **state)
           "found an array" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},}", 8, RSD_E_FORMAT,
           "line 1, byte 62: expected a key in quotes, found \"}\"" },
-        { A "}", 8, RSD_E_FORMAT, "byte 62: 0x7d behind the JSON, only spaces are allowed" },
+        { A "}", 8, RSD_E_FORMAT, "byte 62: 0x7d behind the JSON, only white space is allowed" },
         { "{\"\xff\":{}}", 0, RSD_E_FORMAT,
           "line 1, byte 10: expected UTF-8, found the byte 0xff" },
         { "{\"\\ud800\":{}}", 0, RSD_E_FORMAT,
@@ -318,10 +318,6 @@ static void data_that_are_not_tiled_are_refused(void **state)
 static void what_the_reference_library_lets_pass_is_refused(void **state)
 {
     static const sample bad[] = {
-        { " " A, 8, RSD_E_FORMAT, "byte 8: the header does not start with \"{\"" },
-        { A "\n", 8, RSD_E_FORMAT, "byte 62: 0x0a behind the JSON, only spaces are allowed" },
-        { "{\"__metadata__\":null}", 0, RSD_E_FORMAT,
-          "line 1, byte 24: expected an object of strings as __metadata__, found null" },
         { "{\"__metadata__\":{\"a\":\"1\",\"a\":\"1\"}}", 0, RSD_E_FORMAT,
           "byte 33: the metadata key \"a\" is there twice" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"\\u0061\":{\"dtype\":"

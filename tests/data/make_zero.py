@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes golden/folders/zero*: what DeepSpeed saves of a small model on two ranks, with listings from DeepSpeed's own tools.
+
+    python -m venv v && v/bin/pip install torch==2.13.0 safetensors deepspeed==0.19.8 && v/bin/python make_zero.py
+
+Runs on any CPU; deepspeed builds nothing. Run by hand, never in CI.
+"""
+
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+FOLDERS = HERE / "golden" / "folders"
+CASES = {"zero1_bf16": (1, True), "zero2": (2, False), "zero3": (3, False)}
+
+
+def train(stage, bf16, out):
+    """One rank; the environment says which."""
+    import deepspeed
+    import torch
+
+    deepspeed.ops.__compatible_ops__.clear()
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+    torch.manual_seed(0)
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Linear(5, 7)
+            self.b = torch.nn.Linear(7, 3, bias=False)
+            self.frozen = torch.nn.Linear(3, 2, bias=False)
+            self.frozen.weight.requires_grad = False
+            self.tied = torch.nn.Linear(7, 3, bias=False)
+            self.tied.weight = self.b.weight
+            self.register_buffer("buf", torch.arange(4.0))
+
+        def forward(self, x):
+            h = self.a(x)
+            return self.frozen(self.b(h)).sum() + self.tied(h).sum()
+
+    net = Net()
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "optimizer": {"type": "Adam", "params": {"lr": 0.1, "torch_adam": True}},
+        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
+        "zero_allow_untested_optimizer": True,
+    }
+    if bf16:
+        config["bf16"] = {"enabled": True}
+    some = [(n, p) for n, p in net.named_parameters() if p.requires_grad]
+    groups = [{"params": [p for n, p in some if n[0] == "a"]}, {"params": [p for n, p in some if n[0] != "a"]}]
+    engine, *_ = deepspeed.initialize(model=net, model_parameters=groups, config=config)
+    for _ in range(2):
+        x = torch.full((1, 5), float(os.environ["RANK"]) + 1, dtype=torch.bfloat16 if bf16 else torch.float32)
+        engine.backward(engine(x))
+        engine.step()
+    engine.save_checkpoint(out)
+
+
+def moments(folder, stage):
+    """Joined by hand: DeepSpeed has no tool that gives them without a model."""
+    import torch
+
+    optims = [torch.load(f, weights_only=False)["optimizer_state_dict"] for f in sorted(folder.glob("*optim_states.pt"))]
+    model = torch.load(sorted(folder.glob("*model_states.pt"))[0], weights_only=False)
+    bases = [o["optimizer_state_dict" if stage == 3 else "base_optimizer_state"]["state"] for o in optims]
+    flat, at = {}, 0
+    for g, shapes in enumerate(model["param_shapes"]):
+        at = at if stage == 3 else 0
+        for name, shape in shapes.items():
+            n = math.prod(shape)
+            part = math.ceil(n / len(optims))
+            for key, value in bases[0][0].items():
+                if value.dim() == 0:
+                    flat[f"optim.state.{name}.{key}"] = bases[0][0 if stage == 3 else g][key]
+                    continue
+                if stage == 3:
+                    whole = torch.cat([torch.cat([b[i][key] for i in sorted(b)])[at : at + part] for b in bases])[:n]
+                else:
+                    whole = torch.cat([b[g][key] for b in bases])[at : at + n]
+                flat[f"optim.state.{name}.{key}"] = whole.view(shape)
+            at += part if stage == 3 else n
+    return flat, model
+
+
+def listing(name, stage):
+    sys.path.insert(0, str(HERE.parent / "interop"))
+    import states
+    import values
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    target = FOLDERS / name
+    flat, model = moments(target / "global_step2", stage)
+    weights = get_fp32_state_dict_from_zero_checkpoint(str(target))
+    flat |= {k: v for k, v in model["module"].items() if k not in weights} | weights
+    used = ("module", "param_shapes", "buffer_names", "frozen_param_shapes", "frozen_param_fragments", "shared_params")
+    rest = {k: v for k, v in model.items() if k not in (*used, "optimizer")}
+    flat |= states.flatten_as_we_do({"deepspeed": rest})
+    (FOLDERS / f"{name}.json").write_text(values.listing(flat))
+
+
+def main():
+    for port, (name, (stage, bf16)) in enumerate(CASES.items(), 29500):
+        shutil.rmtree(FOLDERS / name, ignore_errors=True)
+        env = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_SIZE": "2"}
+        env["DS_ACCELERATOR"] = "cpu"
+        args = [sys.executable, __file__, str(stage), str(int(bf16)), str(FOLDERS / name)]
+        ranks = [subprocess.Popen(args, env=env | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(2)]
+        assert not any(r.wait(timeout=300) for r in ranks)
+        for script in (FOLDERS / name).glob("*.py"):
+            script.unlink()
+        listing(name, stage)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        train(int(sys.argv[1]), sys.argv[2] == "1", sys.argv[3])
+    else:
+        main()
