@@ -317,7 +317,7 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
 static void leave_attributes(const taking *k, const rsi_attributes *lost)
 {
     for (size_t i = 0; i < lost->n; i++)
-        leave_out(k, lost->name[i], "an attribute of a dict: only what is in dicts is taken");
+        leave_out(k, lost->name[i], "an attribute of a dict or a tensor: only items and elements are taken");
 }
 
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,

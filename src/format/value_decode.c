@@ -372,6 +372,18 @@ static rsd_err note_attributes(decoding *d, rsi_pv state)
     return rc;
 }
 
+/* A tensor of a subclass, or with attributes: (.., .., .., state) */
+static rsd_err decode_rich_tensor(decoding *d, rsi_pv v, const rsi_pickle_object *object)
+{
+    rsi_pv  arg[4];
+    rsd_err rc = decode_tensor(d, v, object);
+
+    if (rc || rsd_value_kind(d->done) != RSD_VALUE_TENSOR ||
+        rsi_pickle_items(d->p, object->args, arg, 4) != 4)
+        return rc;
+    return is_kind(d, arg[3], RSI_PICKLE_DICT) ? note_attributes(d, arg[3]) : RSD_OK;
+}
+
 static rsd_err decode_object(decoding *d, rsi_pv v)
 {
     rsi_pickle_object object = rsi_pickle_object_of(d->p, v);
@@ -430,9 +442,10 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
         return decode_device(d, v, &object, arg, n);
     case RSI_VALUE_CLASS_TENSOR_V2:
     case RSI_VALUE_CLASS_TENSOR_V3:
+        return decode_tensor(d, v, &object);
     case RSI_VALUE_CLASS_PARAMETER:
     case RSI_VALUE_CLASS_FROM_TYPE:
-        return decode_tensor(d, v, &object);
+        return decode_rich_tensor(d, v, &object);
     default:
         break;
     }

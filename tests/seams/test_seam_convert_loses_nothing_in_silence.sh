@@ -160,8 +160,8 @@ else
 same: 0 tensors, 0 B, 3 objects
 END
     err <<'END'
-reshard: left out: _metadata, other: an attribute of a dict: only what is in dicts is taken
-reshard: left out: _metadata, other: an attribute of a dict: only what is in dicts is taken
+reshard: left out: _metadata, other: an attribute of a dict or a tensor: only items and elements are taken
+reshard: left out: _metadata, other: an attribute of a dict or a tensor: only items and elements are taken
 END
 fi
 
