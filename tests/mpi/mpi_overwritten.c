@@ -3,6 +3,7 @@
  * of 1,500 files with 256 descriptors each: mpi_overwritten FOLDER. The folder is removed by the
  * caller; the number of saves that all look at is in a file there. RESHARD_LOADS says how many
  * loads. */
+#include "launched.h"
 #include "comm/comm.h"
 #include "overwriting.h"
 
@@ -173,23 +174,14 @@ int main(int argc, char **argv)
 {
     rsd_error err = { .rank = -1 };
     rsd_comm *comm;
-    int       passed = 0, rank;
+    int       passed = 0;
     rsd_err   rc;
 
     if (argc == 4 && strcmp(argv[1], "write") == 0)
         return writer(argv[2], argv[3]);
-    rc = rsd_comm_create_launched(&comm, &err);
-    if (rc || argc != 2) {
-        fprintf(stderr, "mpi_overwritten FOLDER: %s\n", err.msg);
+    comm = launched_comm("mpi_overwritten FOLDER");
+    if (!comm || argc != 2)
         return 1;
-    }
-    rank = rsd_comm_rank(comm);
     rc = run_all(comm, argv[1], &passed, &err);
-    if (rc)
-        fprintf(stderr, "rank %d: %s: %s\n", rank, rsd_err_name(rc), err.msg);
-    if (rank == 0)
-        printf("[  %s  ] %d test(s).\n", rc ? "FAILED" : "PASSED", passed);
-    fflush(stdout);
-    rsd_comm_free(comm);
-    return rc ? 1 : 0;
+    return launched_end(comm, "mpi_overwritten", rc, &err, passed);
 }

@@ -6,6 +6,7 @@
  *
  * Each rank draws the case for itself, from the seed and the number of ranks; threads run the same
  * ways in tests/property/test_random_live.c. */
+#include "launched.h"
 #include "comm/comm.h"
 #include "random_live.h"
 
@@ -55,25 +56,13 @@ static rsd_err run_all(rsd_comm *comm, uint64_t seed, uint64_t most, int *passed
 int main(int argc, char **argv)
 {
     uint64_t  seed = argc > 1 ? strtoull(argv[1], NULL, 10) : SEED;
-    rsd_comm *comm;
+    rsd_comm *comm = launched_comm("random");
     rsd_error err = { .rank = -1 };
     rsd_err   rc;
-    int       passed = 0, rank;
+    int       passed = 0;
 
-    rc = rsd_comm_create_launched(&comm, &err);
-    if (rc) {
-        fprintf(stderr, "%s: %s\n", rsd_err_name(rc), err.msg);
+    if (!comm)
         return 1;
-    }
-    rank = rsd_comm_rank(comm);
     rc = run_all(comm, seed, argc > 1 ? 1 : CASES, &passed, &err);
-    if (rc)
-        fprintf(stderr, "rank %d: %s: %s\n", rank, rsd_err_name(rc), err.msg);
-    if (rank == 0)
-        printf("%d ranks\n[  PASSED  ] %d test(s).\n", rsd_comm_size(comm), passed);
-    if (rank == 0 && rc)
-        printf("[  FAILED  ] random: 1 test(s), listed below:\n");
-    fflush(stdout);
-    rsd_comm_free(comm);
-    return rc ? 1 : 0;
+    return launched_end(comm, "random", rc, &err, passed);
 }

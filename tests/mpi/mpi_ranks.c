@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that differ in values, options and arguments, on the ranks that mpirun started. */
+#include "launched.h"
 #include "ranks_case.h"
 
 #include <stdio.h>
@@ -8,25 +9,13 @@ static const comm_case *const part[] = { ranks_values, ranks_options, ranks_argu
 
 int main(void)
 {
-    rsd_comm *comm;
+    rsd_comm *comm = launched_comm("ranks");
     rsd_error err = { .rank = -1 };
     rsd_err   rc;
-    int       passed = 0, rank;
+    int       passed = 0;
 
-    rc = rsd_comm_create_launched(&comm, &err);
-    if (rc) {
-        fprintf(stderr, "%s: %s\n", rsd_err_name(rc), err.msg);
+    if (!comm)
         return 1;
-    }
-    rank = rsd_comm_rank(comm);
     rc = comm_suite_run(comm, 3, part, &passed, &err);
-    if (rc)
-        fprintf(stderr, "rank %d: %s: %s\n", rank, rsd_err_name(rc), err.msg);
-    if (rank == 0)
-        printf("%d ranks\n[  PASSED  ] %d test(s).\n", rsd_comm_size(comm), passed);
-    if (rank == 0 && rc)
-        printf("[  FAILED  ] ranks: 1 test(s), listed below:\n");
-    fflush(stdout);
-    rsd_comm_free(comm);
-    return rc ? 1 : 0;
+    return launched_end(comm, "ranks", rc, &err, passed);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cases of support/slow_rank.c with four ranks that are processes: mpi_slow FOLDER. The folder
  * is removed by the caller. The clock that all ranks look at is in a file there. */
+#include "launched.h"
 #include "slow_rank.h"
 
 #include <fcntl.h>
@@ -50,20 +51,12 @@ int main(int argc, char **argv)
 {
     rsd_error err = { .rank = -1 };
     rsd_comm *comm;
-    int       passed = 0, rank;
-    rsd_err   rc = rsd_comm_create_launched(&comm, &err);
+    int       passed = 0;
+    rsd_err   rc;
 
-    if (rc || argc != 2) {
-        fprintf(stderr, "mpi_slow FOLDER: %s\n", err.msg);
+    comm = launched_comm("mpi_slow FOLDER");
+    if (!comm || argc != 2)
         return 1;
-    }
-    rank = rsd_comm_rank(comm);
     rc = run_all(comm, argv[1], &passed, &err);
-    if (rc)
-        fprintf(stderr, "rank %d: %s: %s\n", rank, rsd_err_name(rc), err.msg);
-    if (rank == 0)
-        printf("[  %s  ] %d test(s).\n", rc ? "FAILED" : "PASSED", passed);
-    fflush(stdout);
-    rsd_comm_free(comm);
-    return rc ? 1 : 0;
+    return launched_end(comm, "mpi_slow", rc, &err, passed);
 }
