@@ -53,7 +53,7 @@ static rsd_state *make_state(int rank, int size)
     return state;
 }
 
-static double stall(rsd_comm *comm, const rsd_state *state, rsd_stage_way how, const char *path)
+static double stall(rsd_comm *comm, rsd_state *state, rsd_stage_way how, const char *path)
 {
     const rsd_save_opts opts = { .size = sizeof(opts), .overwrite = true };
     rsd_error           err = { 0 };

@@ -22,7 +22,7 @@ static bool make(const char *path, const char *text)
 {
     const int64_t shape[] = { N, N };
     rsd_view      view = { .box = { 2, { 0 }, { N, N } }, .data = bench_memory(BYTES) };
-    rsd_save_opts opts = { .size = sizeof(opts), .sync = RSD_NEVER, .staging = (size_t)8 << 20 };
+    rsd_save_opts opts = { .size = sizeof(opts), .sync = RSD_NEVER, .max_memory = (size_t)8 << 20 };
     rsd_rules    *rules;
     rsd_layout   *layout;
     rsd_state    *state;

@@ -213,7 +213,7 @@ static bool make_chunked(const char *path)
 int bench_list(const char *path)
 {
     rsd_ckpt       *ckpt;
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     rsd_error       err;
 
     if (rsd_ckpt_open(NULL, path, &ckpt, &err) != RSD_OK)

@@ -62,7 +62,7 @@ static void make_and_visit(void *arg)
 {
     planning      *p = arg;
     rsd_plan      *plan;
-    rsd_plan_stats stats;
+    rsd_plan_stats stats = { .size = sizeof(stats) };
     rsd_error      err;
 
     p->moves = 0;
@@ -71,7 +71,7 @@ static void make_and_visit(void *arg)
                          p->rank, &plan, &err),
          &err);
     must(rsd_plan_each(plan, hash_move, p, &err), &err);
-    rsd_plan_stats_get(plan, &stats);
+    rsd_plan_stats_get(plan, &stats, NULL);
     p->plan_bytes = stats.plan_bytes;
     rsd_plan_free(plan);
 }

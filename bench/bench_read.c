@@ -66,7 +66,7 @@ static void mapped(void *arg)
     unsigned char *to = r->view.data;
 
     for (size_t c = 0; c < RANKS; c++) {
-        rsd_chunk            chunk;
+        rsd_chunk            chunk = { .size = sizeof(chunk) };
         uint64_t             offset;
         int64_t              stride[RSD_MAX_NDIM];
         char                 name[PATH_MAX + 64];

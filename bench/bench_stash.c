@@ -197,10 +197,10 @@ static void measure_wait(team *t, bench_result *out)
     const bench_work work[] = { all_compute, all_fetch_ahead };
     void *const      arg[] = { t, t };
     double           seconds[2], ratio[2], waited;
-    rsd_stash_stats  stats;
+    rsd_stash_stats  stats = { .size = sizeof(stats) };
 
     bench_turns(2, work, arg, ROUNDS, seconds, ratio);
-    rsd_stash_stats_get(t->stash[0], &stats);
+    rsd_stash_stats_get(t->stash[0], &stats, NULL);
     waited = (double)stats.wait_ns * 1e-9 / (ROUNDS + 1); /* one more than is counted */
     out->unit = "ms";
     out->value = seconds[1] * 1e3;

@@ -146,6 +146,7 @@ static void work(job *j, int who)
     rsd_reshard_opts opts = { .size = sizeof(opts), .stats = &j->stats };
     rsd_error        err;
 
+    j->stats.size = sizeof(j->stats);
     if (who == OURS && rsd_reshard(j->plan, j->comm, &j->from, &j->to, &opts, &err) != RSD_OK)
         die(err.msg);
     if (who == PEER)

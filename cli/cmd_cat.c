@@ -234,7 +234,7 @@ static int cat_tensor(const args *a, rsd_ckpt *ckpt, size_t t, form f, json_out 
 {
     const char *slice = args_text(a, "slice", "");
     rsd_error   err = { .msg = "" };
-    cutting     c = { 0 };
+    cutting     c = { .info.size = sizeof(c.info) };
     int         code;
 
     if (rsd_ckpt_tensor(ckpt, t, &c.info, &err))
@@ -281,7 +281,7 @@ static int collect_below(const args *a, rsd_ckpt *ckpt, const char *top, entry *
     if (!e)
         return refuse(a, EXIT_COULD_NOT, "no memory for %zu names", all);
     for (size_t i = 0; i < all; i++) {
-        rsd_tensor_info info;
+        rsd_tensor_info info = { .size = sizeof(info) };
         rsd_err         rc;
 
         if (i < tensors)
@@ -322,7 +322,7 @@ static int print_object(const args *a, rsd_ckpt *ckpt, const entry *e, json_out 
 
 static int print_tensor(const args *a, rsd_ckpt *ckpt, const entry *e, json_out *j)
 {
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     rsd_error       err = { .msg = "" };
     char            shape[256];
 

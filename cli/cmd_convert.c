@@ -76,7 +76,7 @@ static int read_casts(converting *c)
     size_t    n = args_count(c->a, "dtype"), at = 0;
     rsd_cast *cast = calloc(n + 1, sizeof(cast[0]));
 
-    c->opts.cast = cast;
+    c->opts.casts = cast;
     if (!cast)
         return refuse(c->a, EXIT_COULD_NOT, "no memory for the options");
     for (int all = 0; all < 2; all++)
@@ -171,7 +171,7 @@ static int read_options(converting *c)
     o->ninclude = c->patterns.ninclude;
     o->exclude = c->patterns.exclude;
     o->nexclude = c->patterns.nexclude;
-    o->layout = c->rules;
+    o->rules = c->rules;
     o->rename = c->patterns.nrenamings ? new_name : NULL;
     o->shard_size = args_size(a, "shard-size", 0);
     o->max_memory = (size_t)args_size(a, "max-memory", 0);
@@ -184,10 +184,11 @@ static int read_options(converting *c)
     o->resume = args_has(a, "resume");
     o->dry_run = args_has(a, "dry-run");
     o->carry = args_has(a, "no-carry") ? RSD_NEVER : RSD_DEFAULT;
+    c->stats.size = sizeof(c->stats);
     o->stats = &c->stats;
     o->on_progress = step;
-    o->left_out = note_left_out;
-    o->kept = note_kept;
+    o->on_left_out = note_left_out;
+    o->on_kept = note_kept;
     o->arg = c;
     return code;
 }
@@ -271,7 +272,7 @@ static int open_source(converting *c)
     const rsd_read_opts opts = { .size = sizeof(opts),
                                  .threads = args_number(a, "threads", 0),
                                  .on_progress = progress_step,
-                                 .progress_arg = &c->bar };
+                                 .arg = &c->bar };
     rsd_error           err = { .msg = "" };
     rsd_err             rc;
     int                 code;
@@ -326,9 +327,9 @@ static int warn(converting *c)
         ok = new_names(c, name, n, &renamed, &count);
     }
     for (size_t i = 0; ok && i < c->opts.ncasts; i++)
-        if (c->opts.cast[i].pattern)
-            patterns_warn_glob(c->a, "dtype", c->opts.cast[i].pattern, (const char *const *)renamed,
-                               count);
+        if (c->opts.casts[i].pattern)
+            patterns_warn_glob(c->a, "dtype", c->opts.casts[i].pattern,
+                               (const char *const *)renamed, count);
     for (size_t i = 0; i < count; i++)
         free(renamed[i]);
     free(renamed);
@@ -362,13 +363,13 @@ static void release(converting *c)
 {
     reasons_free(&c->left);
     for (size_t i = 0; i < c->opts.ncasts; i++)
-        free((char *)(uintptr_t)c->opts.cast[i].pattern);
-    free((void *)(uintptr_t)c->opts.cast);
+        free((char *)(uintptr_t)c->opts.casts[i].pattern);
+    free((void *)(uintptr_t)c->opts.casts);
     patterns_free(&c->patterns);
     free(c->partial);
     rsd_rules_free(c->rules);
     rsd_ckpt_close(c->source);
-    rsd_store_free(c->store);
+    rsd_store_close(c->store);
 }
 
 static int run(const args *a)

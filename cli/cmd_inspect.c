@@ -61,6 +61,7 @@ static int collect_tensors(listing *l)
     for (size_t t = 0; t < n; t++) {
         rsd_tensor_info *info = &l->tensor[l->ntensors];
 
+        info->size = sizeof(*info);
         if (rsd_ckpt_tensor(l->ckpt, t, info, &err))
             return fail(l->a, &err);
         if (!wanted(l, info->name))
@@ -312,7 +313,7 @@ static int json_chunks(listing *l, json_out *j, size_t t, size_t n)
 
     json_open_array(j, "chunks");
     for (size_t i = 0; i < n; i++) {
-        rsd_chunk chunk;
+        rsd_chunk chunk = { .size = sizeof(chunk) };
 
         if (rsd_ckpt_chunk(l->ckpt, t, i, &chunk, &err))
             return fail(l->a, &err);

@@ -25,17 +25,17 @@ static void say_end(const args *a, const progress *bar)
 
 static int run(const args *a)
 {
-    rsd_seal_opts opts = { .size = sizeof(opts),
-                           .overwrite = args_has(a, "overwrite"),
-                           .threads = args_number(a, "threads", 0),
-                           .on_progress = progress_step };
-    rsd_error     err = { .msg = "" };
-    progress      bar;
-    rsd_err       rc;
+    rsd_checksum_opts opts = { .size = sizeof(opts),
+                               .overwrite = args_has(a, "overwrite"),
+                               .threads = args_number(a, "threads", 0),
+                               .on_progress = progress_step };
+    rsd_error         err = { .msg = "" };
+    progress          bar;
+    rsd_err           rc;
 
     progress_begin(&bar, a, "reading");
     opts.arg = &bar;
-    rc = rsd_ckpt_seal(NULL, a->operand[0], &opts, &err);
+    rc = rsd_ckpt_add_checksums(NULL, a->operand[0], &opts, &err);
     progress_end(&bar);
     if (rc == RSD_E_EXISTS)
         return refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);

@@ -52,7 +52,7 @@ static int count_holders(planning *p, size_t t, const rsd_tensor_info *info)
     rsd_error err = { .msg = "" };
 
     for (size_t i = 0; i < info->chunks; i++) {
-        rsd_chunk chunk;
+        rsd_chunk chunk = { .size = sizeof(chunk) };
         size_t    number;
         int32_t   writer;
 
@@ -89,7 +89,7 @@ static int count_all(planning *p)
     p->moves = rsd_ckpt_format(p->ckpt) == RSD_FORMAT_DCP && n > 0;
     for (size_t t = 0; t < n && !code; t++) {
         rsd_layout     *want = NULL;
-        rsd_tensor_info info;
+        rsd_tensor_info info = { .size = sizeof(info) };
         rsd_error       err = { .msg = "" };
 
         if (rsd_ckpt_tensor(p->ckpt, t, &info, &err))
@@ -117,7 +117,7 @@ static int stored_layouts(planning *p, size_t t, const rsd_tensor_info *info)
 
     writer = owner ? owner + info->chunks : NULL;
     for (size_t i = 0; !code && !rc && i < info->chunks; i++) {
-        rsd_chunk chunk;
+        rsd_chunk chunk = { .size = sizeof(chunk) };
         size_t    number = 0;
 
         rc = rsd_ckpt_chunk(p->ckpt, t, i, &chunk, &err);
@@ -160,7 +160,7 @@ static int make_group(planning *p, size_t *next)
 
     free_group(p);
     while (*next < n && p->n < MOST_TENSORS && chunks < MOST_CHUNKS && !code) {
-        rsd_tensor_info info;
+        rsd_tensor_info info = { .size = sizeof(info) };
         rsd_error       err = { .msg = "" };
 
         if (rsd_ckpt_tensor(p->ckpt, *next, &info, &err))
@@ -205,7 +205,7 @@ static int plan_group(planning *p, rsd_layout **from, int32_t rank, rsd_plan_sta
     if (rsd_plan_create(p->n, (const rsd_layout *const *)from, (const rsd_layout *const *)p->want,
                         rank, &plan, &err))
         return fail(p->a, &err);
-    rsd_plan_stats_get(plan, out);
+    rsd_plan_stats_get(plan, out, NULL);
     rsd_plan_each(plan, note, &k, NULL);
     rsd_plan_free(plan);
     return EXIT_DONE;
@@ -214,7 +214,7 @@ static int plan_group(planning *p, rsd_layout **from, int32_t rank, rsd_plan_sta
 static int add_group(planning *p, int32_t rank)
 {
     share         *r = &p->ranks[rank];
-    rsd_plan_stats s;
+    rsd_plan_stats s = { .size = sizeof(s) };
     int            code = plan_group(p, p->files, rank, &s);
 
     if (code)
@@ -397,7 +397,7 @@ static void page_ranks(planning *p, page *to)
 static int page_wanted(planning *p, page *to, size_t t)
 {
     rsd_layout     *want = NULL;
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     rsd_error       err = { .msg = "" };
     int             code;
 

@@ -30,7 +30,7 @@ static void damage(void *arg, const rsd_error *what)
 
 static int count_bytes(const args *a, rsd_ckpt *ckpt, uint64_t *out)
 {
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     rsd_error       err = { .msg = "" };
     uint64_t        bytes = 0;
 
@@ -46,8 +46,8 @@ static int count_bytes(const args *a, rsd_ckpt *ckpt, uint64_t *out)
 /* Safetensors have none of their own, nor has the legacy form of torch.save. */
 static bool has_checksums(const rsd_ckpt *ckpt)
 {
-    return rsd_ckpt_sealed(ckpt) || (rsd_ckpt_format(ckpt) != RSD_FORMAT_SAFETENSORS &&
-                                     strncmp(rsd_ckpt_kind(ckpt), "legacy", 6) != 0);
+    return rsd_ckpt_has_checksums(ckpt) || (rsd_ckpt_format(ckpt) != RSD_FORMAT_SAFETENSORS &&
+                                            strncmp(rsd_ckpt_kind(ckpt), "legacy", 6) != 0);
 }
 
 static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, size_t damages)
@@ -83,7 +83,7 @@ static int run(const args *a)
                                  .threads = args_number(a, "threads", 0),
                                  .quick = args_has(a, "quick"),
                                  .on_progress = progress_step,
-                                 .progress_arg = &r.bar };
+                                 .arg = &r.bar };
     rsd_error           err = { .msg = "" };
     uint64_t            bytes = 0;
     size_t              damages = 0;

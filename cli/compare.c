@@ -195,7 +195,7 @@ static rsd_err look(work *w, pair *part, const rsd_box *box, int64_t first, char
                     size_t bytes, rsd_error *err)
 {
     const rsd_read_opts opts = {
-        .size = sizeof(opts), .verify = RSD_NEVER, .threads = 1, .staging = PART_BYTES
+        .size = sizeof(opts), .verify = RSD_NEVER, .threads = 1, .max_memory = PART_BYTES
     };
     const rsd_view a = { .box = *box, .data = data }, b = { .box = *box, .data = data + bytes };
     const bool     cast = part->from != part->info.dtype;

@@ -101,7 +101,7 @@ static void collect(rsd_ckpt *ckpt, const char *typed, found *f)
 
     f->name = calloc(all + 1, sizeof(*f->name));
     for (size_t i = 0; f->name && i < all; i++) {
-        rsd_tensor_info info;
+        rsd_tensor_info info = { .size = sizeof(info) };
         rsd_err         rc;
 
         if (i < tensors)

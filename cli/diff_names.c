@@ -39,7 +39,7 @@ static int list_side(diff *d, int which)
 {
     side           *s = &d->side[which];
     const size_t    tensors = rsd_ckpt_tensors(s->ckpt), objects = rsd_ckpt_objects(s->ckpt);
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     const char     *name;
     rsd_error       err = { .msg = "" };
     int             code = EXIT_DONE;
@@ -94,7 +94,7 @@ static bool same_shape(const rsd_tensor_info *a, const rsd_tensor_info *b)
 /* The tensor of B that one of A belongs to; says what is wrong with dtype and shape. */
 static int match_tensor(diff *d, const entry *ea)
 {
-    rsd_tensor_info a, b;
+    rsd_tensor_info a = { .size = sizeof(a) }, b = a;
     rsd_error       err = { .msg = "" };
     char            sa[256], sb[256];
     size_t          tb;

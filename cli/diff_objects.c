@@ -40,12 +40,12 @@ static char *child_name(const rsd_value *v, size_t i, const char *name)
 {
     const rsd_value *key = rsd_value_key(v, i);
     size_t           cap = strlen(name) + 24 +
-                 strlen(rsd_value_kind(key) == RSD_VALUE_STR ? rsd_value_bytes(key, NULL) : "");
+                 strlen(rsd_value_type_of(key) == RSD_VALUE_STR ? rsd_value_bytes(key, NULL) : "");
     char *out = malloc(cap);
 
     if (!out)
         return NULL;
-    if (key && rsd_value_kind(key) == RSD_VALUE_STR)
+    if (key && rsd_value_type_of(key) == RSD_VALUE_STR)
         snprintf(out, cap, "%s.%s", name, rsd_value_bytes(key, NULL));
     else
         snprintf(out, cap, "%s.%" PRId64, name, key ? rsd_value_int(key) : (int64_t)i);
@@ -54,13 +54,13 @@ static char *child_name(const rsd_value *v, size_t i, const char *name)
 
 static bool has_names(const rsd_value *v)
 {
-    for (size_t i = 0; rsd_value_kind(v) == RSD_VALUE_DICT && i < rsd_value_count(v); i++) {
-        rsd_value_type key = rsd_value_kind(rsd_value_key(v, i));
+    for (size_t i = 0; rsd_value_type_of(v) == RSD_VALUE_DICT && i < rsd_value_count(v); i++) {
+        rsd_value_type key = rsd_value_type_of(rsd_value_key(v, i));
 
         if (key != RSD_VALUE_STR && key != RSD_VALUE_INT)
             return false;
     }
-    return rsd_value_count(v) > 0 && rsd_value_kind(v) != RSD_VALUE_SET;
+    return rsd_value_count(v) > 0 && rsd_value_type_of(v) != RSD_VALUE_SET;
 }
 
 /* The other side has names below this one. */
@@ -104,7 +104,7 @@ static int note_inside(diff *d, inside one)
 static int unfold(diff *d, int which, size_t object, char *name, const rsd_value *v)
 {
     const side *other = &d->side[!which];
-    entry      *same = find_entry(other, name, rsd_value_kind(v) != RSD_VALUE_TENSOR);
+    entry      *same = find_entry(other, name, rsd_value_type_of(v) != RSD_VALUE_TENSOR);
     int         code = EXIT_DONE;
 
     if (same || !has_names(v) || !has_below(other, name))
@@ -136,7 +136,7 @@ int diff_unfold(diff *d)
                 continue;
             if (rsd_ckpt_object(d->side[s].ckpt, e->i, &own, d->values, &v, &err))
                 return fail(d->a, &err);
-            if (rsd_value_kind(v) != RSD_VALUE_TENSOR && !has_names(v))
+            if (rsd_value_type_of(v) != RSD_VALUE_TENSOR && !has_names(v))
                 continue;
             code = unfold(d, s, e->i, e->name, v);
             e->met = true;
@@ -283,7 +283,7 @@ static int compare_bytes(diff *d, const inside *in, const rsd_value_tensor *t,
 static int compare_tensor(diff *d, const inside *in)
 {
     const rsd_value_tensor *t = rsd_value_tensor_of(in->part);
-    rsd_tensor_info         info;
+    rsd_tensor_info         info = { .size = sizeof(info) };
     rsd_error               err = { .msg = "" };
     char                    text[2][256];
     bool                    same;
@@ -315,7 +315,7 @@ static int compare_tensor(diff *d, const inside *in)
 static int compare_inside(diff *d, const inside *in)
 {
     operand    both[2] = { { .i = in->object, .part = in->part } };
-    const bool tensor = rsd_value_kind(in->part) == RSD_VALUE_TENSOR;
+    const bool tensor = rsd_value_type_of(in->part) == RSD_VALUE_TENSOR;
 
     if (!in->other && !tensor && !holds_objects(d->side[!in->side].ckpt))
         return diff_unsure(d, in->name, "safetensors can't hold objects");
@@ -356,7 +356,7 @@ static int compare_meta(diff *d, int which, const rsd_meta *m)
 {
     const rsd_ckpt *other = d->side[!which].ckpt;
     char            name[256];
-    rsd_meta        o;
+    rsd_meta        o = { .size = sizeof(o) };
 
     snprintf(name, sizeof(name), "__metadata__.%s", m->key);
     if (!patterns_want(&d->patterns, name))
@@ -377,7 +377,7 @@ static int compare_meta(diff *d, int which, const rsd_meta *m)
 
 static int compare_metas(diff *d)
 {
-    rsd_meta m;
+    rsd_meta m = { .size = sizeof(m) };
     int      code = EXIT_DONE;
 
     for (int s = 0; s < 2; s++)

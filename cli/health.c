@@ -11,7 +11,7 @@ static size_t each(rsd_ckpt *ckpt, rsd_health                                   
                    void (*say)(void *arg, const char *name, rsd_health health), void *arg)
 {
     const size_t    tensors = rsd_ckpt_tensors(ckpt), objects = rsd_ckpt_objects(ckpt);
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     const char     *name;
     size_t          n = 0;
 

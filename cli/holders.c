@@ -61,7 +61,7 @@ static int by_text(const void *a, const void *b)
 int tensor_files(const args *a, rsd_ckpt *ckpt, size_t t, const char **first, size_t *n)
 {
     rsd_error       err = { .msg = "" };
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     const char    **file;
     size_t          all = 0;
 
@@ -73,7 +73,7 @@ int tensor_files(const args *a, rsd_ckpt *ckpt, size_t t, const char **first, si
     if (!file)
         return refuse(a, EXIT_COULD_NOT, "no memory for %zu chunks", info.chunks);
     for (size_t i = 0; i < info.chunks; i++) {
-        rsd_chunk chunk;
+        rsd_chunk chunk = { .size = sizeof(chunk) };
 
         if (rsd_ckpt_chunk(ckpt, t, i, &chunk, &err)) {
             free(file);
@@ -100,7 +100,7 @@ static int by_number(const void *a, const void *b)
 int tensor_layout(const args *a, rsd_ckpt *ckpt, size_t t, char *buf, size_t cap)
 {
     rsd_error       err = { .msg = "" };
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     int64_t        *off;
     size_t          n, at = 0, grid = 1;
 
@@ -114,7 +114,7 @@ int tensor_layout(const args *a, rsd_ckpt *ckpt, size_t t, char *buf, size_t cap
     if (!off)
         return refuse(a, EXIT_COULD_NOT, "no memory for %zu chunks", n);
     for (size_t i = 0; i < n; i++) {
-        rsd_chunk chunk;
+        rsd_chunk chunk = { .size = sizeof(chunk) };
 
         if (rsd_ckpt_chunk(ckpt, t, i, &chunk, &err)) {
             free(off);
@@ -143,7 +143,7 @@ int tensor_layout(const args *a, rsd_ckpt *ckpt, size_t t, char *buf, size_t cap
 int tiles_stored(const args *a, rsd_ckpt *ckpt, size_t t, holders *h, tile **out, size_t *n)
 {
     rsd_error       err = { .msg = "" };
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     tile           *made;
 
     if (rsd_ckpt_tensor(ckpt, t, &info, &err))
@@ -152,7 +152,7 @@ int tiles_stored(const args *a, rsd_ckpt *ckpt, size_t t, holders *h, tile **out
     if (!made)
         return refuse(a, EXIT_COULD_NOT, "no memory for %zu chunks", info.chunks);
     for (size_t i = 0; i < info.chunks; i++) {
-        rsd_chunk chunk;
+        rsd_chunk chunk = { .size = sizeof(chunk) };
         size_t    number = 0;
 
         if (rsd_ckpt_chunk(ckpt, t, i, &chunk, &err)) {

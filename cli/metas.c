@@ -10,7 +10,7 @@ int metas_print(const args *a, const rsd_ckpt *ckpt)
 {
     static const char *const title[] = { "metadata", "value", NULL };
     columns                  c;
-    rsd_meta                 m;
+    rsd_meta                 m = { .size = sizeof(m) };
     char                     value[LONGEST_VALUE + 8];
     bool                     more = false;
 
@@ -32,7 +32,7 @@ int metas_print(const args *a, const rsd_ckpt *ckpt)
 
 void metas_json(const rsd_ckpt *ckpt, json_out *j)
 {
-    rsd_meta m;
+    rsd_meta m = { .size = sizeof(m) };
 
     if (rsd_ckpt_metas(ckpt) == 0)
         return;

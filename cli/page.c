@@ -235,7 +235,7 @@ static void write_tensor(page *p, const rsd_tensor_info *info, size_t before, in
 int page_tensor(page *p, rsd_ckpt *ckpt, size_t t, const rsd_layout *after)
 {
     rsd_error       err = { .msg = "" };
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     tile           *tiles = NULL;
     size_t          n = 0, before = 0, wanted = 0;
     bool            good;

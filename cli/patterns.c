@@ -80,7 +80,7 @@ bool patterns_names(rsd_ckpt *ckpt, const char ***name, size_t *n)
 {
     const size_t    tensors = rsd_ckpt_tensors(ckpt), objects = rsd_ckpt_objects(ckpt);
     const char    **more = realloc(*name, (*n + tensors + objects + 1) * sizeof(more[0]));
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
 
     if (!more)
         return false;

@@ -208,6 +208,7 @@ static int find_matches(const args *a, rsd_ckpt *ckpt, const char *pattern, matc
     for (size_t i = 0; i < all; i++) {
         rsd_tensor_info *info = &m[*n].info;
 
+        info->size = sizeof(*info);
         if (rsd_ckpt_tensor(ckpt, i, info, &err)) {
             free(m);
             return fail(a, &err);

@@ -93,8 +93,8 @@ int source_rules(const args *a, const char *spec, rsd_rules **out)
 
 int64_t source_part(rsd_ckpt *ckpt, size_t t, int64_t usual)
 {
-    rsd_tensor_info info;
-    rsd_chunk       chunk;
+    rsd_tensor_info info = { .size = sizeof(info) };
+    rsd_chunk       chunk = { .size = sizeof(chunk) };
 
     if (rsd_ckpt_tensor(ckpt, t, &info, NULL) || info.chunks == 0 ||
         rsd_ckpt_chunk(ckpt, t, 0, &chunk, NULL) || chunk.ntransforms == 0)

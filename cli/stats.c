@@ -279,7 +279,7 @@ static bool counted(rsd_dtype dtype)
 static bool next_piece(work *w, rsd_box *box)
 {
     while (w->at < w->n) {
-        rsd_chunk chunk;
+        rsd_chunk chunk = { .size = sizeof(chunk) };
 
         if (w->begun && pieces_next(&w->pieces, box))
             return true;
@@ -343,7 +343,7 @@ static void give(work *w, const share *s, const stats *part, rsd_err rc, const r
 static rsd_err look(work *w, const share *s, char *data, stats *part, rsd_error *err)
 {
     const rsd_read_opts opts = {
-        .size = sizeof(opts), .verify = RSD_NEVER, .threads = 1, .staging = PART_BYTES
+        .size = sizeof(opts), .verify = RSD_NEVER, .threads = 1, .max_memory = PART_BYTES
     };
     const rsd_view view = { .box = s->box, .data = data };
     rsd_err        rc = rsd_ckpt_read(w->ckpt, w->tensor[s->at], &view, &opts, err);
@@ -404,7 +404,9 @@ static void finish(stats *s, rsd_dtype dtype)
 rsd_err stats_read(rsd_ckpt *ckpt, const size_t *tensor, size_t n, stats *out, int32_t threads,
                    progress *bar, rsd_error *err)
 {
-    work      w = { .ckpt = ckpt, .tensor = tensor, .out = out, .n = n, .bar = bar };
+    work w = {
+        .ckpt = ckpt, .tensor = tensor, .out = out, .n = n, .bar = bar, .info.size = sizeof(w.info)
+    };
     pthread_t id[MOST_THREADS];
     int32_t   started = 0;
 

@@ -85,7 +85,7 @@ int main(int argc, char **argv)
     else if (rc)
         fprintf(stderr, "01_save: %s\n", err.msg);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(j.store);
+    rsd_store_close(j.store);
     rsd_comm_free(comm);
     return rc ? 1 : 0;
 }

@@ -101,7 +101,7 @@ int main(int argc, char **argv)
                                      : rsd_comm_run_threads(2, load, &j, &err);
     if (rc)
         fprintf(stderr, "02_load_other_mesh: %s\n", err.msg);
-    rsd_store_free(j.store);
+    rsd_store_close(j.store);
     rsd_comm_free(comm);
     return rc ? 1 : 0;
 }

@@ -12,7 +12,7 @@ static rsd_err sum_rows(rsd_ckpt *ckpt, const char *name, int64_t first, int64_t
                         rsd_error *err)
 {
     rsd_view        rows = { .box = { .ndim = 2 } };
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     size_t          t;
     rsd_err         rc = rsd_ckpt_find(ckpt, name, &t, err);
 
@@ -88,6 +88,6 @@ int main(int argc, char **argv)
         printf("rows %lld to %lld of \"%s\" add up to %g\n", (long long)first,
                (long long)(first + count - 1), name, sum);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     return rc || (argc != 5 && sum != (8 + 31) * 24 / 2) ? 1 : 0;
 }

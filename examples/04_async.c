@@ -88,6 +88,6 @@ int main(void)
         fprintf(stderr, "04_async: %s\n", err.msg);
     else
         printf("the checkpoint has the elements of step 1: %s\n", same ? "yes" : "NO");
-    rsd_store_free(store);
+    rsd_store_close(store);
     return rc || !same ? 1 : 0;
 }

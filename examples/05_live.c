@@ -26,7 +26,7 @@ static rsd_err reshard(void *arg, rsd_comm *comm, rsd_error *err)
     float             before[ROWS * COLS], after[ROWS * COLS];
     rsd_view          from, to;
     rsd_views         src = { .view = &from }, dst = { .view = &to };
-    rsd_reshard_stats stats = { 0 };
+    rsd_reshard_stats stats = { .size = sizeof(stats) };
     rsd_reshard_opts  opts = { .size = sizeof(opts), .stats = &stats };
     rsd_err           rc = rsd_layout_create_chunked(0, 4, all, RSD_F32, 2, shape, &rows, err);
 

@@ -30,7 +30,7 @@ static rsd_err step(void *arg, rsd_comm *comm, rsd_error *err)
     rsd_stash_opts  opts = { .size = sizeof(opts), .dim = 0, .budget = 1 << 20, .handles = LAYERS };
     rsd_stash      *stash = NULL;
     rsd_stashed     kept[LAYERS];
-    rsd_stash_stats stats;
+    rsd_stash_stats stats = { .size = sizeof(stats) };
     float           x[2][ROWS * COLS]; /* the layer in work and the one that is fetched */
     rsd_err         rc = rsd_stash_create(comm, &opts, &stash, err);
 
@@ -41,7 +41,7 @@ static rsd_err step(void *arg, rsd_comm *comm, rsd_error *err)
         forward(i, x[0]);
         rc = rsd_stash_save(stash, RSD_F32, 2, shape, x[0], true, &kept[i], err);
     }
-    rsd_stash_stats_get(stash, &stats);
+    rsd_stash_stats_get(stash, &stats, NULL);
     if (!rc)
         rc = rsd_stash_prefetch(&kept[LAYERS - 1], x[(LAYERS - 1) % 2], BYTES, err);
     for (int i = LAYERS - 1; !rc && i >= 0; i--) {

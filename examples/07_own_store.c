@@ -105,7 +105,7 @@ int main(void)
     rsd_store          *store = NULL;
     rsd_ckpt           *ckpt = NULL;
     rsd_error           err = { .msg = "" };
-    rsd_err             rc = rsd_store_create(&ops, NULL, &store, &err);
+    rsd_err             rc = rsd_store_open_custom(&ops, NULL, &store, &err);
 
     if (!rc)
         rc = rsd_ckpt_open(store, "model.safetensors", &ckpt, &err);
@@ -116,6 +116,6 @@ int main(void)
     else
         printf("row 2 is %.4s: %zu requests, %zu of %d bytes\n", row, requests, bytes_read, SIZE);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     return rc || memcmp(row, "IJKL", 4) != 0 ? 1 : 0;
 }

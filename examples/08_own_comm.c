@@ -19,7 +19,7 @@ static void *swap_halves(void *self)
     rsd_comm            *comm = NULL;
     rsd_view             view[2];
     rsd_error            err = { .msg = "" };
-    rsd_err              rc = rsd_comm_create(&postbox_ops, self, &comm, &err);
+    rsd_err              rc = rsd_comm_create_custom(&postbox_ops, self, &comm, &err);
 
     for (int i = 0; i < 4; i++)
         had[i] = 4 * me + i;

@@ -53,7 +53,7 @@ static rsd_err round_trip(rsd_store *store, float *weight, float *back, rsd_erro
     rsd_save_opts opts = { .size = sizeof(opts), .store = store, .transform = "stream.rot13" };
     rsd_state    *state;
     rsd_ckpt     *ckpt;
-    rsd_chunk     chunk;
+    rsd_chunk     chunk = { .size = sizeof(chunk) };
     rsd_err       rc = rsd_state_create(&state, err);
 
     if (rc)
@@ -78,7 +78,8 @@ static rsd_err round_trip(rsd_store *store, float *weight, float *back, rsd_erro
 
 int main(void)
 {
-    static const rsd_transform rot13 = { .name = "stream.rot13",
+    static const rsd_transform rot13 = { .size = sizeof(rot13),
+                                         .name = "stream.rot13",
                                          .version = "1",
                                          .begin = begin,
                                          .feed = feed,
@@ -98,6 +99,6 @@ int main(void)
                                                      : "something else came back");
     else
         fprintf(stderr, "own_transform: %s\n", err.msg);
-    rsd_store_free(store);
+    rsd_store_close(store);
     return rc || memcmp(weight, back, sizeof(back)) != 0;
 }

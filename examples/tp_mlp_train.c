@@ -142,7 +142,7 @@ static rsd_err backward(job *j, int layer, float *g, kept *k)
 static rsd_err step(job *j, kept *keep, int number)
 {
     float           x[ROWS * WIDTH], g[ROWS * WIDTH];
-    rsd_stash_stats stats = { 0 };
+    rsd_stash_stats stats = { .size = sizeof(stats) };
     rsd_err         rc = RSD_OK;
 
     for (int i = 0; i < ROWS * WIDTH; i++)
@@ -151,7 +151,7 @@ static rsd_err step(job *j, kept *keep, int number)
         rc = forward(j, l, x, &keep[l]);
     if (rc)
         return rc;
-    rsd_stash_stats_get(j->stash, &stats);
+    rsd_stash_stats_get(j->stash, &stats, NULL);
     j->peak = j->kept + (size_t)stats.bytes_held; /* the most is kept here */
     j->loss = 0;
     for (int i = 0; i < ROWS * WIDTH; i++) {

@@ -104,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_error((rsd_err)walk.error.code, &walk.error);
     for (size_t i = 0; i < walk.damages && i < CKPT_WALK_DAMAGES; i++)
         check_error((rsd_err)walk.damage[i].code, &walk.damage[i]);
-    rsd_store_free(store);
+    rsd_store_close(store);
     require(rsi_mem_stats_get().bytes == before);
     return 0;
 }

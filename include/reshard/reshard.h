@@ -49,12 +49,15 @@
 extern "C" {
 #endif
 
-#define RSD_VERSION_MAJOR 0
-#define RSD_VERSION_MINOR 1
-#define RSD_VERSION_PATCH 0
+#define RSD_VERSION_MAJOR  0
+#define RSD_VERSION_MINOR  1
+#define RSD_VERSION_PATCH  0
+#define RSD_VERSION_NUMBER (RSD_VERSION_MAJOR * 10000 + RSD_VERSION_MINOR * 100 + RSD_VERSION_PATCH)
 
 /* "0.1.0": of the library that is running, where the macros tell the header that was compiled. */
 RSD_API const char *rsd_version(void);
+/* RSD_VERSION_NUMBER of the library that is running. */
+RSD_API int rsd_version_number(void);
 
 /* ---- Errors: grouped by who can act ---- */
 
@@ -373,7 +376,7 @@ typedef struct rsd_store rsd_store;
  * hard one and stays there. [local] */
 RSD_API rsd_err rsd_store_open(const char *url, rsd_store **out, rsd_error *err);
 /* Every file, queue and tree has been closed. */
-RSD_API void rsd_store_free(rsd_store *store);
+RSD_API void rsd_store_close(rsd_store *store);
 
 /* ---- values: plain Python objects ---- */
 
@@ -446,7 +449,7 @@ RSD_API rsd_err rsd_value_create_list(rsd_values *owner, rsd_value_type type, si
                                       const rsd_value *const *item, const rsd_value **out,
                                       rsd_error *err);
 
-RSD_API rsd_value_type rsd_value_kind(const rsd_value *v);
+RSD_API rsd_value_type rsd_value_type_of(const rsd_value *v);
 /* These give 0, false or NULL if the value is of another kind. */
 RSD_API bool    rsd_value_bool(const rsd_value *v);
 RSD_API int64_t rsd_value_int(const rsd_value *v);   /* also of a bool */
@@ -505,6 +508,7 @@ RSD_API size_t rsd_layout_views(const rsd_layout *layout, int32_t rank, void *da
 typedef struct rsd_ckpt rsd_ckpt;
 
 typedef struct rsd_tensor_info {
+    size_t      size; /* sizeof(rsd_tensor_info) */
     const char *name;
     rsd_dtype   dtype;
     int32_t     ndim;
@@ -514,6 +518,7 @@ typedef struct rsd_tensor_info {
 } rsd_tensor_info;
 
 typedef struct rsd_chunk {
+    size_t             size; /* sizeof(rsd_chunk) */
     rsd_box            box;
     const char        *file;           /* its name below the checkpoint's path */
     uint64_t           offset, length; /* what is stored for the chunk, headers included */
@@ -540,10 +545,10 @@ typedef struct rsd_read_opts {
      * byte. */
     rsd_choice   verify;
     int32_t      threads;     /* 0: as many as this process may run on */
-    size_t       staging;     /* bytes of buffers; 0: 64 MiB at most */
+    size_t       max_memory;  /* bytes of buffers; 0: 64 MiB at most */
     bool         quick;       /* rsd_ckpt_verify: reads no data */
     rsd_progress on_progress; /* rsd_ckpt_verify, unless quick */
-    void        *progress_arg;
+    void        *arg;
 } rsd_read_opts;
 
 /* Finds the format from the files, reads the metadata and checks them against each other: every
@@ -620,6 +625,7 @@ RSD_API rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value
                                        uint64_t digest[2], rsd_error *err);
 /* One line of safetensors' __metadata__. */
 typedef struct rsd_meta {
+    size_t      size;        /* sizeof(rsd_meta) */
     const char *key, *value; /* the value may have a NUL inside */
     size_t      value_len;
     bool        differs; /* another file of the checkpoint has another value; this is the first's */
@@ -643,24 +649,24 @@ RSD_API rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts             
                                 void (*damage)(void *arg, const rsd_error *what), void *arg,
                                 size_t *count, rsd_error *err);
 /* There is a side file. Without one, data of safetensors have no checksums at all. */
-RSD_API bool rsd_ckpt_sealed(const rsd_ckpt *ckpt);
+RSD_API bool rsd_ckpt_has_checksums(const rsd_ckpt *ckpt);
 
-typedef struct rsd_seal_opts {
-    size_t  size;      /* sizeof(rsd_seal_opts) */
-    bool    overwrite; /* replace the side file that is there; otherwise that is RSD_E_EXISTS */
-    int32_t threads;   /* 0: as many as this process may run on */
-    size_t  staging;   /* bytes of buffers; 0: 64 MiB at most */
+typedef struct rsd_checksum_opts {
+    size_t  size;       /* sizeof(rsd_checksum_opts) */
+    bool    overwrite;  /* replace the side file that is there; otherwise that is RSD_E_EXISTS */
+    int32_t threads;    /* 0: as many as this process may run on */
+    size_t  max_memory; /* bytes of buffers; 0: 64 MiB at most */
     rsd_progress on_progress;
     void        *arg;
-} rsd_seal_opts;
+} rsd_checksum_opts;
 
 /* Gives a checkpoint that was made elsewhere its side file: checksums of all its files, in the file
  * ".reshard-sums" of a folder or "<name>.reshard-sums" beside a single file. Other programs don't
  * see it. The checkpoint is opened, and so checked, before; it is not changed. The side file is
  * there whole or not at all, durable on return. RSD_E_UNSUPPORTED if the library was built without
  * xxHash. */
-RSD_API rsd_err rsd_ckpt_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts,
-                              rsd_error *err);
+RSD_API rsd_err rsd_ckpt_add_checksums(rsd_store *store, const char *path,
+                                       const rsd_checksum_opts *opts, rsd_error *err);
 
 /* ---- state: named tensors and values, as this process holds them ---- */
 
@@ -740,7 +746,7 @@ typedef struct rsd_save_opts {
     int32_t     threads;   /* 0: as many as this process may run on */
     rsd_progress on_progress;
     void        *arg;
-    size_t       staging;  /* bytes of buffers of a rank; 0: 64 MiB; 8 MiB are the least */
+    size_t       max_memory; /* bytes of buffers of a rank; 0: 64 MiB; 8 MiB are the least */
     rsd_choice   checksum; /* the side file ".reshard-sums" with hashes of all bytes, which loading
                               and verifying check: where xxHash was built in, always, never. Beside
                               a single file it is "<file>.reshard-sums" */
@@ -769,8 +775,8 @@ RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndi
  * rank 0 publishes when all have; if one fails, all do, and what had the name before is untouched.
  * DCP and distributed safetensors have files of each rank. A safetensors or torch.save file, and
  * those of `shard_size`, are written by all ranks together: each gathers its share from those who
- * hold it, in bounded memory (32 MiB of staging at least). */
-RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
+ * hold it, in bounded memory (32 MiB at least). */
+RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_save_opts *opts, rsd_error *err);
 
 /* ---- operations under way: async saves ---- */
@@ -815,11 +821,11 @@ typedef enum rsd_stage_way {
  * With RSD_STAGE_FORK opts->on_progress is not called. A process that ends before leaves what a
  * killed one does: nothing under the name, and a temporary tree that the next save removes.
  * [collective] */
-RSD_API rsd_err rsd_save_begin(const char *path, rsd_comm *comm, const rsd_state *state,
+RSD_API rsd_err rsd_save_begin(const char *path, rsd_comm *comm, rsd_state *state,
                                rsd_stage_way how, const rsd_save_opts *opts, rsd_op **out,
                                rsd_error *err);
 /* Frees the memory that RSD_STAGE_COPY left with the state; freeing the state does too. [local] */
-RSD_API void rsd_state_unstage(const rsd_state *state);
+RSD_API void rsd_state_unstage(rsd_state *state);
 
 /* ---- load ---- */
 
@@ -829,9 +835,9 @@ typedef struct rsd_load_opts {
     rsd_choice verify;        /* see rsd_read_opts */
     bool       allow_partial; /* tensors that the checkpoint has not are left as they are */
     int32_t    threads;       /* 0: as many as this process may run on */
-    size_t     staging;       /* bytes of buffers; 0: 64 MiB at most */
+    size_t     max_memory;    /* bytes of buffers; 0: 64 MiB at most */
     /* Called with each tensor and value that was left out. */
-    void (*missing)(void *arg, const char *name);
+    void (*on_missing)(void *arg, const char *name);
     void *arg;
     bool  cast; /* elements of another dtype are cast (docs/loading.md); else RSD_E_MISMATCH */
     const char *prefix; /* what the checkpoint's names have in front of the state's: "model." */
@@ -882,6 +888,7 @@ typedef struct rsd_cast {
 
 /* What a conversion wrote, or would write. */
 typedef struct rsd_convert_stats {
+    size_t     size; /* sizeof(rsd_convert_stats) */
     rsd_format format;
     int64_t    tensors, objects;
     int64_t    files, bytes; /* of the target, without its checksum file; bytes -1: compressed, and
@@ -893,8 +900,8 @@ typedef struct rsd_convert_opts {
     size_t           size;   /* sizeof(rsd_convert_opts) */
     rsd_store       *store;  /* of the target; NULL: `path` is a local one */
     rsd_format       format; /* of the target; AUTO: as in rsd_save_opts */
-    const rsd_rules *layout; /* DCP, safetensors: which rank's file gets what; by the new names.
-                                NULL: DCP keeps the chunks it has, safetensors are whole */
+    const rsd_rules *rules;  /* DCP, safetensors: which rank's file gets what; by the new names.
+                                 NULL: DCP keeps the chunks it has, safetensors are whole */
     /* Tensors and objects whose name matches one of `include` (none: all) and none of `exclude`. */
     const char *const *include;
     size_t             ninclude;
@@ -902,7 +909,7 @@ typedef struct rsd_convert_opts {
     size_t             nexclude;
     /* The name that something gets: `name` itself, or text that lives until the next call. */
     const char *(*rename)(void *arg, const char *name);
-    const rsd_cast *cast; /* the first that matches wins; patterns see the new names */
+    const rsd_cast *casts; /* the first that matches wins; patterns see the new names */
     size_t          ncasts;
     uint64_t        shard_size; /* safetensors: bytes of a file at most; 0: one file */
     const char *transform; /* DCP: "stream.zstd", "stream.zstd:9" or a registered one; NULL: none */
@@ -913,25 +920,25 @@ typedef struct rsd_convert_opts {
                                  "<path>.partial-<16 hex digits>"; local files only */
     bool resume;              /* go on from what such a run left, checked byte for byte; nothing
                                  left, or of another source or other options: from the start, the
-                                 latter is told through `left_out`. Implies `keep` */
+                                 latter is told through `on_left_out`. Implies `keep` */
     rsd_choice   sync;        /* NEVER: return before the bytes are safe from a power cut */
     rsd_choice   checksum;    /* the side file: DEFAULT where xxHash is built in, ALWAYS, NEVER */
     rsd_progress on_progress; /* bytes of this process' share */
     /* Called with what the target does not get and why, in the order of the source. */
-    void (*left_out)(void *arg, const char *name, const char *why);
+    void (*on_left_out)(void *arg, const char *name, const char *why);
     /* Called on rank 0 when a run that keeps its work ended early, with the folder's name. */
-    void (*kept)(void *arg, const char *partial);
+    void (*on_kept)(void *arg, const char *partial);
     void      *arg;
     rsd_choice verify;  /* the source's checksums: compared unless NEVER */
     bool       dry_run; /* plans and checks everything and writes nothing */
     /* From folder to folder, files that are not the checkpoint's (a config, a tokenizer, notes) are
      * copied along unless NEVER: those of at most 64 MiB, no folders and no links unless the
      * checkpoint itself is made of links. The others, and those that only the checksum file knows,
-     * are told through `left_out`. A copy gets no permission that the original does not give. */
+     * are told through `on_left_out`. A copy gets no permission that the original does not give. */
     rsd_choice carry;
     /* Only tensors and objects whose health is RSD_WHOLE are taken, the others are told through
-     * `left_out`. For a checkpoint that was opened for salvage and has been verified: its checksums
-     * are not compared again. */
+     * `on_left_out`. For a checkpoint that was opened for salvage and has been verified: its
+     * checksums are not compared again. */
     bool               salvage;
     rsd_convert_stats *stats; /* filled if it succeeds; NULL: not wanted */
 } rsd_convert_opts;

@@ -25,6 +25,7 @@ typedef struct rsd_move {
 } rsd_move;
 
 typedef struct rsd_plan_stats {
+    size_t  size; /* sizeof(rsd_plan_stats) */
     int64_t tensors, moves;
     int64_t bytes_local, bytes_sent, bytes_recv;
     int64_t messages;   /* one to each rank that is sent to, one from each that is received from */
@@ -45,8 +46,9 @@ RSD_API rsd_err rsd_plan_create(size_t n, const rsd_layout *const *src,
 /* The plan of the way back: from dst to src, for the same rank. [local] */
 RSD_API rsd_err rsd_plan_invert(const rsd_plan *plan, rsd_plan **out, rsd_error *err);
 /* The same plan as another rank sees it. [local] */
-RSD_API rsd_err rsd_plan_view(const rsd_plan *plan, int32_t rank, rsd_plan **out, rsd_error *err);
-RSD_API void    rsd_plan_stats_get(const rsd_plan *plan, rsd_plan_stats *out);
+RSD_API rsd_err rsd_plan_of_rank(const rsd_plan *plan, int32_t rank, rsd_plan **out,
+                                 rsd_error *err);
+RSD_API rsd_err rsd_plan_stats_get(const rsd_plan *plan, rsd_plan_stats *out, rsd_error *err);
 /* Visits every move: copies within the rank first; then, peer by peer in rising order, what is sent
  * to it and what is received from it. Within each, by tensor, then by the box' offset, first
  * dimension first: the same order on both ends. Stops at the first visit that does not return
@@ -68,6 +70,7 @@ typedef struct rsd_views {
 /* What one rank did. For copies, bytes_recv + bytes_reached of all ranks is the least that has to
  * cross: what each gets less what it has already. */
 typedef struct rsd_reshard_stats {
+    size_t  size;                   /* sizeof(rsd_reshard_stats) */
     int64_t bytes_local;            /* copied from own memory */
     int64_t bytes_sent, bytes_recv; /* in messages */
     int64_t bytes_reached;          /* copied from other ranks' memory */
@@ -77,8 +80,8 @@ typedef struct rsd_reshard_stats {
 
 typedef struct rsd_reshard_opts {
     size_t size;               /* sizeof(rsd_reshard_opts) */
-    size_t memory;             /* bytes of extra memory; 0: 16 MiB; at least 64 KiB are used. The
-                                  least of all ranks counts */
+    size_t max_memory;         /* bytes of extra memory; 0: 16 MiB; at least 64 KiB are used. The
+                              least of all ranks counts */
     rsd_choice         direct; /* NEVER: only messages, also where memory can be reached */
     const char *const *name;   /* of the tensors, for messages; NULL: numbers */
     rsd_reshard_stats *stats;  /* filled when it has finished; NULL: not wanted */
@@ -151,6 +154,7 @@ typedef struct rsd_stashed {
 } rsd_stashed;
 
 typedef struct rsd_stash_stats {
+    size_t  size;        /* sizeof(rsd_stash_stats) */
     int64_t tensors;     /* kept now */
     int64_t bytes_saved; /* of all tensors that were ever saved, whole */
     int64_t bytes_held;  /* of what this rank keeps now, */
@@ -187,7 +191,7 @@ RSD_API rsd_err rsd_stash_prefetch(const rsd_stashed *saved, void *data, size_t 
 RSD_API rsd_err rsd_stash_take(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err);
 
 /* `stash` NULL: what save(NULL, ...) has kept whole for this thread. [local] */
-RSD_API void rsd_stash_stats_get(const rsd_stash *stash, rsd_stash_stats *out);
+RSD_API rsd_err rsd_stash_stats_get(const rsd_stash *stash, rsd_stash_stats *out, rsd_error *err);
 
 /* Around the forward of a module: what it saves with save(NULL, ...) goes into `stash`. Each thread
  * has a stack of its own, 64 deep. NULL switches it off in between. [local] */

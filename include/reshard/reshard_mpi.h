@@ -33,7 +33,7 @@ static inline rsd_err rsd_comm_create_mpi(MPI_Comm comm, rsd_comm **out, rsd_err
 
     if (rc)
         return rc;
-    rc = rsd_comm_create(ops, self, out, err);
+    rc = rsd_comm_create_custom(ops, self, out, err);
     if (rc)
         ops->close(self);
     return rc;

@@ -103,8 +103,8 @@ typedef struct rsd_comm_ops {
 
 /* A comm on a transport of your own. The table is copied, `self` is closed by rsd_comm_free; after
  * an error it is still the caller's. [local] */
-RSD_API rsd_err rsd_comm_create(const rsd_comm_ops *ops, void *self, rsd_comm **out,
-                                rsd_error *err);
+RSD_API rsd_err rsd_comm_create_custom(const rsd_comm_ops *ops, void *self, rsd_comm **out,
+                                       rsd_error *err);
 
 /* ---- store: own backends ---- */
 
@@ -203,7 +203,7 @@ typedef struct rsd_opened {
  * them. */
 typedef struct rsd_store_ops {
     size_t      size;    /* sizeof(rsd_store_ops) */
-    const char *kind;    /* one word for messages, "file"; lives as long as the store */
+    const char *name;    /* one word for messages, "file"; lives as long as the store */
     uint32_t    flags;   /* RSD_STORE_... */
     int32_t     threads; /* that may be inside `transfer` at once when the library makes the queues,
                             the caller of reap included; 0: choose well, 1: make none */
@@ -324,8 +324,8 @@ typedef struct rsd_store_ops {
 
 /* A store of one's own. The table is copied; `self` is handed to its functions, and belongs to the
  * store once this succeeded. [local] */
-RSD_API rsd_err rsd_store_create(const rsd_store_ops *ops, void *self, rsd_store **out,
-                                 rsd_error *err);
+RSD_API rsd_err rsd_store_open_custom(const rsd_store_ops *ops, void *self, rsd_store **out,
+                                      rsd_error *err);
 /* ---- transforms: what is done to the bytes of an item ---- */
 
 /* A transform makes streams; each stream either encodes or decodes. The calls for one stream come
@@ -335,6 +335,7 @@ RSD_API rsd_err rsd_store_create(const rsd_store_ops *ops, void *self, rsd_store
  * return its code (RSD_E_FORMAT: the input is not what encoding gives); after that only free is
  * called. None of them may block or call back into this library. */
 typedef struct rsd_transform {
+    size_t size; /* sizeof(rsd_transform) */
     const char
         *name; /* "stream.zstd", "mine@example.org": what stands before the '/' of a descriptor */
     const char

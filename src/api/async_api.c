@@ -5,7 +5,7 @@
 #include "comm/signs.h"
 #include "save/async.h"
 
-rsd_err rsd_save_begin(const char *path, rsd_comm *comm, const rsd_state *state, rsd_stage_way how,
+rsd_err rsd_save_begin(const char *path, rsd_comm *comm, rsd_state *state, rsd_stage_way how,
                        const rsd_save_opts *opts, rsd_op **out, rsd_error *err)
 {
     rsd_save_opts known = { .size = sizeof(known) };
@@ -28,7 +28,7 @@ rsd_err rsd_save_begin(const char *path, rsd_comm *comm, const rsd_state *state,
     return rsi_comm_leave(before, rsi_async_begin(async, comm, state, &known, out, err));
 }
 
-void rsd_state_unstage(const rsd_state *state)
+void rsd_state_unstage(rsd_state *state)
 {
     if (state)
         rsi_async_forget(state);

@@ -93,13 +93,13 @@ void rsi_convert_facts(rsi_facts *f, const void *arg)
     rsi_fact_text(f, "path", call->path);
     tell_store(f, o->store);
     tell_format(f, call->path, o->format);
-    tell_layout(f, o->layout);
+    tell_layout(f, o->rules);
     tell_patterns(f, "ninclude", o->ninclude, "include", o->include);
     tell_patterns(f, "nexclude", o->nexclude, "exclude", o->exclude);
     rsi_fact_number(f, "ncasts", o->ncasts);
     for (size_t i = 0; i < o->ncasts; i++) {
-        rsi_fact_text(f, "the pattern of a cast", o->cast[i].pattern);
-        rsi_fact_word(f, "the dtype of a cast", rsd_dtype_name(o->cast[i].dtype));
+        rsi_fact_text(f, "the pattern of a cast", o->casts[i].pattern);
+        rsi_fact_word(f, "the dtype of a cast", rsd_dtype_name(o->casts[i].dtype));
     }
     rsi_fact_number(f, "shard_size", o->shard_size);
     rsi_fact_text(f, "transform", o->transform);

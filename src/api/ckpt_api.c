@@ -79,13 +79,15 @@ static rsd_err check_tensor(const rsd_ckpt *ckpt, size_t t, rsd_error *err)
 
 rsd_err rsd_ckpt_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out, rsd_error *err)
 {
-    rsd_err rc = check_tensor(ckpt, t, err);
+    rsd_tensor_info info;
+    rsd_err         rc = check_tensor(ckpt, t, err);
 
+    if (!rc)
+        rc = rsi_result_check(out, "rsd_tensor_info", err);
     if (rc)
         return rc;
-    if (!out)
-        return rsi_fail(err, RSD_E_INVALID, "a place for the answer is needed");
-    ckpt->ops->tensor(ckpt, t, out);
+    ckpt->ops->tensor(ckpt, t, &info);
+    rsi_result_give(out, &info, sizeof(info));
     return RSD_OK;
 }
 
@@ -112,22 +114,24 @@ static rsd_err check_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_tensor_
 
 rsd_err rsd_ckpt_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, rsd_error *err)
 {
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
+    rsd_chunk       chunk;
     uint32_t        file;
     rsd_err         rc = check_chunk(ckpt, t, i, &info, err);
 
+    if (!rc)
+        rc = rsi_result_check(out, "rsd_chunk", err);
     if (rc)
         return rc;
-    if (!out)
-        return rsi_fail(err, RSD_E_INVALID, "a place for the answer is needed");
-    ckpt->ops->chunk(ckpt, t, i, out, &file);
+    ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
+    rsi_result_give(out, &chunk, sizeof(chunk));
     return RSD_OK;
 }
 
 rsd_err rsd_ckpt_extent(rsd_ckpt *ckpt, size_t t, size_t i, uint64_t *offset, int64_t *stride,
                         rsd_error *err)
 {
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     rsi_extent      extent;
     rsd_err         rc = check_chunk(ckpt, t, i, &info, err);
 
@@ -150,7 +154,7 @@ rsd_err rsd_ckpt_extent(rsd_ckpt *ckpt, size_t t, size_t i, uint64_t *offset, in
 
 rsd_err rsd_ckpt_layout(const rsd_ckpt *ckpt, size_t t, rsd_layout **out, rsd_error *err)
 {
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     int32_t        *owner = NULL;
     rsd_box        *box = NULL;
     rsd_err         rc = rsd_ckpt_tensor(ckpt, t, &info, err);
@@ -161,7 +165,7 @@ rsd_err rsd_ckpt_layout(const rsd_ckpt *ckpt, size_t t, rsd_layout **out, rsd_er
     box = rsi_calloc(info.chunks, sizeof(box[0]));
     if (owner && box) {
         for (size_t i = 0; i < info.chunks; i++) {
-            rsd_chunk chunk;
+            rsd_chunk chunk = { .size = sizeof(chunk) };
             uint32_t  file;
 
             ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
@@ -234,12 +238,16 @@ size_t rsd_ckpt_metas(const rsd_ckpt *ckpt)
 
 rsd_err rsd_ckpt_meta(const rsd_ckpt *ckpt, size_t i, rsd_meta *out, rsd_error *err)
 {
-    if (!ckpt || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a checkpoint and a place for the answer are needed");
+    rsd_err rc = rsi_result_check(out, "rsd_meta", err);
+
+    if (rc)
+        return rc;
+    if (!ckpt)
+        return rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
     if (i >= ckpt->nmeta)
         return rsi_fail(err, RSD_E_INVALID, "there is no line %zu of metadata, there are %zu", i,
                         ckpt->nmeta);
-    *out = ckpt->meta[i];
+    rsi_result_give(out, &ckpt->meta[i], sizeof(*out));
     return RSD_OK;
 }
 
@@ -260,15 +268,16 @@ rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *
     return rc ? rc : rsi_verify(ckpt, &known, damage, arg, count, err);
 }
 
-bool rsd_ckpt_sealed(const rsd_ckpt *ckpt)
+bool rsd_ckpt_has_checksums(const rsd_ckpt *ckpt)
 {
     return ckpt && ckpt->sums.file;
 }
 
-rsd_err rsd_ckpt_seal(rsd_store *store, const char *path, const rsd_seal_opts *opts, rsd_error *err)
+rsd_err rsd_ckpt_add_checksums(rsd_store *store, const char *path, const rsd_checksum_opts *opts,
+                               rsd_error *err)
 {
-    rsd_seal_opts known = { .size = sizeof(known) };
-    rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_seal_opts", err);
+    rsd_checksum_opts known = { .size = sizeof(known) };
+    rsd_err           rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_checksum_opts", err);
 
     if (!rc && !path)
         rc = rsi_fail(err, RSD_E_INVALID, "a path is needed");

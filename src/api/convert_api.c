@@ -7,7 +7,7 @@
 
 static rsd_err check_opts(const rsd_convert_opts *o, rsd_error *err)
 {
-    if ((o->ninclude && !o->include) || (o->nexclude && !o->exclude) || (o->ncasts && !o->cast))
+    if ((o->ninclude && !o->include) || (o->nexclude && !o->exclude) || (o->ncasts && !o->casts))
         return rsi_fail(err, RSD_E_INVALID, "a list of patterns or casts is missing");
     for (size_t i = 0; i < o->ninclude; i++)
         if (!o->include[i])
@@ -16,11 +16,11 @@ static rsd_err check_opts(const rsd_convert_opts *o, rsd_error *err)
         if (!o->exclude[i])
             return rsi_fail(err, RSD_E_INVALID, "pattern %zu to exclude is missing", i);
     for (size_t i = 0; i < o->ncasts; i++)
-        if (!rsd_dtype_size(o->cast[i].dtype))
+        if (!rsd_dtype_size(o->casts[i].dtype))
             return rsi_fail(err, RSD_E_INVALID, "cast %zu is to no dtype there is", i);
     if (o->threads < 0)
         return rsi_fail(err, RSD_E_INVALID, "%d threads asked for", (int)o->threads);
-    return RSD_OK;
+    return o->stats ? rsi_result_check(o->stats, "rsd_convert_stats", err) : RSD_OK;
 }
 
 rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,

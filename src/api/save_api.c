@@ -6,8 +6,8 @@
 #include "load/load.h"
 #include "save/save.h"
 
-rsd_err rsd_save(const char *path, rsd_comm *comm, const rsd_state *state,
-                 const rsd_save_opts *opts, rsd_error *err)
+rsd_err rsd_save(const char *path, rsd_comm *comm, rsd_state *state, const rsd_save_opts *opts,
+                 rsd_error *err)
 {
     rsd_save_opts known = { .size = sizeof(known) };
     rsi_pulse     before;

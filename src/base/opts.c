@@ -45,17 +45,26 @@ static rsd_err check_choices(const void *known, const char *name, rsd_error *err
 _Static_assert(sizeof(rsd_choice) == sizeof(int) && sizeof(rsd_format) == sizeof(int),
                "an enum is kept as an int");
 
+static rsd_err check_size(size_t size, const char *name, rsd_error *err)
+{
+    if (size < sizeof(size) || size > SIZE_MOST)
+        return rsi_fail(err, RSD_E_INVALID, "%s.size is %zu: set it to sizeof(%s)", name, size,
+                        name);
+    return RSD_OK;
+}
+
 rsd_err rsi_opts_take(void *known, size_t bytes, const void *opts, const char *name, rsd_error *err)
 {
     const unsigned char *from = opts;
     size_t               size;
+    rsd_err              rc;
 
     if (!opts)
         return RSD_OK;
     memcpy(&size, opts, sizeof(size));
-    if (size < sizeof(size) || size > SIZE_MOST)
-        return rsi_fail(err, RSD_E_INVALID, "%s.size is %zu: set it to sizeof(%s)", name, size,
-                        name);
+    rc = check_size(size, name, err);
+    if (rc)
+        return rc;
     for (size_t i = bytes; i < size; i++)
         if (from[i])
             return rsi_fail(err, RSD_E_INVALID,
@@ -65,4 +74,23 @@ rsd_err rsi_opts_take(void *known, size_t bytes, const void *opts, const char *n
     memcpy(known, opts, size < bytes ? size : bytes);
     memcpy(known, &bytes, sizeof(bytes));
     return check_choices(known, name, err);
+}
+
+rsd_err rsi_result_check(const void *out, const char *name, rsd_error *err)
+{
+    size_t size;
+
+    if (!out)
+        return rsi_fail(err, RSD_E_INVALID, "a %s to fill is needed", name);
+    memcpy(&size, out, sizeof(size));
+    return check_size(size, name, err);
+}
+
+void rsi_result_give(void *out, const void *known, size_t bytes)
+{
+    size_t size;
+
+    memcpy(&size, out, sizeof(size));
+    memcpy(out, known, size < bytes ? size : bytes);
+    memcpy(out, &size, sizeof(size));
 }

@@ -14,4 +14,10 @@
 rsd_err rsi_opts_take(void *known, size_t bytes, const void *opts, const char *name,
                       rsd_error *err);
 
+/* The same rule for structs that the caller gets filled. RSD_E_INVALID: `out` is NULL or its size
+ * is 0 or no size at all. */
+rsd_err rsi_result_check(const void *out, const char *name, rsd_error *err);
+/* Copies a result of `bytes` bytes as far as both sides know it; out->size stays the caller's. */
+void rsi_result_give(void *out, const void *known, size_t bytes);
+
 #endif

@@ -9,3 +9,8 @@ const char *rsd_version(void)
 {
     return DOTTED(RSD_VERSION_MAJOR, RSD_VERSION_MINOR, RSD_VERSION_PATCH);
 }
+
+int rsd_version_number(void)
+{
+    return RSD_VERSION_NUMBER;
+}

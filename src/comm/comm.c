@@ -13,7 +13,7 @@
 #define TIMEOUT_MS 300000
 #define PAGE_BYTES 4096
 
-rsd_err rsd_comm_create(const rsd_comm_ops *ops, void *self, rsd_comm **out, rsd_error *err)
+rsd_err rsd_comm_create_custom(const rsd_comm_ops *ops, void *self, rsd_comm **out, rsd_error *err)
 {
     rsd_comm_ops known = { .size = 0 };
     rsd_comm    *comm;
@@ -336,7 +336,7 @@ static rsd_err make_group(const rsd_comm *comm, int32_t n, const int32_t *ranks,
                           rsd_comm **out, rsd_error *err)
 {
     rsd_comm *group;
-    rsd_err   rc = rsd_comm_create(&comm->ops, self, &group, err);
+    rsd_err   rc = rsd_comm_create_custom(&comm->ops, self, &group, err);
 
     if (rc) {
         comm->ops.close(self);

@@ -31,7 +31,7 @@ rsd_err rsd_comm_create_threads(int32_t n, rsd_comm **out, rsd_error *err)
     if (rc)
         goto out;
     while (!rc && made < n) {
-        rc = rsd_comm_create(&rsi_threads_ops, self[made], &comm[made], err);
+        rc = rsd_comm_create_custom(&rsi_threads_ops, self[made], &comm[made], err);
         made += !rc;
     }
     if (!rc)

@@ -19,7 +19,7 @@ rsd_err rsd_comm_create_self(int32_t as_rank, int32_t of_size, rsd_comm **out, r
     rsi_threads_play(self, as_rank, of_size);
     ops.name = "self";
     ops.flags = RSD_COMM_ALONE;
-    rc = rsd_comm_create(&ops, self, out, err);
+    rc = rsd_comm_create_custom(&ops, self, out, err);
     if (rc)
         ops.close(self);
     return rc;

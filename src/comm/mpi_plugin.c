@@ -149,7 +149,7 @@ rsd_err rsd_comm_create_launched(rsd_comm **out, rsd_error *err)
                       ": set RESHARD_MPI=openmpi or mpich, whichever belongs to it",
                       launch.launcher, launch.ranks, ops->count(self));
     else
-        rc = rsd_comm_create(ops, self, out, err);
+        rc = rsd_comm_create_custom(ops, self, out, err);
     if (rc)
         ops->close(self);
     return rc;

@@ -177,7 +177,7 @@ rsd_err rsi_commit_end(rsi_commit *c, rsd_err rc, rsd_error *err)
         rsi_while(err, rc, "checkpoint \"%s\"", c->path);
     rsi_free(c->name);
     if (c->own_store)
-        rsd_store_free(c->store);
+        rsd_store_close(c->store);
     rsi_sums_release(&c->sums);
     return rc;
 }

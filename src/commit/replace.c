@@ -161,7 +161,7 @@ static rsd_err check_entries(rsd_store *store, const char *name, bool *again, rs
     if (!rc)
         rc = check_strange(from, name, &s, err);
     *again = rsi_store_replaced(from) != RSD_HELD_CURRENT;
-    rsd_store_free(held);
+    rsd_store_close(held);
     release(&s);
     return rc;
 }

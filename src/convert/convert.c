@@ -12,6 +12,7 @@
 #include "convert/convert.h"
 #include "base/digest.h"
 #include "base/mem.h"
+#include "base/opts.h"
 #include "comm/facts.h"
 #include "convert/convert_carry.h"
 #include "convert/convert_partial.h"
@@ -60,7 +61,7 @@ static rsd_err make_image(converting *c, rsd_error *err)
     rsd_convert_opts again = *c->opts;
     rsd_err          rc;
 
-    again.left_out = NULL; /* it has been told */
+    again.on_left_out = NULL; /* it has been told */
 
     for (int flat = 0; flat < 2; flat++) {
         rc = rsi_convert_state_make(&c->taken, c->source, c->spec.format, flat,
@@ -77,8 +78,8 @@ static rsd_err make_image(converting *c, rsd_error *err)
 
 static void leave_out(const converting *c, const char *name, const char *why)
 {
-    if (c->opts->left_out)
-        c->opts->left_out(c->opts->arg, name, why);
+    if (c->opts->on_left_out)
+        c->opts->on_left_out(c->opts->arg, name, why);
 }
 
 /* The lines of __metadata__, which only safetensors can hold. "format" says what they all say. */
@@ -144,11 +145,11 @@ static rsd_err choose(converting *c, rsd_error *err)
                                 .shard_size = o->shard_size,
                                 .transform = o->transform };
     c->spec.one_file = to->one_file = rsi_path_format(to->path, &c->spec.format);
-    c->spec.distributed = o->layout && c->spec.format == RSD_FORMAT_SAFETENSORS;
+    c->spec.distributed = o->rules && c->spec.format == RSD_FORMAT_SAFETENSORS;
     to->flush = (rsi_write_opts){ .sync = o->sync != RSD_NEVER,
                                   .on_progress = o->on_progress,
                                   .arg = o->arg };
-    if (o->layout && c->spec.one_file)
+    if (o->rules && c->spec.one_file)
         return rsi_fail(err, RSD_E_INVALID, "one file has no layout: a folder has");
     if (o->shard_size && c->spec.format != RSD_FORMAT_SAFETENSORS)
         return rsi_fail(err, RSD_E_INVALID, "only safetensors are cut into files of a size");
@@ -462,13 +463,13 @@ static void tell_kept(const converting *c)
     size_t      len = strlen(path);
     char        kept[4096];
 
-    if (!c->begun || !leads(c) || !c->opts->kept)
+    if (!c->begun || !leads(c) || !c->opts->on_kept)
         return;
     while (len > 1 && path[len - 1] == '/')
         len--;
     snprintf(kept, sizeof(kept), "%.*s%s", (int)(len - strlen(rsi_last_part(c->job.commit.name))),
              path, rsi_last_part(c->partial.name));
-    c->opts->kept(c->opts->arg, kept);
+    c->opts->on_kept(c->opts->arg, kept);
 }
 
 static rsd_err end(converting *c, rsd_err rc, rsd_error *err)
@@ -490,21 +491,22 @@ static rsd_err end(converting *c, rsd_err rc, rsd_error *err)
 
 static void tell_stats(const converting *c)
 {
-    const rsi_image   *image = &c->job.commit.image;
-    rsd_convert_stats *stats = c->opts->stats;
-    const bool         unknown = image->transform && c->opts->dry_run;
+    const rsi_image  *image = &c->job.commit.image;
+    rsd_convert_stats stats;
+    const bool        unknown = image->transform && c->opts->dry_run;
 
-    if (!stats)
+    if (!c->opts->stats)
         return;
-    *stats = (rsd_convert_stats){ .format = image->format,
-                                  .tensors = (int64_t)c->taken.n,
-                                  .objects = (int64_t)c->taken.state->nvalues,
-                                  .files = (int64_t)(image->nfiles + (image->meta != NULL)),
-                                  .bytes = unknown ? -1 : (int64_t)c->job.commit.metadata };
+    stats = (rsd_convert_stats){ .format = image->format,
+                                 .tensors = (int64_t)c->taken.n,
+                                 .objects = (int64_t)c->taken.state->nvalues,
+                                 .files = (int64_t)(image->nfiles + (image->meta != NULL)),
+                                 .bytes = unknown ? -1 : (int64_t)c->job.commit.metadata };
     for (size_t i = 0; i < image->nfiles; i++) {
-        stats->carried += image->file[i].plain;
-        stats->bytes += unknown ? 0 : (int64_t)image->file[i].bytes;
+        stats.carried += image->file[i].plain;
+        stats.bytes += unknown ? 0 : (int64_t)image->file[i].bytes;
     }
+    rsi_result_give(c->opts->stats, &stats, sizeof(stats));
 }
 
 /* What could still be in the way of a conversion whose plan is made. */
@@ -534,7 +536,7 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                                  .overwrite = opts->overwrite,
                                  .store = opts->store };
     if (!leads(&c))
-        own.left_out = NULL; /* one rank tells */
+        own.on_left_out = NULL; /* one rank tells */
     own.verify = own.salvage ? RSD_NEVER : own.verify;
     own.keep = own.keep && !own.dry_run;
     own.resume = own.resume && !own.dry_run;

@@ -16,8 +16,8 @@ enum { MOST_FILES = 256 };
 
 static void leave_out(const rsd_convert_opts *opts, const char *name, const char *why)
 {
-    if (opts->left_out)
-        opts->left_out(opts->arg, name, why);
+    if (opts->on_left_out)
+        opts->on_left_out(opts->arg, name, why);
 }
 
 static bool ends(const char *name, const char *end)

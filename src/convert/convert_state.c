@@ -78,7 +78,7 @@ static rsd_err new_name(const taking *k, const char *name, const char **out, rsd
 static rsd_dtype new_dtype(const taking *k, const char *name, rsd_dtype dtype)
 {
     for (size_t i = 0; i < k->opts->ncasts; i++) {
-        const rsd_cast *cast = &k->opts->cast[i];
+        const rsd_cast *cast = &k->opts->casts[i];
         bool            real = dtype >= RSD_F16 && dtype <= RSD_F64;
 
         if (cast->pattern ? fnmatch(cast->pattern, name, 0) == 0 : real)
@@ -184,8 +184,8 @@ static void note_refused(taking *k, const char *name, rsd_dtype dtype)
 
 static void leave_out(const taking *k, const char *name, const char *why)
 {
-    if (k->opts->left_out)
-        k->opts->left_out(k->opts->arg, name, why);
+    if (k->opts->on_left_out)
+        k->opts->on_left_out(k->opts->arg, name, why);
 }
 
 /* To be taken of a damaged source; `number` counts tensors, then objects. */
@@ -292,7 +292,7 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
     if (rc)
         return rsi_while(err, rc, "object \"%s\"", old);
     if (k->format == RSD_FORMAT_DCP && k->source->format == RSD_FORMAT_TORCH &&
-        rsd_value_kind(value) == RSD_VALUE_DICT && rsd_value_count(value) == 0) {
+        rsd_value_type_of(value) == RSD_VALUE_DICT && rsd_value_count(value) == 0) {
         /* PyTorch would take a key that is not among the leaves of its state for one of an old
          * version, and then miss others. */
         leave_out(k, old, "an empty dict has no place in DCP");
@@ -326,7 +326,7 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     taking  k = { .source = source, .format = format, .flat = flat, .opts = opts, .out = out };
     rsd_err rc;
 
-    *out = (rsi_convert_state){ .source = source, .rules = opts->layout };
+    *out = (rsi_convert_state){ .source = source, .rules = opts->rules };
     out->keeps = format == RSD_FORMAT_DCP && source->format == RSD_FORMAT_DCP;
     k.names = rsi_text_begin(k.buf, sizeof(k.buf));
     rc = rsd_state_create(&out->state, err);

@@ -100,9 +100,9 @@ void rsi_files_close(rsi_files *files)
     rsi_map_release(&files->by_name);
     rsi_map_release(&files->seen);
     if (files->held)
-        rsd_store_free(files->store);
+        rsd_store_close(files->store);
     if (files->own_store)
-        rsd_store_free(files->base);
+        rsd_store_close(files->base);
     rsi_arena_release(&files->mem);
     *files = (rsi_files){ 0 };
 }

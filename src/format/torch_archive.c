@@ -130,7 +130,7 @@ static rsd_err read_generally(const rsi_source *source, const rsi_zip *zip,
     if (rc)
         return rc;
     rc = rsi_torch_value(source, zip, owner, &pickle, err);
-    if (!rc && rsd_value_kind(pickle.root) != RSD_VALUE_TENSOR)
+    if (!rc && rsd_value_type_of(pickle.root) != RSD_VALUE_TENSOR)
         rc = pickle.unlisted
                  ? rsi_fail(err, RSD_E_FORMAT,
                             "the pickle would call %s at byte %" PRIu64 ", a tensor was expected",
@@ -229,7 +229,7 @@ static const rsd_value *next_item(struct frame *f)
 {
     size_t n = rsd_value_count(f->value), i = f->next++;
 
-    if (rsd_value_kind(f->value) != RSD_VALUE_DICT)
+    if (rsd_value_type_of(f->value) != RSD_VALUE_DICT)
         return i < n ? rsd_value_item(f->value, i) : NULL;
     if (i >= 2 * n)
         return NULL;
@@ -241,7 +241,7 @@ static rsd_err visit_one(const rsd_value *v, rsi_tensor_visit visit, void *arg, 
     const rsi_opaque *opaque = rsi_value_opaque(v);
     rsd_err           rc = RSD_OK;
 
-    if (rsd_value_kind(v) == RSD_VALUE_TENSOR)
+    if (rsd_value_type_of(v) == RSD_VALUE_TENSOR)
         return visit(arg, (rsd_value_tensor *)(uintptr_t)rsd_value_tensor_of(v), false, err);
     for (size_t i = 0; opaque && i < opaque->n && !rc; i++)
         rc = visit(arg, &opaque->storage[i], true, err);

@@ -33,7 +33,7 @@ typedef struct walk {
 static bool has_names(const rsd_value *dict)
 {
     for (size_t i = 0; i < rsd_value_count(dict); i++) {
-        rsd_value_type key = rsd_value_kind(rsd_value_key(dict, i));
+        rsd_value_type key = rsd_value_type_of(rsd_value_key(dict, i));
 
         if (key != RSD_VALUE_STR && key != RSD_VALUE_INT)
             return false;
@@ -45,7 +45,7 @@ static bool is_tensor(const rsd_value *v)
 {
     const rsi_opaque *opaque = rsi_value_opaque(v);
 
-    return rsd_value_kind(v) == RSD_VALUE_TENSOR || (opaque && opaque->dtensor);
+    return rsd_value_type_of(v) == RSD_VALUE_TENSOR || (opaque && opaque->dtensor);
 }
 
 /* True if somewhere in v there is a tensor; or a dict with names, and nothing but lists around it.
@@ -56,9 +56,10 @@ static bool has(rsd_value_type what, struct frame *stack, const rsd_value *v)
 
     while (v) {
         if (what == RSD_VALUE_TENSOR ? is_tensor(v)
-                                     : rsd_value_kind(v) == RSD_VALUE_DICT && has_names(v))
+                                     : rsd_value_type_of(v) == RSD_VALUE_DICT && has_names(v))
             return true;
-        if (what == RSD_VALUE_TENSOR ? rsd_value_count(v) > 0 : rsd_value_kind(v) == RSD_VALUE_LIST)
+        if (what == RSD_VALUE_TENSOR ? rsd_value_count(v) > 0
+                                     : rsd_value_type_of(v) == RSD_VALUE_LIST)
             stack[depth++] = (struct frame){ .value = v };
         for (v = NULL; depth > 0 && !v;) {
             struct frame *top = &stack[depth - 1];
@@ -84,7 +85,7 @@ bool rsi_torch_has_tensor(const rsd_value *v)
  * dicts with keys that are neither text nor numbers: their text becomes part of the name. */
 static bool opens(struct frame *probe, const rsd_value *v)
 {
-    switch (rsd_value_kind(v)) {
+    switch (rsd_value_type_of(v)) {
     case RSD_VALUE_DICT:
         return has_names(v) || has(RSD_VALUE_TENSOR, probe, v);
     case RSD_VALUE_LIST:
@@ -110,7 +111,7 @@ static rsd_err no_room(const rsi_torch *t, rsd_error *err)
 rsd_err rsi_torch_add(void *arg, const rsi_torch_entry *e, rsd_error *err)
 {
     rsi_torch         *t = arg;
-    bool               tensor = e->whole || rsd_value_kind(e->value) == RSD_VALUE_TENSOR, was;
+    bool               tensor = e->whole || rsd_value_type_of(e->value) == RSD_VALUE_TENSOR, was;
     rsi_torch_entries *list = tensor ? &t->tensors : &t->objects;
     uint64_t           number = tensor ? list->n : ~(uint64_t)list->n;
 
@@ -146,7 +147,7 @@ static rsd_err name_part(walk *w, const rsd_value *key, rsd_path_part *part, rsd
     size_t len;
     char  *text;
 
-    if (rsd_value_kind(key) == RSD_VALUE_STR) {
+    if (rsd_value_type_of(key) == RSD_VALUE_STR) {
         part->key = rsd_value_bytes(key, &len);
         return strlen(part->key) == len
                    ? RSD_OK
@@ -158,7 +159,7 @@ static rsd_err name_part(walk *w, const rsd_value *key, rsd_path_part *part, rsd
         return no_room(w->t, err);
     rsd_value_text(key, text, len);
     part->key = text;
-    part->number = rsd_value_kind(key) == RSD_VALUE_INT;
+    part->number = rsd_value_type_of(key) == RSD_VALUE_INT;
     part->index = part->number ? rsd_value_int(key) : 0;
     return RSD_OK;
 }
@@ -255,7 +256,7 @@ static size_t part_of(const rsd_value *v, size_t i, const char *name)
     char             number[24];
     size_t           len;
 
-    if (key && rsd_value_kind(key) != RSD_VALUE_STR && rsd_value_kind(key) != RSD_VALUE_INT)
+    if (key && rsd_value_type_of(key) != RSD_VALUE_STR && rsd_value_type_of(key) != RSD_VALUE_INT)
         return 0;
     if (!text) {
         snprintf(number, sizeof(number), "%" PRId64, key ? rsd_value_int(key) : (int64_t)i);

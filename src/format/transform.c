@@ -2,6 +2,7 @@
 /* The registry of stream transforms and the streams that run them. What a transform does to the
  * bytes is its own affair; here it is watched: it must make progress, and what comes out must stay
  * below what the caller allows. */
+#include "base/opts.h"
 #include "format/transform.h"
 #include "base/mem.h"
 
@@ -37,11 +38,14 @@ static const rsd_transform *lookup(const char *name, size_t len)
     return NULL;
 }
 
-rsd_err rsd_transform_register(const rsd_transform *t, rsd_error *err)
+rsd_err rsd_transform_register(const rsd_transform *transform, rsd_error *err)
 {
-    rsd_err rc = RSD_OK;
+    rsd_transform known = { .size = sizeof(known) }, *t = &known;
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), transform, "rsd_transform", err);
 
-    if (!t || !t->name || !t->version || !t->begin || !t->feed || !t->end || !t->free)
+    if (rc)
+        return rc;
+    if (!t->name || !t->version || !t->begin || !t->feed || !t->end || !t->free)
         return rsi_fail(err, RSD_E_INVALID,
                         "a transform needs a name, a version and all functions");
     if (!t->name[0] || t->name[name_len(t->name)] || !t->version[0])

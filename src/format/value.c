@@ -285,7 +285,7 @@ rsd_err rsi_value_create_opaque(rsd_values *owner, const char *name, size_t len,
 
 const rsi_opaque *rsi_value_opaque(const rsd_value *v)
 {
-    if (rsd_value_kind(v) != RSD_VALUE_OPAQUE)
+    if (rsd_value_type_of(v) != RSD_VALUE_OPAQUE)
         return NULL;
     return (const rsi_opaque *)(const void *)(v->as.bytes - offsetof(rsi_opaque, name));
 }
@@ -364,7 +364,7 @@ static bool is_kind(const rsd_value *v, rsd_value_type kind)
     return v && v->kind == kind;
 }
 
-rsd_value_type rsd_value_kind(const rsd_value *v)
+rsd_value_type rsd_value_type_of(const rsd_value *v)
 {
     return v ? (rsd_value_type)v->kind : (rsd_value_type)0;
 }
@@ -443,23 +443,23 @@ const rsd_value *rsd_value_get(const rsd_value *dict, const char *key)
 static rsd_err copy_items(const rsd_value *v, rsd_values *owner, const rsd_value **out,
                           rsd_error *err)
 {
-    size_t            n = rsd_value_kind(v) == RSD_VALUE_DICT ? 2 * (size_t)v->n : v->n;
+    size_t            n = rsd_value_type_of(v) == RSD_VALUE_DICT ? 2 * (size_t)v->n : v->n;
     const rsd_value **item = rsi_calloc(n, sizeof(item[0]));
     rsd_err           rc = item ? RSD_OK : no_memory(err);
 
     for (size_t i = 0; i < n && !rc; i++)
         rc = rsi_value_copy(v->as.item[i], owner, &item[i], err);
     if (!rc && n == 0)
-        *out = &the_empty[rsd_value_kind(v)];
+        *out = &the_empty[rsd_value_type_of(v)];
     else if (!rc)
-        rc = make_list(owner, rsd_value_kind(v), v->n, item, out, err);
+        rc = make_list(owner, rsd_value_type_of(v), v->n, item, out, err);
     rsi_free(item);
     return rc;
 }
 
 rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **out, rsd_error *err)
 {
-    switch (rsd_value_kind(v)) {
+    switch (rsd_value_type_of(v)) {
     case RSD_VALUE_LIST:
     case RSD_VALUE_TUPLE:
     case RSD_VALUE_SET:
@@ -471,7 +471,7 @@ rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **
     case RSD_VALUE_STR:
     case RSD_VALUE_BYTES:
     case RSD_VALUE_DEVICE:
-        return rsi_value_bytes(owner, rsd_value_kind(v), v->as.bytes, v->n, out, err);
+        return rsi_value_bytes(owner, rsd_value_type_of(v), v->as.bytes, v->n, out, err);
     case RSD_VALUE_OPAQUE:
         return rsi_value_create_opaque(owner, v->as.bytes, v->n, rsi_value_opaque(v), out, err);
     case RSD_VALUE_NONE:

@@ -378,7 +378,7 @@ static rsd_err decode_rich_tensor(decoding *d, rsi_pv v, const rsi_pickle_object
     rsi_pv  arg[4];
     rsd_err rc = decode_tensor(d, v, object);
 
-    if (rc || rsd_value_kind(d->done) != RSD_VALUE_TENSOR ||
+    if (rc || rsd_value_type_of(d->done) != RSD_VALUE_TENSOR ||
         rsi_pickle_items(d->p, object->args, arg, 4) != 4)
         return rc;
     return is_kind(d, arg[3], RSI_PICKLE_DICT) ? note_attributes(d, arg[3]) : RSD_OK;

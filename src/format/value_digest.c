@@ -165,7 +165,7 @@ static rsd_err add_value(const rsi_archive *a, const rsd_value *v, digest *into,
 /* Items in order; those of a set, and the pairs of a dict, in any order. */
 static rsd_err add_items(const rsi_archive *a, const rsd_value *v, digest *into, rsd_error *err)
 {
-    const rsd_value_type kind = rsd_value_kind(v);
+    const rsd_value_type kind = rsd_value_type_of(v);
     uint64_t             n = rsd_value_count(v);
     digest               sum = { { n, n } };
     rsd_err              rc = RSD_OK;
@@ -191,14 +191,14 @@ static rsd_err add_items(const rsi_archive *a, const rsd_value *v, digest *into,
 /* No value nests deeper than RSD_VALUE_MAX_DEPTH. */
 static rsd_err add_value(const rsi_archive *a, const rsd_value *v, digest *into, rsd_error *err)
 {
-    const uint64_t kind = rsd_value_kind(v);
+    const uint64_t kind = rsd_value_type_of(v);
     size_t         len = 0;
     const char    *bytes = rsd_value_bytes(v, &len);
     double         real = rsd_value_float(v);
     int64_t        number = rsd_value_int(v);
 
     add(into, &kind, sizeof(kind));
-    switch (rsd_value_kind(v)) {
+    switch (rsd_value_type_of(v)) {
     case RSD_VALUE_NONE:
         return RSD_OK;
     case RSD_VALUE_FLOAT:

@@ -217,7 +217,7 @@ static void put_leaf(writer *w, const rsd_value *v)
     size_t      len = 0;
     const char *bytes = rsd_value_bytes(v, &len);
 
-    switch (rsd_value_kind(v)) {
+    switch (rsd_value_type_of(v)) {
     case RSD_VALUE_NONE:
         put_byte(w, 'N');
         break;
@@ -256,7 +256,7 @@ static void put_leaf(writer *w, const rsd_value *v)
 
 static bool has_items(const rsd_value *v)
 {
-    rsd_value_type kind = rsd_value_kind(v);
+    rsd_value_type kind = rsd_value_type_of(v);
 
     return kind == RSD_VALUE_LIST || kind == RSD_VALUE_TUPLE || kind == RSD_VALUE_SET ||
            kind == RSD_VALUE_DICT;
@@ -265,7 +265,7 @@ static bool has_items(const rsd_value *v)
 /* `hashed`: it is a key or inside of one, which a set can't be. */
 static void put_begin(writer *w, const rsd_value *v, bool hashed)
 {
-    switch (rsd_value_kind(v)) {
+    switch (rsd_value_type_of(v)) {
     case RSD_VALUE_SET:
         put_global(w, hashed ? "__builtin__\nfrozenset\n" : "__builtin__\nset\n");
         put(w, "](", 2);
@@ -283,7 +283,7 @@ static void put_begin(writer *w, const rsd_value *v, bool hashed)
 
 static void put_end(writer *w, const rsd_value *v)
 {
-    switch (rsd_value_kind(v)) {
+    switch (rsd_value_type_of(v)) {
     case RSD_VALUE_SET:
         put(w, "e\x85R", 3);
         break;
@@ -308,12 +308,12 @@ typedef struct frame {
 /* What the container has reached goes in before more is stacked. */
 static const rsd_value *next_item(writer *w, frame *f)
 {
-    bool   dict = rsd_value_kind(f->value) == RSD_VALUE_DICT;
+    bool   dict = rsd_value_type_of(f->value) == RSD_VALUE_DICT;
     size_t i = f->next++, per = dict ? 2 : 1;
 
     if (i >= rsd_value_count(f->value) * per)
         return NULL;
-    if (i > 0 && i % (BATCH * per) == 0 && rsd_value_kind(f->value) != RSD_VALUE_TUPLE)
+    if (i > 0 && i % (BATCH * per) == 0 && rsd_value_type_of(f->value) != RSD_VALUE_TUPLE)
         put(w, dict ? "u(" : "e(", 2);
     if (!dict)
         return rsd_value_item(f->value, i);
@@ -322,7 +322,7 @@ static const rsd_value *next_item(writer *w, frame *f)
 
 static bool item_is_hashed(const frame *f)
 {
-    switch (rsd_value_kind(f->value)) {
+    switch (rsd_value_type_of(f->value)) {
     case RSD_VALUE_SET:
         return true;
     case RSD_VALUE_DICT:

@@ -62,7 +62,7 @@ static rsd_err shape_of(const rsd_value *size, const rsd_value_tensor *like, rsi
     const size_t n = rsd_value_count(size);
 
     *out = (rsi_torch_whole){ .dtype = like->dtype, .ndim = (int32_t)n };
-    if (rsd_value_kind(size) != RSD_VALUE_TUPLE || n > RSD_MAX_NDIM)
+    if (rsd_value_type_of(size) != RSD_VALUE_TUPLE || n > RSD_MAX_NDIM)
         return rsi_fail(err, RSD_E_FORMAT, "its shape is no list of at most %d numbers",
                         RSD_MAX_NDIM);
     for (size_t i = 0; i < n; i++)
@@ -79,12 +79,12 @@ static const rsd_value *group_state(const zero *z, size_t rank, size_t g)
                                                                         : "base_optimizer_state");
     const rsd_value *state = base ? rsd_value_get(base, "state") : NULL;
 
-    if (base && rsd_value_kind(base) == RSD_VALUE_LIST)
+    if (base && rsd_value_type_of(base) == RSD_VALUE_LIST)
         return g < rsd_value_count(base) ? rsd_value_item(base, g) : NULL;
     for (size_t i = 0; state && i < rsd_value_count(state); i++) {
         const rsd_value *key = rsd_value_key(state, i);
 
-        if (rsd_value_kind(key) == RSD_VALUE_INT && rsd_value_int(key) == (int64_t)g)
+        if (rsd_value_type_of(key) == RSD_VALUE_INT && rsd_value_int(key) == (int64_t)g)
             return rsd_value_item(state, i);
     }
     return NULL;
@@ -249,7 +249,7 @@ static rsd_err add_states(zero *z, const char *name, const rsd_value *size, size
         const char *const part[] = { "optim", "state", name, f.key, NULL };
         rsi_torch_entry   e = { .value = v, .file = z->optim[0] };
 
-        if (!f.key || rsd_value_kind(v) == RSD_VALUE_OPAQUE)
+        if (!f.key || rsd_value_type_of(v) == RSD_VALUE_OPAQUE)
             continue;
         if (rsd_value_tensor_of(v) && is_vector(rsd_value_tensor_of(v))) {
             rc = add_flat(z, &f, name, size, g, at, err);
@@ -298,7 +298,7 @@ static rsd_err add_parameters(zero *z, const rsd_value *shapes, rsd_error *err)
 
         if (z->stage != 3)
             at = 0;
-        for (size_t i = 0; rsd_value_kind(group) == RSD_VALUE_DICT && i < rsd_value_count(group);
+        for (size_t i = 0; rsd_value_type_of(group) == RSD_VALUE_DICT && i < rsd_value_count(group);
              i++) {
             const char      *name = rsd_value_bytes(rsd_value_key(group, i), NULL);
             const rsd_value *size = rsd_value_item(group, i);
@@ -428,7 +428,7 @@ static rsd_err add_shared(zero *z, const rsd_value *root, rsd_error *err)
     rsd_err          rc = RSD_OK;
 
     for (size_t i = 0;
-         all && rsd_value_kind(all) == RSD_VALUE_DICT && i < rsd_value_count(all) && !rc; i++)
+         all && rsd_value_type_of(all) == RSD_VALUE_DICT && i < rsd_value_count(all) && !rc; i++)
         rc = share(z, rsd_value_bytes(rsd_value_key(all, i), NULL),
                    rsd_value_bytes(rsd_value_item(all, i), NULL), err);
     return rc;
@@ -549,9 +549,9 @@ static rsd_err open_files(zero *z, char *const *names, size_t n, rsd_error *err)
 /* The largest number of a list, or the number. */
 static int64_t most_of(const rsd_value *v)
 {
-    int64_t most = v && rsd_value_kind(v) == RSD_VALUE_INT ? rsd_value_int(v) : 0;
+    int64_t most = v && rsd_value_type_of(v) == RSD_VALUE_INT ? rsd_value_int(v) : 0;
 
-    for (size_t i = 0; v && rsd_value_kind(v) != RSD_VALUE_DICT && i < rsd_value_count(v); i++)
+    for (size_t i = 0; v && rsd_value_type_of(v) != RSD_VALUE_DICT && i < rsd_value_count(v); i++)
         if (rsd_value_int(rsd_value_item(v, i)) > most)
             most = rsd_value_int(rsd_value_item(v, i));
     return most;
@@ -568,7 +568,7 @@ static rsd_err read_states(zero *z, rsd_error *err)
             z->stage = state && rsd_value_get(state, "fp32_flat_groups") ? 3 : 1;
         z->groups = z->stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
         vectors = state ? rsd_value_get(state, z->groups) : NULL;
-        if (!vectors || rsd_value_kind(vectors) != RSD_VALUE_LIST)
+        if (!vectors || rsd_value_type_of(vectors) != RSD_VALUE_LIST)
             return rsi_fail(err, RSD_E_FORMAT, "file \"%s\" has no list \"%s\"",
                             z->t->file[z->optim[r]].source.name, z->groups);
         if (most_of(rsd_value_get(state, "partition_count")) != (int64_t)z->ranks)
@@ -629,7 +629,7 @@ rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err)
     ckpt->kind = kind;
     root = z.t->file[z.model[0]].root;
     shapes = rsd_value_get(root, "param_shapes");
-    if (!shapes || rsd_value_kind(shapes) != RSD_VALUE_LIST)
+    if (!shapes || rsd_value_type_of(shapes) != RSD_VALUE_LIST)
         return rsi_fail(err, RSD_E_FORMAT, "file \"%s\" has no list \"param_shapes\"",
                         z.t->file[z.model[0]].source.name);
     rc = add_parameters(&z, shapes, err);

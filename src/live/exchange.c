@@ -246,7 +246,7 @@ static rsd_err run_vote(rsi_exchange *x, bool wait, rsd_error *err)
         rc = rsi_agree(x->comm, x->rc, err);
     }
     if (x->stats_out)
-        *x->stats_out = x->stats;
+        rsi_result_give(x->stats_out, &x->stats, sizeof(x->stats));
     return rc;
 }
 
@@ -376,6 +376,8 @@ rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views 
 
     err = err ? err : &local;
     rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_reshard_opts", err);
+    if (!rc && known.stats)
+        rc = rsi_result_check(known.stats, "rsd_reshard_stats", err);
     if (!rc && (!plan || !comm))
         rc = rsi_fail(err, RSD_E_INVALID, "a plan and a comm are needed");
     if (!rc && !out)
@@ -387,7 +389,7 @@ rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views 
         x->comm = comm;
         x->plan = plan;
         x->name = known.name;
-        x->memory = known.memory;
+        x->memory = known.max_memory;
         x->no_direct = known.direct == RSD_NEVER;
         x->stats_out = known.stats;
         rc = begin(x, src, dst, err);

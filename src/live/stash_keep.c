@@ -4,6 +4,7 @@
  * are filled first and closed when nothing else helps. A tensor that is saved where no stash was
  * pushed has memory of its own, in a list of the thread. Next: stash_take.c. */
 #include "base/mem.h"
+#include "base/opts.h"
 #include "base/text.h"
 #include "live/stash.h"
 #include "shape/box.h"
@@ -279,7 +280,11 @@ rsd_err rsd_stash_save(rsd_stash *s, rsd_dtype dtype, int ndim, const int64_t *s
     return rc ? rc : keep(s, &what, data, out, err);
 }
 
-void rsd_stash_stats_get(const rsd_stash *s, rsd_stash_stats *out)
+rsd_err rsd_stash_stats_get(const rsd_stash *s, rsd_stash_stats *out, rsd_error *err)
 {
-    *out = s ? s->stats : loose.stats;
+    rsd_err rc = rsi_result_check(out, "rsd_stash_stats", err);
+
+    if (!rc)
+        rsi_result_give(out, s ? &s->stats : &loose.stats, sizeof(loose.stats));
+    return rc;
 }

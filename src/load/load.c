@@ -99,8 +99,8 @@ static rsd_err not_there(const loading *l, const char *what, const char *name, r
         return rc;
     if (!l->opts->allow_partial)
         return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no %s \"%s\"", what, name);
-    if (l->opts->missing)
-        l->opts->missing(l->opts->arg, name);
+    if (l->opts->on_missing)
+        l->opts->on_missing(l->opts->arg, name);
     return RSD_OK;
 }
 
@@ -242,6 +242,7 @@ static rsd_err find_below(loading *l, bool leads, rsd_error *err)
         bool            wanted = b->n == 0;
 
         l->ckpt->ops->tensor(l->ckpt, t, &info);
+        info.size = sizeof(info);
         for (size_t i = 0; i < b->n; i++)
             if (is_below(info.name, b->name[i]))
                 met[i] = wanted = true;
@@ -341,7 +342,7 @@ static rsd_err read_shared(loading *l, rsd_comm *comm, const rsd_read_opts *opts
     rc = rsi_share_make(&share, comm, l->ckpt, l->want, l->n, always, reach, err);
     if (rc)
         return rc;
-    half.staging = (opts->staging ? opts->staging : (size_t)64 << 20) / 2;
+    half.max_memory = (opts->max_memory ? opts->max_memory : (size_t)64 << 20) / 2;
     if (share.nonce > 0)
         rc = reach ? rsi_deal_run(comm, &share, opts, err) : rsi_pass_run(&pass, err);
     for (size_t i = 0; i < l->n; i++)
@@ -379,7 +380,7 @@ static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
     rsd_read_opts read = { .size = sizeof(read),
                            .verify = l->opts->verify,
                            .threads = l->opts->threads,
-                           .staging = l->opts->staging };
+                           .max_memory = l->opts->max_memory };
     rsd_error     why = { .rank = -1 };
     rsd_err       rc = read_shared(l, comm, &read, err);
 

@@ -29,7 +29,7 @@ static rsd_err hold_locked(rsd_store *store, const char *name, rsi_together *t, 
     rsd_err rc = RSD_OK;
 
     for (int i = 0; i < ROUNDS && !rc && !*lock; i++) {
-        rsd_store_free(t->held);
+        rsd_store_close(t->held);
         t->held = NULL;
         rc = hold(store, name, RSD_HOLD_FILES, t, err);
         if (rc || !t->held)
@@ -55,7 +55,7 @@ static rsd_err hold_together(rsd_comm *comm, rsd_store *store, const char *name,
     for (int i = 0; i < ROUNDS && replaced && !rc; i++) {
         void *lock = NULL;
 
-        rsd_store_free(t->held);
+        rsd_store_close(t->held);
         t->held = NULL;
         rc = rsi_agree(comm, leads ? hold_locked(store, name, t, &lock, err) : RSD_OK, err);
         if (!rc && !leads)
@@ -242,9 +242,9 @@ bool rsi_together_replaced(rsd_comm *comm, const rsi_together *together, rsd_err
 void rsi_together_close(rsi_together *together)
 {
     rsi_ckpt_close(together->ckpt);
-    rsd_store_free(together->front);
-    rsd_store_free(together->held);
-    rsd_store_free(together->own);
+    rsd_store_close(together->front);
+    rsd_store_close(together->held);
+    rsd_store_close(together->own);
     rsi_free(together->log);
     *together = (rsi_together){ 0 };
 }

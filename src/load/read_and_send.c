@@ -151,7 +151,7 @@ static rsd_err next_parcel(round *r, rsd_error *err)
 
 static rsd_err plan_round(round *r, rsd_error *err)
 {
-    size_t most = r->pass->opts->staging ? r->pass->opts->staging : (size_t)64 << 20;
+    size_t most = r->pass->opts->max_memory ? r->pass->opts->max_memory : (size_t)64 << 20;
     bool   full = false;
 
     r->pieces.n = r->pieces.nhits = r->nparcels = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What callers ask of a plan: its moves one by one, its totals, its inverse, the view of another
  * rank. */
+#include "base/opts.h"
 #include "plan/planner.h"
 
 #include <inttypes.h>
@@ -13,7 +14,7 @@ rsd_err rsd_plan_invert(const rsd_plan *plan, rsd_plan **out, rsd_error *err)
                            (const rsd_layout *const *)plan->src, plan->rank, out, err);
 }
 
-rsd_err rsd_plan_view(const rsd_plan *plan, int32_t rank, rsd_plan **out, rsd_error *err)
+rsd_err rsd_plan_of_rank(const rsd_plan *plan, int32_t rank, rsd_plan **out, rsd_error *err)
 {
     if (!plan)
         return rsi_fail(err, RSD_E_INVALID, "there is no plan to view");
@@ -21,9 +22,15 @@ rsd_err rsd_plan_view(const rsd_plan *plan, int32_t rank, rsd_plan **out, rsd_er
                            (const rsd_layout *const *)plan->dst, rank, out, err);
 }
 
-void rsd_plan_stats_get(const rsd_plan *plan, rsd_plan_stats *out)
+rsd_err rsd_plan_stats_get(const rsd_plan *plan, rsd_plan_stats *out, rsd_error *err)
 {
-    *out = plan->stats;
+    rsd_err rc = rsi_result_check(out, "rsd_plan_stats", err);
+
+    if (!rc && !plan)
+        rc = rsi_fail(err, RSD_E_INVALID, "a plan is needed");
+    if (!rc)
+        rsi_result_give(out, &plan->stats, sizeof(plan->stats));
+    return rc;
 }
 
 void rsi_plan_move(const rsd_plan *plan, rsi_entry entry, int32_t peer, bool sends, rsd_move *out)

@@ -191,7 +191,7 @@ rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read
         rsd_box_count(&into->box) * (int64_t)rsd_dtype_size(info.dtype) >= PARALLEL_BYTES)
         rc = rsi_workers_create(opts->threads, &tools.workers, err);
     if (!rc)
-        rc = rsi_fetch_pool(opts->staging, &tools.pool, err);
+        rc = rsi_fetch_pool(opts->max_memory, &tools.pool, err);
     if (!rc)
         rc = rsi_fetch_with(&tools, ckpt, t, into, opts, err);
     if (!rc || rc == RSD_E_CORRUPT || rc == RSD_E_FORMAT) {

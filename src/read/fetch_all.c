@@ -104,7 +104,7 @@ rsd_err rsi_fetch_all(rsd_ckpt *ckpt, const rsi_want *want, size_t n, const rsd_
     if (!rc)
         rc = rsi_workers_create(opts->threads, &f.tools.workers, err);
     if (!rc)
-        rc = rsi_fetch_pool(opts->staging, &f.tools.pool, err);
+        rc = rsi_fetch_pool(opts->max_memory, &f.tools.pool, err);
     if (!rc) {
         share_out(&f, n);
         rc = rsi_workers_run(f.tools.workers, f.ngroups, fetch_group, &f, err);

@@ -106,7 +106,7 @@ void rsi_save_how(rsi_save_job *s)
 {
     s->commit.flush.sync = s->opts.sync != RSD_NEVER;
     s->commit.flush.threads = s->opts.threads;
-    s->commit.flush.staging = s->opts.staging;
+    s->commit.flush.staging = s->opts.max_memory;
     s->commit.flush.on_progress = s->opts.on_progress;
     s->commit.flush.arg = s->opts.arg;
 }

@@ -358,7 +358,7 @@ static void fs_destroy(void *self)
 
 static const rsd_store_ops fs_ops = {
     .size = sizeof(rsd_store_ops),
-    .kind = "file",
+    .name = "file",
     .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE | RSD_STORE_SHARED,
     .destroy = fs_destroy,
     .open = fs_open,
@@ -392,7 +392,7 @@ rsd_err rsi_file_store_make(rsi_fs *fs, rsd_store **out, rsd_error *err)
     rsd_store_ops ops = fs_ops;
 
     ops.threads = fs->opts.threads;
-    return rsd_store_create(&ops, fs, out, err);
+    return rsd_store_open_custom(&ops, fs, out, err);
 }
 
 rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_store **out,

@@ -312,7 +312,7 @@ static void mem_destroy(void *self)
 
 static const rsd_store_ops mem_ops = {
     .size = sizeof(rsd_store_ops),
-    .kind = "memory",
+    .name = "memory",
     .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE,
     .threads = 1, /* copying doesn't wait for anything */
     .destroy = mem_destroy,
@@ -341,7 +341,7 @@ rsd_err rsi_memory_store_open(rsd_store **out, rsd_error *err)
     mem->top = rsi_calloc(1, sizeof(*mem->top));
     if (mem->top) {
         mem->top->folder = true;
-        rc = rsd_store_create(&mem_ops, mem, out, err);
+        rc = rsd_store_open_custom(&mem_ops, mem, out, err);
     } else {
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
     }

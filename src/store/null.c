@@ -148,7 +148,7 @@ static rsd_err null_abort(void *self, void *tree, rsd_error *err)
 
 static const rsd_store_ops null_ops = {
     .size = sizeof(rsd_store_ops),
-    .kind = "null",
+    .name = "null",
     .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE,
     .threads = 1,
     .destroy = rsi_free,
@@ -173,7 +173,7 @@ rsd_err rsi_null_store_open(rsd_store **out, rsd_error *err)
 
     if (!null)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
-    rc = rsd_store_create(&null_ops, null, out, err);
+    rc = rsd_store_open_custom(&null_ops, null, out, err);
     if (rc)
         rsi_free(null);
     return rc;

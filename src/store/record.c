@@ -484,7 +484,7 @@ static void replay_destroy(void *self)
 static rsd_err make(rsd_store *inner, replay **self, rsd_store **out, rsd_error *err)
 {
     static const rsd_store_ops ops = { .size = sizeof(ops),
-                                       .kind = "replay",
+                                       .name = "replay",
                                        .destroy = replay_destroy,
                                        .open = replay_open,
                                        .transfer = replay_transfer,
@@ -507,7 +507,7 @@ static rsd_err make(rsd_store *inner, replay **self, rsd_store **out, rsd_error 
     if (!r)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
     r->inner = inner;
-    rc = rsd_store_create(&ops, r, out, err);
+    rc = rsd_store_open_custom(&ops, r, out, err);
     if (rc) {
         rsi_free(r);
         return rc;
@@ -549,7 +549,7 @@ rsd_err rsi_replay_open(rsd_store *inner, const void *log, size_t len, rsd_store
     r->log = (rsi_bytes){ .at = (unsigned char *)(uintptr_t)log, .len = len };
     rc = index_log(r, err);
     if (rc) {
-        rsd_store_free(store);
+        rsd_store_close(store);
         return rc;
     }
     *out = store;

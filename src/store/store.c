@@ -39,7 +39,7 @@ static const char *missing_op(const rsd_store_ops *o)
     return NULL;
 }
 
-rsd_err rsd_store_create(const rsd_store_ops *ops, void *self, rsd_store **out, rsd_error *err)
+rsd_err rsd_store_open_custom(const rsd_store_ops *ops, void *self, rsd_store **out, rsd_error *err)
 {
     rsd_store_ops known = { .size = 0 };
     rsd_store    *store;
@@ -58,8 +58,8 @@ rsd_err rsd_store_create(const rsd_store_ops *ops, void *self, rsd_store **out, 
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
     store->ops = known;
     store->self = self;
-    if (!store->ops.kind)
-        store->ops.kind = "own";
+    if (!store->ops.name)
+        store->ops.name = "own";
     if (store->ops.threads < 1)
         store->ops.threads = DEFAULT_THREADS;
     pthread_mutex_init(&store->lock, NULL);
@@ -67,7 +67,7 @@ rsd_err rsd_store_create(const rsd_store_ops *ops, void *self, rsd_store **out, 
     return RSD_OK;
 }
 
-void rsd_store_free(rsd_store *store)
+void rsd_store_close(rsd_store *store)
 {
     if (!store)
         return;
@@ -125,7 +125,7 @@ uint32_t rsi_store_flags(const rsd_store *store)
 
 const char *rsi_store_kind(const rsd_store *store)
 {
-    return store->ops.kind;
+    return store->ops.name;
 }
 
 /* ---- queues ---- */
@@ -352,7 +352,7 @@ rsd_err rsi_tree_adopt(rsd_store *store, const char *name, uint32_t flags, const
 
     if (!rc && !store->ops.adopt)
         rc = rsi_fail(err, RSD_E_UNSUPPORTED, "a %s store can't publish what has a name already",
-                      store->ops.kind);
+                      store->ops.name);
     return rc ? rc : open_tree(store, name, true, flags, from, out, err);
 }
 

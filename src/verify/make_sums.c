@@ -19,12 +19,12 @@ typedef struct cut {
 } cut;
 
 typedef struct making {
-    rsd_ckpt            *ckpt;
-    const rsd_seal_opts *opts;
-    cut                 *cut;
-    size_t               ncuts, cut_cap;
-    rsi_sums             sums; /* the rows, by file and offset */
-    rsi_progress         progress;
+    rsd_ckpt                *ckpt;
+    const rsd_checksum_opts *opts;
+    cut                     *cut;
+    size_t                   ncuts, cut_cap;
+    rsi_sums                 sums; /* the rows, by file and offset */
+    rsi_progress             progress;
 } making;
 
 /* ---- where rows start ---- */
@@ -115,7 +115,7 @@ static rsd_err hash_all(making *s, rsd_error *err)
     rsd_err      rc = rsi_workers_create(s->opts->threads, &workers, err);
 
     if (!rc)
-        rc = rsi_hash_rows(&work, workers, s->opts->staging, err);
+        rc = rsi_hash_rows(&work, workers, s->opts->max_memory, err);
     rsi_workers_free(workers);
     return rc;
 }
@@ -208,7 +208,8 @@ static rsd_err publish(making *s, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_make_sums(rsd_store *store, const char *path, const rsd_seal_opts *opts, rsd_error *err)
+rsd_err rsi_make_sums(rsd_store *store, const char *path, const rsd_checksum_opts *opts,
+                      rsd_error *err)
 {
     making  s = { .opts = opts,
                   .progress = { .lock = PTHREAD_MUTEX_INITIALIZER,

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 
-/* rsd_ckpt_seal */
-rsd_err rsi_make_sums(rsd_store *store, const char *path, const rsd_seal_opts *opts,
+/* rsd_ckpt_add_checksums */
+rsd_err rsi_make_sums(rsd_store *store, const char *path, const rsd_checksum_opts *opts,
                       rsd_error *err);
 
 #endif

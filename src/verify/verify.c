@@ -506,7 +506,7 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                         .opts = opts,
                         .progress = { .lock = PTHREAD_MUTEX_INITIALIZER,
                                       .call = opts->on_progress,
-                                      .arg = opts->progress_arg } };
+                                      .arg = opts->arg } };
     size_t        told = 0;
     rsd_err       rc = rsi_workers_create(opts->threads, &v.workers, err);
 

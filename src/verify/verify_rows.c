@@ -213,7 +213,7 @@ rsd_err rsi_verify_rows(rsi_verifying *v, rsd_error *err)
         work.file = p.file;
         if (v->nclaims)
             qsort(v->claim, v->nclaims, sizeof(v->claim[0]), by_place);
-        rc = rsi_hash_rows(&work, v->workers, v->opts->staging, err);
+        rc = rsi_hash_rows(&work, v->workers, v->opts->max_memory, err);
         if (!rc)
             rc = compare_crcs(&p, err);
         if (!rc)

@@ -117,7 +117,7 @@ static rsd_err save_rank(void *arg, rsd_comm *comm, rsd_error *err)
     opts.store = open_store(b, b->sys[comm->rank]);
     CHECK(opts.store);
     rc = rsd_save(b->path, comm, state, &opts, err);
-    rsd_store_free(opts.store);
+    rsd_store_close(opts.store);
     rsd_state_free(state);
     CHECK(rc == b->want);
     return rc ? check_error(b, comm, err) : RSD_OK;
@@ -163,7 +163,7 @@ static void assert_version(const bed *b, int32_t version)
     for (int32_t i = 0; i < ROWS; i++)
         assert_int_equal(out[i], i + 100000 * version);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* The old one is there; the next save succeeds and leaves nothing else in the folder. */
@@ -185,7 +185,7 @@ static void end_bed(bed *b)
     store = open_store(b, sys_quick());
     assert_string_equal(fix_list(store, ""), b->path);
     assert_int_equal(rsi_store_remove(store, b->path, NULL), RSD_OK);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rmdir(b->top), 0);
 }
 

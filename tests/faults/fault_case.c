@@ -25,8 +25,8 @@ enum { ROWS = 8, COLS = 6, BIAS = 5 };
 
 /* ---- the cases ---- */
 
-static rsd_err begin_and_wait(const char *path, rsd_comm *comm, const rsd_state *state,
-                              rsd_stage_way how, const rsd_save_opts *opts, rsd_error *err)
+static rsd_err begin_and_wait(const char *path, rsd_comm *comm, rsd_state *state, rsd_stage_way how,
+                              const rsd_save_opts *opts, rsd_error *err)
 {
     rsd_op *op = NULL;
     rsd_err rc = rsd_save_begin(path, comm, state, how, opts, &op, err);
@@ -37,14 +37,14 @@ static rsd_err begin_and_wait(const char *path, rsd_comm *comm, const rsd_state 
     return rc;
 }
 
-static rsd_err save_copied(const char *path, rsd_comm *comm, const rsd_state *state,
+static rsd_err save_copied(const char *path, rsd_comm *comm, rsd_state *state,
                            const rsd_save_opts *opts, rsd_error *err)
 {
     return begin_and_wait(path, comm, state, RSD_STAGE_COPY, opts, err);
 }
 
 /* The ranks here are threads, so this one stands for all. */
-static rsd_err save_forked(const char *path, rsd_comm *comm, const rsd_state *state,
+static rsd_err save_forked(const char *path, rsd_comm *comm, rsd_state *state,
                            const rsd_save_opts *opts, rsd_error *err)
 {
     rsd_err rc = begin_and_wait(path, NULL, state, RSD_STAGE_FORK, opts, err);
@@ -449,7 +449,7 @@ void fault_bed_detach(fault_bed *bed)
         rsd_state_free(bed->state[1][r]);
     }
     rsd_values_free(bed->values);
-    rsd_store_free(bed->quiet);
+    rsd_store_close(bed->quiet);
 }
 
 /* ---- the table ---- */

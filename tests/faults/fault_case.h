@@ -13,7 +13,7 @@
 enum { FAULT_RANKS = 4 };
 
 /* A way to save, in the form of rsd_save: another one is one more row of fault_ways. */
-typedef rsd_err (*fault_save)(const char *path, rsd_comm *comm, const rsd_state *state,
+typedef rsd_err (*fault_save)(const char *path, rsd_comm *comm, rsd_state *state,
                               const rsd_save_opts *opts, rsd_error *err);
 
 typedef struct fault_case {

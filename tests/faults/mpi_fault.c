@@ -29,15 +29,15 @@ enum { WAIT_MS = 300 }; /* for a rank that has stopped */
 
 /* ---- ways to save ---- */
 
-static rsd_err save_at_once(const char *path, rsd_comm *comm, const rsd_state *state,
+static rsd_err save_at_once(const char *path, rsd_comm *comm, rsd_state *state,
                             const rsd_save_opts *opts, rsd_error *err)
 {
     doom_phase("save");
     return rsd_save(path, comm, state, opts, err);
 }
 
-static rsd_err begin_and_wait(const char *path, rsd_comm *comm, const rsd_state *state,
-                              rsd_stage_way how, const rsd_save_opts *opts, rsd_error *err)
+static rsd_err begin_and_wait(const char *path, rsd_comm *comm, rsd_state *state, rsd_stage_way how,
+                              const rsd_save_opts *opts, rsd_error *err)
 {
     rsd_op *op = NULL;
     rsd_err rc;
@@ -51,13 +51,13 @@ static rsd_err begin_and_wait(const char *path, rsd_comm *comm, const rsd_state 
     return rc;
 }
 
-static rsd_err save_copied(const char *path, rsd_comm *comm, const rsd_state *state,
+static rsd_err save_copied(const char *path, rsd_comm *comm, rsd_state *state,
                            const rsd_save_opts *opts, rsd_error *err)
 {
     return begin_and_wait(path, comm, state, RSD_STAGE_COPY, opts, err);
 }
 
-static rsd_err save_forked(const char *path, rsd_comm *comm, const rsd_state *state,
+static rsd_err save_forked(const char *path, rsd_comm *comm, rsd_state *state,
                            const rsd_save_opts *opts, rsd_error *err)
 {
     return begin_and_wait(path, comm, state, RSD_STAGE_FORK, opts, err);
@@ -125,7 +125,7 @@ static int save(const fault_case *c, const char *folder, doom *d)
     fault_bed_attach(&bed, c, folder);
     rc = save_rank(&bed, comm, d);
     rsd_comm_free(comm);
-    rsd_store_free(bed.on[rank]);
+    rsd_store_close(bed.on[rank]);
     fault_bed_detach(&bed);
     return rc ? 1 : 0;
 }

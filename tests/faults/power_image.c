@@ -161,7 +161,7 @@ static int save(const fault_case *c, const char *folder)
     if (bed.rc[0])
         fprintf(stderr, "power_image: %s\n", bed.err[0].msg);
     for (int32_t r = 0; r < c->ranks; r++)
-        rsd_store_free(bed.on[r]);
+        rsd_store_close(bed.on[r]);
     fault_bed_detach(&bed);
     return bed.rc[0] ? 1 : 0;
 }

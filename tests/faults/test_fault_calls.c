@@ -146,7 +146,7 @@ static void open_faulty(trial *t, const fault_case *c, rsi_file_io io)
 static void close_faulty(trial *t)
 {
     for (int32_t r = 0; r < t->bed.c->ranks; r++)
-        rsd_store_free(t->bed.on[r]);
+        rsd_store_close(t->bed.on[r]);
     end(t);
 }
 
@@ -216,7 +216,7 @@ static void the_nth_system_call_of_one_rank_fails(void **state)
             t.bed.on[rank] = fault_store(&t.bed, &rsi_sys_faulty, RSI_FILE_IO_BEST);
             while (one_call(&t, nth, nth % 2, ENOSPC, "ENOSPC on one rank"))
                 nth++;
-            rsd_store_free(t.bed.on[rank]);
+            rsd_store_close(t.bed.on[rank]);
             end(&t);
         }
     }

@@ -86,7 +86,7 @@ static void a_process_that_is_killed_leaves_the_old_or_the_new_checkpoint(void *
             bed.on[r] = fault_store(&bed, &rsi_sys_faulty, RSI_FILE_IO_BEST);
         kill_everywhere(&bed, &row);
         for (int32_t r = 0; r < c->ranks; r++)
-            rsd_store_free(bed.on[r]);
+            rsd_store_close(bed.on[r]);
         fault_bed_close(&bed);
     }
     fault_row_print(&row);

@@ -27,7 +27,7 @@ static void each_case(void (*look)(const fault_case *c))
         look(c);
         crash_end();
         for (int32_t r = 0; r < c->ranks; r++)
-            rsd_store_free(bed.on[r]);
+            rsd_store_close(bed.on[r]);
         fault_bed_close(&bed);
     }
 }

@@ -52,7 +52,7 @@ static fault_found verdict(cuts *t)
     crash_put(store, false);
     t->sum[t->nseen] = sum;
     t->found[t->nseen] = fault_look_in(&t->bed, store);
-    rsd_store_free(store);
+    rsd_store_close(store);
     return t->found[t->nseen++];
 }
 
@@ -119,7 +119,7 @@ static void close_cuts(cuts *t)
 {
     crash_end();
     for (int32_t r = 0; r < t->bed.c->ranks; r++)
-        rsd_store_free(t->bed.on[r]);
+        rsd_store_close(t->bed.on[r]);
     fault_bed_close(&t->bed);
     fault_bed_close(&t->again);
 }
@@ -261,10 +261,10 @@ static void removing_leaves_all_or_nothing_after_a_power_cut(void **state)
 
 static void sealing_leaves_the_checkpoint_whole_after_a_power_cut(void **state)
 {
-    const rsd_seal_opts opts = { .size = sizeof(opts), .overwrite = true };
-    fault_row           row = { .fault = "power cut while a checkpoint is sealed",
-                                .silent = FAULT_NOT_COUNTED,
-                                .hung = FAULT_NOT_COUNTED };
+    const rsd_checksum_opts opts = { .size = sizeof(opts), .overwrite = true };
+    fault_row               row = { .fault = "power cut while a checkpoint is sealed",
+                                    .silent = FAULT_NOT_COUNTED,
+                                    .hung = FAULT_NOT_COUNTED };
 
     (void)state;
     for (const fault_case *c = fault_next(NULL); c; c = fault_next(c)) {
@@ -276,7 +276,7 @@ static void sealing_leaves_the_checkpoint_whole_after_a_power_cut(void **state)
         open_cuts(&t, c, &row, "sealing");
         t.may_new = false;
         crash_start(t.bed.top);
-        rc = rsd_ckpt_seal(t.bed.on[0], c->path, &opts, NULL);
+        rc = rsd_ckpt_add_checksums(t.bed.on[0], c->path, &opts, NULL);
         if (rc != RSD_E_UNSUPPORTED) /* built without xxHash */
             assert_int_equal(rc, RSD_OK);
         cut_from(&t, 0, crash_changes());
@@ -362,7 +362,7 @@ static void a_folder_that_was_made_survives_a_power_cut(void **state)
     crash_cut(crash_changes(), FEW, 0, 1, must_be_there, name);
     assert_int_equal(rsi_store_remove(bed.quiet, "a", NULL), RSD_OK);
     crash_end();
-    rsd_store_free(store);
+    rsd_store_close(store);
     fault_bed_close(&bed);
 }
 

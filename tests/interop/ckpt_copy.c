@@ -117,7 +117,7 @@ static rsd_err dump_bytes(const listing *l, size_t t, const rsd_tensor_info *inf
 static rsd_err dump_chunks(const listing *l, size_t t, const rsd_tensor_info *info, rsd_error *err)
 {
     for (size_t i = 0; i < info->chunks; i++) {
-        rsd_chunk chunk;
+        rsd_chunk chunk = { .size = sizeof(chunk) };
         rsd_err   rc = rsd_ckpt_chunk(l->ckpt, t, i, &chunk, err);
 
         if (rc)
@@ -140,7 +140,7 @@ static rsd_err dump_chunks(const listing *l, size_t t, const rsd_tensor_info *in
 
 static rsd_err dump_tensor(const listing *l, size_t t, rsd_error *err)
 {
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     rsd_err         rc = rsd_ckpt_tensor(l->ckpt, t, &info, err);
 
     if (rc)
@@ -275,7 +275,7 @@ static rsd_err add_tensor(copying *c, size_t t, rsd_error *err)
     rsd_layout     *layout = NULL;
     const char     *last;
     size_t          depth = 0;
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     rsd_err         rc = rsd_ckpt_tensor(c->ckpt, t, &info, err);
 
     if (!rc)

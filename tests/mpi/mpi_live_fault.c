@@ -42,7 +42,7 @@ static rsd_err move(rsd_comm *comm, const doom *d, const rsd_plan *plan, const r
 {
     const rsd_views        src = { rsd_box_count(&from->box) > 0, from };
     const rsd_views        dst = { rsd_box_count(&to->box) > 0, to };
-    const rsd_reshard_opts opts = { .size = sizeof(opts), .memory = TINY, .direct = RSD_NEVER };
+    const rsd_reshard_opts opts = { .size = sizeof(opts), .max_memory = TINY, .direct = RSD_NEVER };
     rsd_op                *op = NULL;
     rsd_err                rc = rsd_reshard_begin(plan, comm, &src, &dst, &opts, &op, err);
 

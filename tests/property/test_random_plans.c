@@ -261,7 +261,10 @@ static rsd_plan *make_plan(int32_t rank)
 static void check_stats(const rsd_plan *plan, int32_t rank, const moves *list)
 {
     bool           to[WORLD] = { false }, from[WORLD] = { false };
-    rsd_plan_stats want = { .tensors = (int64_t)now.drawn.n, .moves = (int64_t)list->n }, got;
+    rsd_plan_stats want = { .size = sizeof(want),
+                            .tensors = (int64_t)now.drawn.n,
+                            .moves = (int64_t)list->n },
+                   got = { .size = sizeof(got) };
 
     for (size_t i = 0; i < list->n; i++) {
         const rsd_move *m = &list->at[i];
@@ -279,7 +282,7 @@ static void check_stats(const rsd_plan *plan, int32_t rank, const moves *list)
         want.messages += to[r] + from[r];
         want.peers += to[r] || from[r];
     }
-    rsd_plan_stats_get(plan, &got);
+    rsd_plan_stats_get(plan, &got, NULL);
     check(got.tensors == want.tensors && got.moves == want.moves,
           "rank %d: stats count %d tensors, %d moves", rank, (int)got.tensors, (int)got.moves);
     check(got.bytes_local == want.bytes_local && got.bytes_sent == want.bytes_sent &&
@@ -541,7 +544,7 @@ static void check_views(void)
     list_plans(0);
     now.plan = make_plan((int32_t)((now.seed + now.number) % WORLD));
     for (int32_t r = 0; r < WORLD; r++) {
-        check(!rsd_plan_view(now.plan, r, &now.derived, &err), "no view: %s", err.msg);
+        check(!rsd_plan_of_rank(now.plan, r, &now.derived, &err), "no view: %s", err.msg);
         list_moves(now.derived, r, &now.view);
         check_stats(now.derived, r, &now.view);
         check(now.view.n == now.of[r].n, "rank %d is seen to have %zu moves", r, now.view.n);

@@ -66,7 +66,7 @@ static rsd_err convert(run *r, sys_faults wanted, rsd_error *err)
                               .resume = r->resume,
                               .overwrite = r->overwrite,
                               .on_progress = progress,
-                              .kept = kept,
+                              .on_kept = kept,
                               .arg = r };
     char             from[128];
     rsd_ckpt        *ckpt;
@@ -88,7 +88,7 @@ static rsd_err convert(run *r, sys_faults wanted, rsd_error *err)
     seen.hung += time(NULL) - start > FAULT_HUNG;
     faults = (sys_faults){ 0 };
     rsd_ckpt_close(ckpt);
-    rsd_store_free(opts.store);
+    rsd_store_close(opts.store);
     return rc;
 }
 

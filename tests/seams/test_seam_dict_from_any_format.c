@@ -142,7 +142,7 @@ static void a_dict_is_found_under_its_name_in_dcp_and_torch_files(void **state)
     assert_wanted(store, "flat", "extra.cfg.groups", rsd_value_get(dict, "groups"));
     assert_wanted(store, "ck.pt", "extra.cfg.groups", rsd_value_get(dict, "groups"));
     rsd_values_free(owner);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void so_are_one_with_tensors_in_it_and_the_bytes_of_these(void **state)
@@ -168,7 +168,7 @@ static void so_are_one_with_tensors_in_it_and_the_bytes_of_these(void **state)
         rsd_values_free(made);
     }
     rsd_values_free(owner);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void tensors_that_dcp_keeps_apart_are_told_so(void **state)
@@ -190,7 +190,7 @@ static void tensors_that_dcp_keeps_apart_are_told_so(void **state)
     assert_int_equal(want(store, "ck.pt", "extra.cfg.groups.2", NULL, owner, &got, &err),
                      RSD_E_NOTFOUND);
     rsd_values_free(owner);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 int main(void)

@@ -53,7 +53,7 @@ static void free_one(size_t table_bytes)
     ops.meet = meet;
     calls[0] = '\0';
     assert_int_equal(rsi_threads_open(1, &self, NULL), RSD_OK);
-    assert_int_equal(rsd_comm_create(&ops, self, &comm, NULL), RSD_OK);
+    assert_int_equal(rsd_comm_create_custom(&ops, self, &comm, NULL), RSD_OK);
     assert_int_equal(rsd_comm_set_timeout(comm, LIMIT, NULL), RSD_OK);
     rsd_comm_free(comm);
 }

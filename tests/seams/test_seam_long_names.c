@@ -52,7 +52,7 @@ static void verify(const char *path)
     rsd_ckpt *ckpt;
 
     assert_int_equal(rsd_ckpt_open(NULL, path, &ckpt, NULL), RSD_OK);
-    assert_int_equal(rsd_ckpt_sealed(ckpt), rsi_hash128_available());
+    assert_int_equal(rsd_ckpt_has_checksums(ckpt), rsi_hash128_available());
     assert_int_equal(rsd_ckpt_verify(ckpt, NULL, NULL, NULL, NULL, NULL), RSD_OK);
     rsd_ckpt_close(ckpt);
 }
@@ -84,9 +84,9 @@ static void try_name(size_t len, const char *end, bool wide)
     assert_int_equal(conv_run(NULL, from, path, opts, &err), RSD_OK);
     verify(path);
     if (opts.keep) {
-        const rsd_seal_opts seal = { .size = sizeof(seal), .overwrite = true };
+        const rsd_checksum_opts seal = { .size = sizeof(seal), .overwrite = true };
 
-        assert_int_equal(rsd_ckpt_seal(NULL, path, &seal, &err), RSD_OK);
+        assert_int_equal(rsd_ckpt_add_checksums(NULL, path, &seal, &err), RSD_OK);
         verify(path);
     }
     conv_remove(top);

@@ -122,7 +122,7 @@ static rsd_err convert(run *r, const char *to, bool overwrite, rsd_error *err)
     assert_int_equal(rsd_ckpt_open(NULL, r->from, &ckpt, NULL), RSD_OK);
     rc = rsd_convert(ckpt, to, NULL, &opts, err);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(opts.store);
+    rsd_store_close(opts.store);
     return rc;
 }
 

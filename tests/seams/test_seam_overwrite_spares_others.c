@@ -268,15 +268,15 @@ static void files_and_folders_do_not_replace_each_other(void **state)
 
 static void sealing_replaces_only_a_file(void **state)
 {
-    const rsd_seal_opts opts = { .size = sizeof(opts), .overwrite = true };
-    rsd_error           err;
+    const rsd_checksum_opts opts = { .size = sizeof(opts), .overwrite = true };
+    rsd_error               err;
 
     (void)state;
     assert_int_equal(save("ck", false, &err), RSD_OK);
     assert_int_equal(unlink(at("ck/.reshard-sums")), 0);
     put("thesis");
     assert_int_equal(symlink("../thesis", at("ck/.reshard-sums")), 0);
-    assert_int_not_equal(rsd_ckpt_seal(NULL, at("ck"), &opts, &err), RSD_OK);
+    assert_int_not_equal(rsd_ckpt_add_checksums(NULL, at("ck"), &opts, &err), RSD_OK);
     assert_true(is_mine("ck/.reshard-sums"));
     assert_true(is_mine("thesis"));
 }

@@ -86,7 +86,7 @@ static rsd_err convert(bed *b, const char *to, bool overwrite, rsd_error *err)
     written = 0;
     rc = rsd_convert(ckpt, to, NULL, &opts, err);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(opts.store);
+    rsd_store_close(opts.store);
     snprintf(b->path, sizeof(b->path), "%s/%s", b->folder, to);
     return rc;
 }

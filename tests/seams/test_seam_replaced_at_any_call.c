@@ -116,7 +116,7 @@ static rsd_err load_at(disturbed *d, int n, int64_t *number, rsd_error *err)
     faults = (sys_faults){ .watch = happen, .arg = d };
     rc = overwriting_load(&o, NULL, 1, number, err);
     faults = (sys_faults){ 0 };
-    rsd_store_free(o.store);
+    rsd_store_close(o.store);
     return rc;
 }
 
@@ -259,7 +259,7 @@ static void a_save_takes_no_file_of_the_old_one_for_a_foreign_one_in_the_new(voi
         if (rsd_save("one", NULL, empty, &opts, &err))
             fail_msg("replaced at call %d: %s", n, err.msg);
         faults = (sys_faults){ 0 };
-        rsd_store_free(opts.store);
+        rsd_store_close(opts.store);
         rsd_state_free(empty);
     }
 }

@@ -96,9 +96,9 @@ static rsd_err convert(run *r, bool resume)
                               .resume = resume,
                               .sync = RSD_NEVER,
                               .on_progress = step,
-                              .left_out = note,
-                              .kept = kept,
-                              .cast = &cast,
+                              .on_left_out = note,
+                              .on_kept = kept,
+                              .casts = &cast,
                               .ncasts = r->cast ? 1 : 0,
                               .arg = r };
 

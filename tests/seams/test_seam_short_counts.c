@@ -33,6 +33,7 @@ static void *run(void *arg)
     reader        *r = arg;
     const live_how how = { .direct = true, .count = true };
 
+    r->stats.size = sizeof(r->stats);
     r->rc = live_run(r->comm, 1, &r->tensor, &how, &r->stats, &r->err);
     rsd_comm_free(r->comm);
     return NULL;
@@ -52,7 +53,7 @@ static void move(const char *from, const char *to)
     assert_int_equal(rsi_threads_open(RANKS, self, &err), RSD_OK);
     for (int i = 0; i < RANKS; i++) {
         rank[i].tensor = (live_tensor){ .src = src, .dst = dst, .parts = 1 };
-        assert_int_equal(rsd_comm_create(&ops, self[i], &rank[i].comm, &err), RSD_OK);
+        assert_int_equal(rsd_comm_create_custom(&ops, self[i], &rank[i].comm, &err), RSD_OK);
     }
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(pthread_create(&rank[i].thread, NULL, run, &rank[i]), 0);

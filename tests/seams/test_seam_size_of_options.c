@@ -18,18 +18,18 @@
 
 /* A struct as callers of other versions would have it. */
 typedef union any_opts {
-    size_t           size;
-    rsd_save_opts    save;
-    rsd_load_opts    load;
-    rsd_convert_opts convert;
-    rsd_read_opts    read;
-    rsd_seal_opts    seal;
-    rsd_reshard_opts reshard;
-    rsd_stash_opts   stash;
-    rsd_stateful     stateful;
-    rsd_comm_ops     comm;
-    rsd_store_ops    store;
-    char             room[2048];
+    size_t            size;
+    rsd_save_opts     save;
+    rsd_load_opts     load;
+    rsd_convert_opts  convert;
+    rsd_read_opts     read;
+    rsd_checksum_opts seal;
+    rsd_reshard_opts  reshard;
+    rsd_stash_opts    stash;
+    rsd_stateful      stateful;
+    rsd_comm_ops      comm;
+    rsd_store_ops     store;
+    char              room[2048];
 } any_opts;
 
 static rsd_store *store;
@@ -114,7 +114,7 @@ static rsd_err verify(const any_opts *o, rsd_error *err)
 
 static rsd_err seal(const any_opts *o, rsd_error *err)
 {
-    return rsd_ckpt_seal(store, "bare", &o->seal, err);
+    return rsd_ckpt_add_checksums(store, "bare", &o->seal, err);
 }
 
 static rsd_err reshard(const any_opts *o, rsd_error *err)
@@ -174,7 +174,7 @@ static rsd_err make_comm(const any_opts *o, rsd_error *err)
     mine.comm = rsi_threads_ops;
     mine.size = o->size;
     assert_int_equal(rsi_threads_open(1, &self, NULL), RSD_OK);
-    rc = rsd_comm_create(&mine.comm, self, &comm, err);
+    rc = rsd_comm_create_custom(&mine.comm, self, &comm, err);
     if (rc)
         rsi_threads_ops.close(self);
     rsd_comm_free(comm);
@@ -195,8 +195,8 @@ static rsd_err make_store(const any_opts *o, rsd_error *err)
 
     for (size_t at = offsetof(rsd_store_ops, open); at < sizeof(rsd_store_ops); at += sizeof(op))
         memcpy(mine.room + at, &op, sizeof(op));
-    rc = rsd_store_create(&mine.store, NULL, &made, err);
-    rsd_store_free(made);
+    rc = rsd_store_open_custom(&mine.store, NULL, &made, err);
+    rsd_store_close(made);
     return rc;
 }
 
@@ -213,7 +213,7 @@ static const struct {
     { "rsd_convert_opts", convert, sizeof(rsd_convert_opts), offsetof(rsd_convert_opts, verify) },
     { "rsd_read_opts", read_one, sizeof(rsd_read_opts), offsetof(rsd_read_opts, threads) },
     { "rsd_read_opts", verify, sizeof(rsd_read_opts), offsetof(rsd_read_opts, threads) },
-    { "rsd_seal_opts", seal, sizeof(rsd_seal_opts), offsetof(rsd_seal_opts, threads) },
+    { "rsd_checksum_opts", seal, sizeof(rsd_checksum_opts), offsetof(rsd_checksum_opts, threads) },
     { "rsd_reshard_opts", reshard, sizeof(rsd_reshard_opts), offsetof(rsd_reshard_opts, stats) },
     { "rsd_stash_opts", stash, sizeof(rsd_stash_opts), 0 },
     { "rsd_stateful", stateful, sizeof(rsd_stateful), offsetof(rsd_stateful, arg) },
@@ -240,7 +240,7 @@ static void open_all(void)
 static void close_all(void)
 {
     rsd_state_free(tensors);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* Calls with this size; `extra` is what lies behind the struct. */
@@ -353,9 +353,60 @@ static void a_value_that_is_no_choice_is_a_mistake(void **state)
     close_all();
 }
 
+/* What the library fills has the same rule: a caller gets the fields that it knows, and nothing is
+ * written behind them. */
+static void results_are_filled_as_far_as_both_know_them(void **state)
+{
+    union {
+        rsd_tensor_info info;
+        rsd_chunk       chunk;
+        char            room[1024];
+    } u;
+    const size_t older = offsetof(rsd_tensor_info, bytes);
+    rsd_error    err = { .rank = -1 };
+    rsd_ckpt    *ckpt;
+
+    (void)state;
+    open_all();
+    ckpt = fix_open(store, "ck");
+    memset(&u, 0, sizeof(u));
+    assert_int_equal(rsd_ckpt_tensor(ckpt, 0, &u.info, &err), RSD_E_INVALID);
+    assert_string_equal(err.msg, "rsd_tensor_info.size is 0: set it to sizeof(rsd_tensor_info)");
+    assert_int_equal(rsd_ckpt_chunk(ckpt, 0, 0, &u.chunk, NULL), RSD_E_INVALID);
+
+    memset(&u, 7, sizeof(u));
+    u.info.size = older;
+    assert_int_equal(rsd_ckpt_tensor(ckpt, 0, &u.info, NULL), RSD_OK);
+    assert_int_equal(u.info.size, older);
+    assert_int_equal(u.info.ndim, 1);
+    for (size_t i = older; i < sizeof(u); i++)
+        assert_int_equal(u.room[i], 7);
+
+    u.info.size = sizeof(u); /* a newer caller: what is unknown here stays as it was */
+    assert_int_equal(rsd_ckpt_tensor(ckpt, 0, &u.info, NULL), RSD_OK);
+    assert_int_equal(u.info.bytes, 16);
+    assert_int_equal(u.info.size, sizeof(u));
+    assert_int_equal(u.room[sizeof(rsd_tensor_info)], 7);
+    rsd_ckpt_close(ckpt);
+    close_all();
+}
+
+static void the_number_of_the_version_is_that_of_its_text(void **state)
+{
+    char text[32];
+
+    (void)state;
+    snprintf(text, sizeof(text), "%d.%d.%d", rsd_version_number() / 10000,
+             rsd_version_number() / 100 % 100, rsd_version_number() % 100);
+    assert_string_equal(text, rsd_version());
+    assert_int_equal(rsd_version_number(), RSD_VERSION_NUMBER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_are_filled_as_far_as_both_know_them),
+        cmocka_unit_test(the_number_of_the_version_is_that_of_its_text),
         cmocka_unit_test(a_size_of_0_is_a_mistake),
         cmocka_unit_test(no_size_at_all_is_a_mistake),
         cmocka_unit_test(a_newer_caller_is_refused_if_it_asks_for_what_is_unknown),

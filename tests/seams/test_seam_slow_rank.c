@@ -61,7 +61,7 @@ static void run_case(const slow_case *c, bool custom)
         r[i].page = &page;
         r[i].c = c;
         snprintf(r[i].path, sizeof(r[i].path), "%s/ck", top);
-        assert_int_equal(rsd_comm_create(&ops, self[i], &r[i].comm, NULL), RSD_OK);
+        assert_int_equal(rsd_comm_create_custom(&ops, self[i], &r[i].comm, NULL), RSD_OK);
     }
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(pthread_create(&r[i].thread, NULL, run, &r[i]), 0);

@@ -39,8 +39,8 @@ static bool is_whole(const char *path)
     rsd_err       rc = rsd_ckpt_open(NULL, path, &ckpt, &err);
 
     if (!rc) {
-        rc = rsd_ckpt_sealed(ckpt) ? rsd_ckpt_verify(ckpt, &opts, NULL, NULL, &bad, &err)
-                                   : RSD_E_NOTFOUND;
+        rc = rsd_ckpt_has_checksums(ckpt) ? rsd_ckpt_verify(ckpt, &opts, NULL, NULL, &bad, &err)
+                                          : RSD_E_NOTFOUND;
         rsd_ckpt_close(ckpt);
     }
     if (rc || bad)

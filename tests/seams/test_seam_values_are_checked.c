@@ -164,7 +164,7 @@ static void keys_that_would_be_one_name_are_refused_at_the_call(void **state)
 
 /* ---- what is not refused comes back ---- */
 
-static rsd_err save(rsd_store *store, const rsd_state *made, const char *path)
+static rsd_err save(rsd_store *store, rsd_state *made, const char *path)
 {
     rsd_save_opts opts = { .size = sizeof(opts), .store = store, .overwrite = true };
 
@@ -200,7 +200,7 @@ static void assert_comes_back(const rsd_value *v, const char *path)
     rsd_ckpt_close(ckpt);
     rsd_state_free(made);
     rsd_values_free(mine);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void every_kind_of_value_comes_back(void **state)
@@ -282,7 +282,7 @@ static void nesting_is_saved_as_deep_as_it_can_be_read(void **state)
     }
     assert_int_equal(rc, RSD_E_UNSUPPORTED);
     rsd_state_free(made);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* Refused or readable, nothing between. */
@@ -326,7 +326,7 @@ static void every_name_is_refused_or_can_be_read(void **state)
             assert_int_equal(rsd_ckpt_tensors(ckpt), 1);
         rsd_ckpt_close(ckpt);
         rsd_state_free(made);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 

@@ -81,7 +81,7 @@ static rsd_err convert(place *p, bool keep, bool resume, rsd_error *err)
                               .sync = RSD_NEVER,
                               .threads = 1,
                               .on_progress = step,
-                              .kept = kept,
+                              .on_kept = kept,
                               .arg = p };
 
     return conv_run(NULL, p->from, p->to, opts, err);

@@ -68,7 +68,7 @@ void async_bed_open(async_bed *bed)
 void async_bed_detach(async_bed *bed)
 {
     memset(&faults, 0, sizeof(faults));
-    rsd_store_free(bed->store);
+    rsd_store_close(bed->store);
     if (bed->gate[0] >= 0) {
         close(bed->gate[0]);
         close(bed->gate[1]);

@@ -262,7 +262,7 @@ static void count_destroy(void *self)
 rsd_store *fix_counting_store(rsd_store *inner, fix_counts *counts)
 {
     const rsd_store_ops ops = { .size = sizeof(ops),
-                                .kind = "counting",
+                                .name = "counting",
                                 .threads = 1,
                                 .destroy = count_destroy,
                                 .open = count_open,
@@ -282,7 +282,7 @@ rsd_store *fix_counting_store(rsd_store *inner, fix_counts *counts)
 
     assert_non_null(c);
     *c = (counting){ .inner = inner, .counts = counts };
-    assert_int_equal(rsd_store_create(&ops, c, &store, NULL), RSD_OK);
+    assert_int_equal(rsd_store_open_custom(&ops, c, &store, NULL), RSD_OK);
     return store;
 }
 

@@ -158,6 +158,6 @@ rsd_store *ckpt_sample_copy(rsd_store *from, ckpt_sample which, const char *name
     }
     if (!rc)
         return to;
-    rsd_store_free(to);
+    rsd_store_close(to);
     return NULL;
 }

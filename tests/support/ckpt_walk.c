@@ -46,7 +46,7 @@ static void read_tensor(ckpt_walk *w, rsd_ckpt *ckpt, size_t t, int64_t most)
 {
     const rsd_read_opts opts = { .size = sizeof(opts), .threads = 1 };
     rsd_error           err = { .rank = -1 };
-    rsd_tensor_info     info;
+    rsd_tensor_info     info = { .size = sizeof(info) };
     rsd_view            view = { 0 };
     size_t              bytes;
     rsd_err             rc = rsd_ckpt_tensor(ckpt, t, &info, &err);
@@ -77,11 +77,11 @@ static void count_opaque(ckpt_walk *w, const rsd_value *v, int depth, size_t *le
 {
     size_t n = rsd_value_count(v);
 
-    if (rsd_value_kind(v) == RSD_VALUE_OPAQUE && w->opaque++ == 0)
+    if (rsd_value_type_of(v) == RSD_VALUE_OPAQUE && w->opaque++ == 0)
         snprintf(w->opaque_name, sizeof(w->opaque_name), "%s", rsd_value_bytes(v, NULL));
     for (size_t i = 0; i < n && depth < 16 && *left > 0; i++) {
         (*left)--;
-        if (rsd_value_kind(v) == RSD_VALUE_DICT)
+        if (rsd_value_type_of(v) == RSD_VALUE_DICT)
             count_opaque(w, rsd_value_key(v, i), depth + 1, left);
         count_opaque(w, rsd_value_item(v, i), depth + 1, left);
     }

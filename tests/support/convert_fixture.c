@@ -124,7 +124,7 @@ static void *read_all(rsd_ckpt *ckpt, size_t t, const rsd_tensor_info *info)
 
 static void same_tensor(rsd_ckpt *a, size_t t, rsd_ckpt *b)
 {
-    rsd_tensor_info x, y;
+    rsd_tensor_info x = { .size = sizeof(x) }, y = x;
     size_t          u;
     void           *p, *q;
 

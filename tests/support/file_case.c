@@ -54,8 +54,8 @@ int file_case_close(void **state)
 
     faults = (sys_faults){ 0 };
     rc = (int)rsi_store_list(f->plain, "", remove_it, f->plain, NULL);
-    rsd_store_free(f->store);
-    rsd_store_free(f->plain);
+    rsd_store_close(f->store);
+    rsd_store_close(f->plain);
     rc |= rmdir(f->dir);
     free(f);
     return rc;

@@ -254,7 +254,7 @@ static rsd_err reshard(const running *r, rsd_comm *comm, const live_how *how,
                        rsd_reshard_stats *stats, rsd_error *err)
 {
     rsd_reshard_opts opts = { .size = sizeof(opts),
-                              .memory = how->memory,
+                              .max_memory = how->memory,
                               .direct = how->direct ? RSD_DEFAULT : RSD_NEVER,
                               .stats = stats };
 
@@ -267,9 +267,9 @@ static rsd_err reshard(const running *r, rsd_comm *comm, const live_how *how,
 static rsd_err check_stats(const running *r, size_t n, const live_tensor *t,
                            const rsd_reshard_stats *stats, rsd_error *err)
 {
-    rsd_plan_stats want;
+    rsd_plan_stats want = { .size = sizeof(want) };
 
-    rsd_plan_stats_get(r->plan, &want);
+    rsd_plan_stats_get(r->plan, &want, NULL);
     for (size_t i = 0; i < n; i++)
         if (t[i].parts > 1)
             return RSD_OK;
@@ -285,7 +285,7 @@ static rsd_err check_stats(const running *r, size_t n, const live_tensor *t,
 rsd_err live_run(rsd_comm *comm, size_t n, const live_tensor *tensor, const live_how *how,
                  rsd_reshard_stats *stats, rsd_error *err)
 {
-    rsd_reshard_stats local;
+    rsd_reshard_stats local = { .size = sizeof(local) };
     running           r = { .src = calloc(n + 1, sizeof(side)),
                             .dst = calloc(n + 1, sizeof(side)),
                             .from = calloc(n + 1, sizeof(rsd_views)),

@@ -312,7 +312,7 @@ static rsd_err a_replica_for_everyone_leaves_its_holder_once(rsd_comm *comm, rsd
     grid                 g = { 1, comm->size, { 0, 0 } };
     rsd_layout          *src = NULL, *dst = NULL;
     live_tensor          tensor = { .parts = 1 };
-    rsd_reshard_stats    stats = { 0 };
+    rsd_reshard_stats    stats = { .size = sizeof(stats) };
     rsd_err              rc = rsd_layout_create_chunked(0, 1, &zero, RSD_F32, 2, shape, &src, err);
 
     if (!rc)
@@ -339,7 +339,7 @@ static rsd_err memory_of_the_comm_is_reached_where_that_can_be_had(rsd_comm *com
     const int            to[] = { 0, 2 };
     rsd_layout          *src = NULL, *dst = NULL;
     live_tensor          tensor = { .parts = 1 };
-    rsd_reshard_stats    stats = { 0 };
+    rsd_reshard_stats    stats = { .size = sizeof(stats) };
     rsd_err              rc = make_layout(&g, g.place, RSD_F32, shape, &src, err);
 
     if (!rc)
@@ -366,7 +366,7 @@ static rsd_err extra_memory_stays_below_the_limit(rsd_comm *comm, rsd_error *err
     const int            to[] = { 0, 2 };
     rsd_layout          *src = NULL, *dst = NULL;
     live_tensor          tensor = { .parts = 1 };
-    rsd_reshard_stats    stats = { 0 };
+    rsd_reshard_stats    stats = { .size = sizeof(stats) };
     rsd_err              rc = make_layout(&g, g.place, RSD_U8, shape, &src, err);
 
     if (!rc)

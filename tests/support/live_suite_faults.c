@@ -147,7 +147,7 @@ static rsd_err the_plan_of_another_rank_is_refused(rsd_comm *comm, rsd_error *er
     rsd_err   rc = set_up(&s, comm, RSD_F32, ROWS, RSD_SHARD, 1, err);
 
     if (!rc)
-        rc = rsd_plan_view(s.plan, 0, &other, err);
+        rc = rsd_plan_of_rank(s.plan, 0, &other, err);
     if (rc)
         return rc;
     rc = rsd_reshard(other, comm, &s.in, &s.out, NULL, err);

@@ -37,7 +37,7 @@ rsd_err ranks_bed_close(ranks_bed *bed, rsd_error *err)
 {
     rsd_err rc = rsi_barrier(bed->comm, err);
 
-    rsd_store_free(bed->store);
+    rsd_store_close(bed->store);
     if (bed->comm->rank == 0)
         nftw(bed->top, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return rc;
@@ -202,7 +202,7 @@ bool ranks_way(const rsd_comm *comm, int i, rsd_stage_way *out)
     return i <= (comm->ops.flags & RSD_COMM_THREADS ? RSD_STAGE_COPY : RSD_STAGE_FORK);
 }
 
-rsd_err ranks_save(const char *path, rsd_comm *comm, const rsd_state *state, rsd_stage_way how,
+rsd_err ranks_save(const char *path, rsd_comm *comm, rsd_state *state, rsd_stage_way how,
                    const rsd_save_opts *opts, rsd_error *err)
 {
     rsd_op *op = NULL;

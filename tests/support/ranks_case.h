@@ -43,7 +43,7 @@ rsd_err ranks_value(size_t i, int32_t rank, rsd_values *owner, const rsd_value *
                     rsd_error *err);
 
 /* rsd_save, or with a way rsd_save_begin and rsd_op_wait. */
-rsd_err ranks_save(const char *path, rsd_comm *comm, const rsd_state *state, rsd_stage_way how,
+rsd_err ranks_save(const char *path, rsd_comm *comm, rsd_state *state, rsd_stage_way how,
                    const rsd_save_opts *opts, rsd_error *err);
 /* The ways that a comm has: 0 and the two of rsd_stage_way; false: there are no more. */
 bool ranks_way(const rsd_comm *comm, int i, rsd_stage_way *out);

@@ -113,7 +113,7 @@ static rsd_err save_with(const ranks_bed *bed, const ranks_state *s, size_t i, r
     rsd_err   rc;
 
     call.opts = (rsd_save_opts){ .size = sizeof(call.opts), .threads = 1 + comm->rank % 2 };
-    call.opts.staging = comm->rank % 2 ? (size_t)64 << 20 : 0;
+    call.opts.max_memory = comm->rank % 2 ? (size_t)64 << 20 : 0;
     call.opts.on_progress = comm->rank == odd ? no_progress : NULL;
     if (save_options[i].custom) {
         call.opts.store = bed->store;
@@ -251,7 +251,7 @@ static void convert_cast(rsd_convert_opts *o)
 {
     static const rsd_cast cast[] = { { "w", RSD_BF16 } };
 
-    o->cast = cast;
+    o->casts = cast;
     o->ncasts = 1;
 }
 
@@ -275,14 +275,14 @@ static void convert_cast_pattern(rsd_convert_opts *o)
 {
     static const rsd_cast cast[] = { { "b", RSD_BF16 } };
 
-    o->cast = cast;
+    o->casts = cast;
 }
 
 static void convert_cast_dtype(rsd_convert_opts *o)
 {
     static const rsd_cast cast[] = { { "w", RSD_F64 } };
 
-    o->cast = cast;
+    o->casts = cast;
 }
 
 static void convert_layout(rsd_convert_opts *o)
@@ -393,7 +393,7 @@ static rsd_err convert_with(ranks_bed *bed, rsd_ckpt *source, size_t i, rsd_erro
         rsd_rules_parse("mesh x=2; * shard(0)@x", &rules, NULL);
     if (comm->rank == odd && convert_options[i].change == convert_store)
         opts.store = bed->store;
-    opts.layout = rules;
+    opts.rules = rules;
     if (comm->rank == odd && convert_options[i].change == convert_path)
         ranks_bed_name(bed, "other");
     if (comm->rank == odd)

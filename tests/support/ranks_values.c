@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* Saves the state of this rank in every way and looks at what is there. */
-static rsd_err save_and_look(rsd_comm *comm, const rsd_state *state, rsd_save_opts opts,
-                             const char *name, const int32_t *value_of, rsd_error *err)
+static rsd_err save_and_look(rsd_comm *comm, rsd_state *state, rsd_save_opts opts, const char *name,
+                             const int32_t *value_of, rsd_error *err)
 {
     rsd_stage_way how;
     ranks_bed     bed;

@@ -49,7 +49,8 @@ static void free_stream(void *stream)
 
 const rsd_transform *rot13(void)
 {
-    static const rsd_transform transform = { .name = "stream.rot13",
+    static const rsd_transform transform = { .size = sizeof(transform),
+                                             .name = "stream.rot13",
                                              .version = "1",
                                              .begin = begin,
                                              .feed = feed,

@@ -374,7 +374,8 @@ static void free_stream(void *stream)
 
 static rsd_err a_child_may_write_for_long(rsd_comm *comm, const char *path, rsd_error *err)
 {
-    static const rsd_transform slow = { .name = "stream.slow",
+    static const rsd_transform slow = { .size = sizeof(slow),
+                                        .name = "stream.slow",
                                         .version = "1",
                                         .begin = begin_stream,
                                         .feed = feed_stream,

@@ -86,7 +86,7 @@ static rsd_err tensors_come_back_as_they_were(rsd_comm *comm, rsd_error *err)
     for (int32_t dim = 0; dim < 3; dim++) {
         rsd_stash      *stash;
         rsd_stashed     saved[NSHAPES];
-        rsd_stash_stats stats;
+        rsd_stash_stats stats = { .size = sizeof(stats) };
         rsd_err         rc = stash_make(comm, dim, MOST, NSHAPES, &stash, err);
 
         for (size_t i = 0; i < NSHAPES && !rc; i++)
@@ -95,7 +95,7 @@ static rsd_err tensors_come_back_as_they_were(rsd_comm *comm, rsd_error *err)
             rc = stash_take(&saved[i], &shapes[i], i, err);
         if (rc)
             return rc;
-        rsd_stash_stats_get(stash, &stats);
+        rsd_stash_stats_get(stash, &stats, NULL);
         COMM_CHECK(stats.tensors == 0 && stats.bytes_held == 0 && stats.bytes_peak > 0);
         rsd_stash_free(stash);
     }
@@ -131,18 +131,18 @@ static rsd_err a_rank_holds_its_chunk_only(rsd_comm *comm, rsd_error *err)
     int64_t            left = 8 - small * comm->rank;
     rsd_stash         *stash;
     rsd_stashed        a, b;
-    rsd_stash_stats    stats;
+    rsd_stash_stats    stats = { .size = sizeof(stats) };
     rsd_err            rc = stash_make(comm, 0, MOST, 2, &stash, err);
 
     mine = mine < 0 ? 0 : mine < each ? mine : each;
     small = left < 0 ? 0 : left < small ? left : small;
     if (!rc)
         rc = stash_save(stash, &eight, 1, &a, err);
-    rsd_stash_stats_get(stash, &stats);
+    rsd_stash_stats_get(stash, &stats, NULL);
     COMM_CHECK(rc || stats.bytes_held == 4 * small || 8 < n);
     if (!rc)
         rc = stash_save(stash, &five, 2, &b, err);
-    rsd_stash_stats_get(stash, &stats);
+    rsd_stash_stats_get(stash, &stats, NULL);
     COMM_CHECK(rc || stats.bytes_held == 4 * small + 32 * mine);
     COMM_CHECK(rc || stats.bytes_saved == 32 + 160);
     if (!rc)
@@ -161,7 +161,7 @@ static rsd_err what_is_not_replicated_stays_each_ranks_own(rsd_comm *comm, rsd_e
     const int64_t   shape[] = { 16 };
     rsd_stash      *stash;
     rsd_stashed     saved;
-    rsd_stash_stats stats;
+    rsd_stash_stats stats = { .size = sizeof(stats) };
     rsd_err         rc = stash_make(comm, 0, MOST, 2, &stash, err);
 
     for (int i = 0; i < 16; i++)
@@ -170,7 +170,7 @@ static rsd_err what_is_not_replicated_stays_each_ranks_own(rsd_comm *comm, rsd_e
         rc = rsd_stash_save(stash, RSD_I32, 1, shape, own, false, &saved, err);
     if (rc)
         return rc;
-    rsd_stash_stats_get(stash, &stats);
+    rsd_stash_stats_get(stash, &stats, NULL);
     COMM_CHECK(stats.bytes_held == sizeof(own));
     rc = rsd_stash_take(&saved, back, sizeof(back), err);
     COMM_CHECK(rc || memcmp(own, back, sizeof(own)) == 0);
@@ -184,12 +184,12 @@ static rsd_err without_a_dimension_nothing_is_shared(rsd_comm *comm, rsd_error *
     const stash_tensor t = { RSD_F32, 2, { 6, 5 } };
     rsd_stash         *stash;
     rsd_stashed        saved[3];
-    rsd_stash_stats    stats;
+    rsd_stash_stats    stats = { .size = sizeof(stats) };
     rsd_err            rc = stash_make(comm, RSD_NO_DIM, MOST, 3, &stash, err);
 
     for (size_t i = 0; i < 3 && !rc; i++)
         rc = stash_save(stash, &t, i, &saved[i], err);
-    rsd_stash_stats_get(stash, &stats);
+    rsd_stash_stats_get(stash, &stats, NULL);
     COMM_CHECK(rc || stats.bytes_held == 3 * 120);
     for (size_t k = 0; k < 3 && !rc; k++) {
         size_t i = (k + (size_t)comm->rank) % 3;

@@ -43,7 +43,7 @@ int store_case_close(void **state)
 
     if (f->dir[0] && rsi_store_list(f->store, "", remove_it, f->store, NULL) != RSD_OK)
         rc = -1;
-    rsd_store_free(f->store);
+    rsd_store_close(f->store);
     if (f->dir[0] && rmdir(f->dir) != 0)
         rc = -1;
     if (rsi_mem_stats_get().bytes != f->bytes)

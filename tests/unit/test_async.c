@@ -225,7 +225,7 @@ static void what_a_forked_process_could_not_save_is_refused(void **state)
     assert_int_equal(rsd_state_tensor(a->s.state, "c", NULL, RSD_I32, 1, shape, 1, &view, NULL), 0);
     refused(a, NULL, "tensor \"c\" is read through a callback");
     munmap(shared, bytes);
-    rsd_store_free(memory);
+    rsd_store_close(memory);
     alone_close(a);
     free(a);
 }

@@ -384,7 +384,7 @@ static void refuse_metadata(const unsigned char *bytes, size_t len, const char *
     if (walk.opened != RSD_E_FORMAT || !strstr(walk.error.msg, text))
         fail_msg("%s \"%s\"", rsd_err_name(walk.opened), walk.error.msg);
     assert_true(walk.open_peak <= 16 * (int64_t)len + (1 << 20));
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* A pickle of n times one opcode, n - 1 times another, and STOP. */

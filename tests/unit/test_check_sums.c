@@ -23,7 +23,7 @@ static rsd_store *sealed(ckpt_sample which)
     rsd_error  err;
 
     if (ckpt_sample_save(store, which, &err) ||
-        rsd_ckpt_seal(store, ckpt_sample_path(which), NULL, &err))
+        rsd_ckpt_add_checksums(store, ckpt_sample_path(which), NULL, &err))
         fail_msg("%s", err.msg);
     return store;
 }
@@ -43,7 +43,7 @@ static rsd_store *save_large(const char *path)
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     fix_add_ramp(state, "a", NULL, 2, shape, data);
     assert_int_equal(rsd_save(path, NULL, state, &opts, NULL), RSD_OK);
-    assert_int_equal(rsd_ckpt_seal(store, path, NULL, NULL), RSD_OK);
+    assert_int_equal(rsd_ckpt_add_checksums(store, path, NULL, NULL), RSD_OK);
     rsd_state_free(state);
     free(data);
     return store;
@@ -96,7 +96,7 @@ static void whole_rows_are_compared_by_default(void **state)
     assert_int_equal(read_lines(ckpt, 0, LINES, RSD_NEVER, NULL), RSD_OK);
     assert_int_equal(read_lines(ckpt, 100, 1000, RSD_DEFAULT, NULL), RSD_E_CORRUPT);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void parts_of_rows_are_compared_when_told_to(void **state)
@@ -114,7 +114,7 @@ static void parts_of_rows_are_compared_when_told_to(void **state)
     assert_int_equal(read_box(ckpt, fix_box2(0, 50, LINES, 3), RSD_ALWAYS, NULL), RSD_E_CORRUPT);
     assert_int_equal(read_box(ckpt, fix_box2(600, 50, 300, 3), RSD_ALWAYS, NULL), RSD_OK);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* The elements of DCP have a CRC32; a part of them has not. */
@@ -133,7 +133,7 @@ static void parts_of_a_dcp_item_are_compared_row_by_row(void **state)
     assert_int_equal(read_lines(ckpt, 0, LINES, RSD_DEFAULT, &err), RSD_E_CORRUPT);
     assert_non_null(strstr(err.msg, "CRC32"));
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void nothing_is_read_twice_by_default(void **state)
@@ -150,8 +150,8 @@ static void nothing_is_read_twice_by_default(void **state)
     assert_int_equal(read_lines(ckpt, 0, LINES, RSD_DEFAULT, NULL), RSD_OK);
     assert_int_equal(counts.bytes, (uint64_t)LINES * LINE);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
-    rsd_store_free(inner);
+    rsd_store_close(store);
+    rsd_store_close(inner);
 }
 
 /* ---- all of small checkpoints ---- */
@@ -166,7 +166,7 @@ static rsd_err read_all(rsd_store *store, const char *path, rsd_choice verify)
         return rc;
     for (size_t t = 0; t < rsd_ckpt_tensors(ckpt) && !rc; t++) {
         char            data[256];
-        rsd_tensor_info info;
+        rsd_tensor_info info = { .size = sizeof(info) };
         rsd_view        view = { .data = data };
 
         assert_int_equal(rsd_ckpt_tensor(ckpt, t, &info, NULL), RSD_OK);
@@ -194,7 +194,7 @@ static void no_flipped_byte_of_safetensors_gets_through(void **state)
         assert_int_not_equal(read_all(store, "ck.safetensors", RSD_DEFAULT), RSD_OK);
         fix_flip(store, "ck.safetensors", at);
     }
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* Also headers and padding of items: each row that a byte is read of. Objects are not read here. */
@@ -202,7 +202,7 @@ static void no_flipped_byte_of_a_tensor_item_gets_through_when_told_to(void **st
 {
     rsd_store *store = sealed(SAMPLE_DCP);
     rsd_ckpt  *ckpt = fix_open(store, "ck");
-    rsd_chunk  chunk;
+    rsd_chunk  chunk = { .size = sizeof(chunk) };
 
     (void)state;
     assert_int_equal(read_all(store, "ck", RSD_ALWAYS), RSD_OK);
@@ -213,7 +213,7 @@ static void no_flipped_byte_of_a_tensor_item_gets_through_when_told_to(void **st
         assert_int_not_equal(read_all(store, "ck", RSD_ALWAYS), RSD_OK);
         fix_flip(store, "ck/__0_0.distcp", at);
     }
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void no_flipped_byte_of_the_metadata_gets_through(void **state)
@@ -231,7 +231,7 @@ static void no_flipped_byte_of_the_metadata_gets_through(void **state)
         fix_flip(store, "ck/.metadata", at);
     }
     assert_true(slipped > 0); /* so it was the side file that found them */
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- side files that are of no use ---- */
@@ -245,7 +245,7 @@ static void a_damaged_side_file_matters_only_when_told_to(void **state)
     assert_int_equal(read_all(store, "ck", RSD_DEFAULT), RSD_OK);
     assert_int_equal(read_all(store, "ck", RSD_NEVER), RSD_OK);
     assert_int_equal(read_all(store, "ck", RSD_ALWAYS), RSD_E_CORRUPT);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_folder_in_place_of_the_side_file_matters_only_when_told_to(void **state)
@@ -257,7 +257,7 @@ static void a_folder_in_place_of_the_side_file_matters_only_when_told_to(void **
     assert_int_equal(rsi_store_make_folder(store, "ck/" RSI_SUMS_NAME, NULL), RSD_OK);
     assert_int_equal(read_all(store, "ck", RSD_DEFAULT), RSD_OK);
     assert_int_not_equal(read_all(store, "ck", RSD_ALWAYS), RSD_OK);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void the_side_file_of_another_file_stops_a_reader(void **state)
@@ -280,8 +280,8 @@ static void the_side_file_of_another_file_stops_a_reader(void **state)
     assert_non_null(strstr(err.msg, "belongs to another file"));
     rsd_ckpt_close(ckpt);
     free(bytes);
-    rsd_store_free(store);
-    rsd_store_free(other);
+    rsd_store_close(store);
+    rsd_store_close(other);
 }
 
 static void both_files_may_get_another_name(void **state)
@@ -297,7 +297,7 @@ static void both_files_may_get_another_name(void **state)
     fix_put(store, "new.safetensors" RSI_SUMS_NAME, bytes, len);
     free(bytes);
     assert_int_equal(read_all(store, "new.safetensors", RSD_ALWAYS), RSD_OK);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- machines ---- */
@@ -329,7 +329,7 @@ static void reading_without_memory_fails_cleanly(void **state)
 
     (void)state;
     fix_every_allocation(read_twice, NULL, store);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 
@@ -342,7 +342,7 @@ static void without_xxhash_a_side_file_matters_only_when_told_to(void **state)
     fix_put_text(store, "ck/" RSI_SUMS_NAME, "reshard sums 1\n");
     assert_int_equal(read_all(store, "ck", RSD_DEFAULT), RSD_OK);
     assert_int_equal(read_all(store, "ck", RSD_ALWAYS), RSD_E_UNSUPPORTED);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 int main(void)

@@ -40,8 +40,8 @@ static void calls_that_make_no_sense_are_refused(void **state)
 {
     rsd_store       *store = fix_store();
     rsd_view         view = { .box = fix_box2(0, 0, 4, 6) };
-    rsd_tensor_info  info;
-    rsd_chunk        chunk;
+    rsd_tensor_info  info = { .size = sizeof(info) };
+    rsd_chunk        chunk = { .size = sizeof(chunk) };
     rsd_values      *owner;
     const rsd_value *value;
     const char      *name;
@@ -83,7 +83,7 @@ static void calls_that_make_no_sense_are_refused(void **state)
     rsd_values_free(owner);
     rsd_ckpt_close(ckpt);
     rsd_ckpt_close(NULL);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void what_is_not_there_is_not_found(void **state)
@@ -93,7 +93,7 @@ static void what_is_not_there_is_not_found(void **state)
     (void)state;
     fix_refused(store, "ck", RSD_E_NOTFOUND, "ck");
     fix_refused(NULL, "/nowhere/at/all", RSD_E_NOTFOUND, "/nowhere/at/all");
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 
@@ -110,7 +110,7 @@ static void names_of_objects_need_no_owner(void **state)
     assert_int_equal(rsd_ckpt_object(ckpt, 0, &name, NULL, NULL, NULL), RSD_OK);
     assert_string_equal(name, "step");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void the_layout_gives_each_chunk_to_its_number(void **state)
@@ -132,7 +132,7 @@ static void the_layout_gives_each_chunk_to_its_number(void **state)
     assert_string_equal(text, "[0:4, 3:6]");
     rsd_layout_free(layout);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void an_extent_leads_to_the_elements(void **state)
@@ -153,13 +153,13 @@ static void an_extent_leads_to_the_elements(void **state)
                      RSD_OK);
     assert_int_equal(element, 10); /* row 1, column 4 */
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_transformed_chunk_has_no_extent(void **state)
 {
     rsd_store *store = fix_store();
-    rsd_chunk  chunk;
+    rsd_chunk  chunk = { .size = sizeof(chunk) };
     rsd_ckpt  *ckpt;
     int64_t    stride[2];
     uint64_t   at;
@@ -172,13 +172,15 @@ static void a_transformed_chunk_has_no_extent(void **state)
     assert_int_equal(chunk.ntransforms, 1);
     assert_int_equal(strncmp(chunk.transforms[0], "stream.zstd/", 12), 0);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* A program that was compiled with fewer options: what it does not know stays the default. */
 static void options_are_read_as_far_as_the_caller_knows_them(void **state)
 {
-    rsd_read_opts opts = { .size = offsetof(rsd_read_opts, threads), .threads = -5, .staging = 1 };
+    rsd_read_opts opts = { .size = offsetof(rsd_read_opts, threads),
+                           .threads = -5,
+                           .max_memory = 1 };
     rsd_store    *store = fix_store();
     rsd_ckpt     *ckpt;
     int32_t       out[24];
@@ -190,7 +192,7 @@ static void options_are_read_as_far_as_the_caller_knows_them(void **state)
     assert_int_equal(rsd_ckpt_read(ckpt, 0, &view, &opts, NULL), RSD_OK);
     assert_int_equal(out[23], 23);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- the nth allocation fails ---- */
@@ -226,7 +228,7 @@ static void asking_without_memory_fails_cleanly(void **state)
     ckpt = fix_open(store, "ck");
     fix_every_allocation(use, NULL, ckpt);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 
@@ -251,7 +253,7 @@ static void opening_and_reading_without_memory_fails_cleanly(void **state)
     (void)state;
     save(store, "ck", "stream.zstd");
     fix_every_allocation(open_transformed, NULL, store);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 

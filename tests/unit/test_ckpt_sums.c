@@ -20,7 +20,7 @@ static rsd_store *saved(bool seal)
 
     assert_int_equal(ckpt_sample_save(store, SAMPLE_DCP, NULL), RSD_OK);
     if (seal)
-        assert_int_equal(rsd_ckpt_seal(store, "ck", NULL, NULL), RSD_OK);
+        assert_int_equal(rsd_ckpt_add_checksums(store, "ck", NULL, NULL), RSD_OK);
     return store;
 }
 
@@ -37,7 +37,7 @@ static void without_a_side_file_there_is_no_book(void **state)
     assert_null(book);
     assert_null(rsi_ckpt_sums_rows(&ckpt->sums, 0, 0, 1, &n));
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void the_side_file_is_read_once_and_not_on_opening(void **state)
@@ -59,8 +59,8 @@ static void the_side_file_is_read_once_and_not_on_opening(void **state)
     assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, NULL), RSD_OK);
     assert_int_equal(counts.reads, reads + 1);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
-    rsd_store_free(inner);
+    rsd_store_close(store);
+    rsd_store_close(inner);
 }
 
 static void the_rows_of_a_range_are_those_that_have_a_byte_of_it(void **state)
@@ -83,7 +83,7 @@ static void the_rows_of_a_range_are_those_that_have_a_byte_of_it(void **state)
     assert_true(row == &all[1] && n == 2);
     assert_null(rsi_ckpt_sums_rows(&ckpt->sums, 1, all[total - 1].off + all[total - 1].len, 9, &n));
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_side_file_that_is_damaged_stays_damaged(void **state)
@@ -101,7 +101,7 @@ static void a_side_file_that_is_damaged_stays_damaged(void **state)
         assert_non_null(strstr(err.msg, "side file \"ck/" RSI_SUMS_NAME "\""));
     }
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* The checkpoint that was opened has been replaced; what belongs to it is still there to be read.
@@ -117,7 +117,7 @@ static void a_side_file_that_comes_after_opening_is_not_taken(void **state)
     assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, NULL), RSD_OK);
     assert_null(book);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 int main(void)

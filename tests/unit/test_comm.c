@@ -159,10 +159,10 @@ static void impossible_comms_are_refused(void **state)
     assert_int_equal(rsd_comm_create_threads(0, &comm, &err), RSD_E_INVALID);
     assert_int_equal(rsd_comm_run_threads(0, run_case, NULL, &err), RSD_E_INVALID);
     assert_int_equal(rsd_comm_run_threads(1, NULL, NULL, &err), RSD_E_INVALID);
-    assert_int_equal(rsd_comm_create(&ops, NULL, &comm, &err), RSD_E_INVALID);
+    assert_int_equal(rsd_comm_create_custom(&ops, NULL, &comm, &err), RSD_E_INVALID);
     assert_non_null(strstr(err.msg, "\"half\" lacks"));
     ops.size = 8;
-    assert_int_equal(rsd_comm_create(&ops, NULL, &comm, &err), RSD_E_INVALID);
+    assert_int_equal(rsd_comm_create_custom(&ops, NULL, &comm, &err), RSD_E_INVALID);
     assert_null(comm);
     rsd_comm_free(NULL);
 }

@@ -82,6 +82,7 @@ static int tear_down(void **state)
 static rsd_err compare(rsd_ckpt *a, rsd_ckpt *b, const tolerance *tol, int32_t threads, pair *out)
 {
     *out = (pair){ 0 };
+    out->info.size = sizeof(out->info);
     assert_int_equal(rsd_ckpt_tensor(a, 0, &out->info, NULL), RSD_OK);
     out->from = out->info.dtype;
     return compare_pairs(a, b, out, 1, tol, threads, NULL, &(rsd_error){ .code = 0 });

@@ -56,7 +56,7 @@ static rsd_err convert_to(rsd_store *store, const char *from, const char *to, co
 
     if (k->rules)
         assert_int_equal(rsd_rules_parse(k->rules, &rules, err), RSD_OK);
-    opts.layout = rules;
+    opts.rules = rules;
     rc = conv_run(store, from, to, opts, err);
     rsd_rules_free(rules);
     return rc;
@@ -87,7 +87,7 @@ static void every_format_and_layout_becomes_every_other(void **state)
                 fail_msg("%s to %s: %s", kinds[i].path, to, err.msg);
             conv_same(store, kinds[i].path, store, to);
         }
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -120,13 +120,13 @@ static void a_converted_checkpoint_has_the_bytes_of_a_saved_one(void **state)
         free(a);
         free(b);
     }
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* The file of the chunk that starts where chunk i of tensor t of another checkpoint does. */
 static const char *same_place(rsd_ckpt *ckpt, size_t t, const rsd_chunk *as)
 {
-    rsd_chunk chunk;
+    rsd_chunk chunk = { .size = sizeof(chunk) };
 
     for (size_t i = 0; rsd_ckpt_chunk(ckpt, t, i, &chunk, NULL) == RSD_OK; i++)
         if (memcmp(chunk.box.off, as->box.off, sizeof(as->box.off)) == 0)
@@ -137,7 +137,7 @@ static const char *same_place(rsd_ckpt *ckpt, size_t t, const rsd_chunk *as)
 static void without_a_layout_dcp_keeps_its_chunks_and_their_ranks(void **state)
 {
     rsd_store      *store = fix_store();
-    rsd_tensor_info a, b;
+    rsd_tensor_info a = { .size = sizeof(a) }, b = a;
     rsd_ckpt       *x, *y;
     rsd_error       err;
 
@@ -155,7 +155,7 @@ static void without_a_layout_dcp_keeps_its_chunks_and_their_ranks(void **state)
         rsd_ckpt_tensor(y, u, &b, NULL);
         assert_int_equal(a.chunks, b.chunks);
         for (size_t i = 0; i < a.chunks && a.bytes > 0; i++) {
-            rsd_chunk chunk;
+            rsd_chunk chunk = { .size = sizeof(chunk) };
 
             assert_int_equal(rsd_ckpt_chunk(x, t, i, &chunk, NULL), RSD_OK);
             assert_string_equal(same_place(y, u, &chunk), chunk.file);
@@ -163,7 +163,7 @@ static void without_a_layout_dcp_keeps_its_chunks_and_their_ranks(void **state)
     }
     rsd_ckpt_close(x);
     rsd_ckpt_close(y);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- what is taken ---- */
@@ -181,7 +181,7 @@ static void count_left_out(void *arg, const char *name, const char *why)
 static void objects_go_along_or_are_named(void **state)
 {
     rsd_store       *store = fix_store();
-    rsd_convert_opts opts = { .left_out = count_left_out };
+    rsd_convert_opts opts = { .on_left_out = count_left_out };
     rsd_values      *owner;
     const rsd_value *value;
     const char      *name;
@@ -208,7 +208,7 @@ static void objects_go_along_or_are_named(void **state)
     }
     rsd_values_free(owner);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void only_what_is_included_and_not_excluded_is_taken(void **state)
@@ -228,7 +228,7 @@ static void only_what_is_included_and_not_excluded_is_taken(void **state)
     assert_int_equal(rsd_ckpt_tensors(ckpt), 6);
     assert_int_equal(rsd_ckpt_objects(ckpt), 0);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_list_with_holes_becomes_flat_names(void **state)
@@ -248,7 +248,7 @@ static void a_list_with_holes_becomes_flat_names(void **state)
     assert_int_equal(rsd_ckpt_find(ckpt, "m.small.1", &t, &err), RSD_OK);
     assert_int_equal(rsd_ckpt_path(ckpt, "m.small.1", part, 4), 1);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static const char *add_x(void *arg, const char *name)
@@ -284,15 +284,15 @@ static void names_can_be_changed_but_not_into_one(void **state)
     opts.rename = all_one;
     assert_int_equal(conv_run(store, "a", "c", opts, &err), RSD_E_INVALID);
     assert_non_null(strstr(err.msg, "the name \"one\" is given twice, the second time to"));
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void casts_see_new_names_and_the_first_wins(void **state)
 {
     const rsd_cast   cast[] = { { "x.m.cols", RSD_F16 }, { NULL, RSD_F64 } };
     rsd_store       *store = fix_store();
-    rsd_convert_opts opts = { .rename = add_x, .cast = cast, .ncasts = 2 };
-    rsd_tensor_info  info;
+    rsd_convert_opts opts = { .rename = add_x, .casts = cast, .ncasts = 2 };
+    rsd_tensor_info  info = { .size = sizeof(info) };
     rsd_ckpt        *ckpt;
     rsd_error        err;
 
@@ -309,7 +309,7 @@ static void casts_see_new_names_and_the_first_wins(void **state)
             assert_int_equal(info.dtype, strstr(info.name, "small") ? RSD_I64 : RSD_F64);
     }
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* float32 to float64 and back is the same. */
@@ -317,16 +317,16 @@ static void a_cast_that_loses_nothing_can_be_undone(void **state)
 {
     const rsd_cast   wide[] = { { "m.big", RSD_F64 } }, back[] = { { "m.big", RSD_F32 } };
     rsd_store       *store = fix_store();
-    rsd_convert_opts opts = { .cast = wide, .ncasts = 1 };
+    rsd_convert_opts opts = { .casts = wide, .ncasts = 1 };
     rsd_error        err;
 
     (void)state;
     conv_source(store, "a", RSD_FORMAT_DCP, "mesh dp=4; * shard(0)@dp", false, NULL);
     assert_int_equal(conv_run(store, "a", "b", opts, &err), RSD_OK);
-    opts.cast = back;
+    opts.casts = back;
     assert_int_equal(conv_run(store, "b", "c.pt", opts, &err), RSD_OK);
     conv_same(store, "a", store, "c.pt");
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void every_tensor_of_a_type_that_the_target_lacks_is_named(void **state)
@@ -336,7 +336,7 @@ static void every_tensor_of_a_type_that_the_target_lacks_is_named(void **state)
     double           data[4] = { 0 };
     rsd_store       *store = fix_store();
     rsd_save_opts    save = { .size = sizeof(save), .store = store };
-    rsd_convert_opts opts = { .cast = cast, .ncasts = 1 };
+    rsd_convert_opts opts = { .casts = cast, .ncasts = 1 };
     rsd_view         view = fix_whole(1, shape, data);
     rsd_state       *made;
     rsd_error        err;
@@ -352,7 +352,7 @@ static void every_tensor_of_a_type_that_the_target_lacks_is_named(void **state)
     assert_int_equal(conv_run(store, "a", "b.safetensors", opts, &err), RSD_E_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "2 of the tensors: \"ag\" (complex128), \"bs\" (complex128)"));
     assert_null(strstr(fix_list(store, ""), "b.safetensors"));
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- bounds and failures ---- */
@@ -375,7 +375,7 @@ static void a_canceled_conversion_leaves_nothing(void **state)
     conv_source(store, "a", RSD_FORMAT_DCP, NULL, false, NULL);
     assert_int_equal(conv_run(store, "a", "b", opts, &err), RSD_E_CANCELED);
     assert_string_equal(fix_list(store, ""), "a");
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static int64_t last_done, last_total;
@@ -403,7 +403,7 @@ static void progress_ends_at_the_bytes_of_the_files(void **state)
     free(fix_get(store, "b.pt", &len));
     assert_int_equal(last_done, len);
     assert_int_equal(last_total, len);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void an_existing_target_is_replaced_only_if_asked(void **state)
@@ -419,7 +419,7 @@ static void an_existing_target_is_replaced_only_if_asked(void **state)
     opts.overwrite = true;
     assert_int_equal(conv_run(store, "a", "b.pt", opts, &err), RSD_OK);
     conv_same(store, "a", store, "b.pt");
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_layout_for_one_file_or_without_a_rule_is_refused(void **state)
@@ -431,13 +431,13 @@ static void a_layout_for_one_file_or_without_a_rule_is_refused(void **state)
     (void)state;
     conv_source(store, "a", RSD_FORMAT_DCP, NULL, false, NULL);
     assert_int_equal(rsd_rules_parse("mesh dp=2; m.* replicate", &rules, &err), RSD_OK);
-    assert_int_equal(conv_run(store, "a", "b.pt", (rsd_convert_opts){ .layout = rules }, &err),
+    assert_int_equal(conv_run(store, "a", "b.pt", (rsd_convert_opts){ .rules = rules }, &err),
                      RSD_E_INVALID);
-    assert_int_equal(conv_run(store, "a", "b", (rsd_convert_opts){ .layout = rules }, &err),
+    assert_int_equal(conv_run(store, "a", "b", (rsd_convert_opts){ .rules = rules }, &err),
                      RSD_E_NOTFOUND);
     assert_non_null(strstr(err.msg, "\"scalar\""));
     rsd_rules_free(rules);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void keeping_half_done_work_needs_local_files(void **state)
@@ -450,7 +450,7 @@ static void keeping_half_done_work_needs_local_files(void **state)
     assert_int_equal(conv_run(store, "a", "b", (rsd_convert_opts){ .keep = true }, &err),
                      RSD_E_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "memory store"));
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 typedef struct allocating {
@@ -488,8 +488,8 @@ static void every_allocation_may_fail(void **state)
         if (strchr(kinds[j].path, '.') || strcmp(kinds[j].path, "rows") == 0)
             fix_every_allocation(run_once, NULL, &x);
     }
-    rsd_store_free(x.target);
-    rsd_store_free(x.store);
+    rsd_store_close(x.target);
+    rsd_store_close(x.store);
 }
 
 int main(void)

@@ -63,7 +63,7 @@ static rsd_err convert(rsd_store *store, const char *from, const char *to, rsd_c
 
     assert_int_equal(rsd_rules_parse("mesh tp=3; m.small* replicate; * shard(-1)@tp", &rules, err),
                      RSD_OK);
-    opts.layout = strcmp(to, "to") == 0 ? rules : NULL;
+    opts.rules = strcmp(to, "to") == 0 ? rules : NULL;
     rc = conv_run(store, from, to, opts, err);
     rsd_rules_free(rules);
     return rc;
@@ -84,7 +84,7 @@ static void damage_is_found_in_every_source_for_every_target(void **state)
                 fail_msg("%s to %s: %s", sources[i].path, targets[k], err.msg);
             assert_non_null(strstr(err.msg, "tensor \"m.big\""));
             assert_string_equal(fix_list(store, ""), before);
-            rsd_store_free(store);
+            rsd_store_close(store);
         }
 }
 
@@ -97,7 +97,7 @@ static void never_means_that_it_is_not_looked_for(void **state)
 
         if (convert(store, sources[i].path, "to", (rsd_convert_opts){ .verify = RSD_NEVER }, &err))
             fail_msg("%s", err.msg);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -113,7 +113,7 @@ static void what_is_not_taken_is_not_checked(void **state)
         if (convert(store, sources[i].path, "to",
                     (rsd_convert_opts){ .include = only, .ninclude = 1 }, &err))
             fail_msg("%s", err.msg);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -132,7 +132,7 @@ static void every_byte_is_read_once_more(void **state)
             convert(from, sources[i].path, "to",
                     (rsd_convert_opts){ .store = out, .threads = 1, .verify = RSD_NEVER }, NULL),
             RSD_OK);
-        rsd_store_free(from);
+        rsd_store_close(from);
         from = fix_counting_store(store, &checked);
         assert_int_equal(
             convert(from, sources[i].path, "to",
@@ -140,9 +140,9 @@ static void every_byte_is_read_once_more(void **state)
             RSD_OK);
         assert_true(checked.bytes >= never.bytes + BIG_BYTES);
         assert_true(checked.bytes <= never.bytes + ALL_BYTES + ALL_BYTES / 20);
-        rsd_store_free(from);
-        rsd_store_free(out);
-        rsd_store_free(store);
+        rsd_store_close(from);
+        rsd_store_close(out);
+        rsd_store_close(store);
     }
 }
 
@@ -178,7 +178,7 @@ static void ranks_find_it_together(void **state)
 
         if (rsd_comm_run_threads(3, as_rank, &s, &err))
             fail_msg("%s: %s", s.from, err.msg);
-        rsd_store_free(s.store);
+        rsd_store_close(s.store);
     }
 }
 

@@ -105,7 +105,7 @@ static rsd_err convert(const place *p, rsd_convert_opts opts, ending *e, rsd_err
     opts.keep = true;
     if (e) {
         opts.on_progress = step;
-        opts.kept = kept;
+        opts.on_kept = kept;
         opts.arg = e;
     }
     return conv_run(NULL, p->from, p->to, opts, err);
@@ -212,7 +212,7 @@ static void without_resume_a_run_begins_anew_and_clears_up(void **state)
     rsd_error      err;
 
     (void)state;
-    assert_int_equal(convert(&p, (rsd_convert_opts){ .cast = cast, .ncasts = 1 }, &e, &err),
+    assert_int_equal(convert(&p, (rsd_convert_opts){ .casts = cast, .ncasts = 1 }, &e, &err),
                      RSD_E_CANCELED);
     e = (ending){ .at = 2 };
     assert_int_equal(convert(&p, (rsd_convert_opts){ .resume = true }, &e, &err), RSD_E_CANCELED);
@@ -274,7 +274,7 @@ static rsd_err convert_faulty(const place *p, const char *to, bool resume, rsd_e
     rc = rsd_convert(ckpt, to, NULL, &opts, err);
     faults = (sys_faults){ 0 };
     rsd_ckpt_close(ckpt);
-    rsd_store_free(opts.store);
+    rsd_store_close(opts.store);
     return rc;
 }
 

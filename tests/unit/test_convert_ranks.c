@@ -57,12 +57,12 @@ static rsd_err as_rank(void *arg, rsd_comm *comm, rsd_error *err)
     opts.store = s->store;
     opts.sync = RSD_NEVER;
     opts.threads = 1;
-    opts.left_out = left_out;
+    opts.on_left_out = left_out;
     opts.arg = s;
     if (rank == s->cancels)
         opts.on_progress = cancel;
     if (rank == s->differs) {
-        opts.cast = cast;
+        opts.casts = cast;
         opts.ncasts = 1;
     }
     rc = rsd_convert(ckpt, s->to, comm, &opts, err);
@@ -94,8 +94,8 @@ static void ranks_make_what_one_makes(void **state)
                 assert_int_equal(fix_sum(alone, s.to), fix_sum(s.store, s.to));
             else
                 conv_same(alone, "a", s.store, s.to);
-            rsd_store_free(alone);
-            rsd_store_free(s.store);
+            rsd_store_close(alone);
+            rsd_store_close(s.store);
         }
 }
 
@@ -115,7 +115,7 @@ static void ranks_compress_together(void **state)
         assert_int_equal(rc, RSD_OK);
         conv_same(s.store, "a", s.store, "b");
     }
-    rsd_store_free(s.store);
+    rsd_store_close(s.store);
 }
 
 static void ranks_that_mean_different_things_are_refused(void **state)
@@ -127,7 +127,7 @@ static void ranks_that_mean_different_things_are_refused(void **state)
     conv_source(s.store, "a", RSD_FORMAT_DCP, NULL, false, NULL);
     assert_int_equal(rsd_comm_run_threads(3, as_rank, &s, &err), RSD_E_MISMATCH);
     assert_string_equal(fix_list(s.store, ""), "a");
-    rsd_store_free(s.store);
+    rsd_store_close(s.store);
 }
 
 static void if_one_rank_stops_all_do(void **state)
@@ -143,7 +143,7 @@ static void if_one_rank_stops_all_do(void **state)
         assert_int_equal(s.err[r].rank, 1);
     }
     assert_string_equal(fix_list(s.store, ""), "a");
-    rsd_store_free(s.store);
+    rsd_store_close(s.store);
 }
 
 static void another_number_of_ranks_can_go_on(void **state)

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-static rsd_err save(rsd_store *store, const char *path, const rsd_state *made)
+static rsd_err save(rsd_store *store, const char *path, rsd_state *made)
 {
     const rsd_save_opts opts = { .size = sizeof(opts), .store = store };
 
@@ -64,7 +64,7 @@ static void keys_that_are_numbers_stay_numbers(void **state)
     assert_true(part[1].number);
     assert_int_equal(part[1].index, -3);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_dict_with_other_keys_of_the_same_text_is_refused(void **state)
@@ -96,7 +96,7 @@ static void an_empty_dict_of_a_torch_file_is_left_out_of_dcp_and_named(void **st
 {
     char             said[128] = "";
     rsd_store       *store = fix_store();
-    rsd_convert_opts opts = { .left_out = note, .arg = said };
+    rsd_convert_opts opts = { .on_left_out = note, .arg = said };
     rsd_ckpt        *ckpt;
     const char      *name;
     rsd_error        err;
@@ -110,7 +110,7 @@ static void an_empty_dict_of_a_torch_file_is_left_out_of_dcp_and_named(void **st
     assert_int_equal(rsd_ckpt_object(ckpt, 0, &name, NULL, NULL, &err), RSD_OK);
     assert_string_equal(name, "one");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void assert_refused(rsd_convert_opts opts, const char *why)
@@ -124,7 +124,7 @@ static void assert_refused(rsd_convert_opts opts, const char *why)
     if (!strstr(err.msg, why))
         fail_msg("\"%s\" is not in \"%s\"", why, err.msg);
     assert_int_not_equal(rsd_ckpt_open(store, "d", &ckpt, &err), RSD_OK);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_pattern_that_nothing_matches_is_refused(void **state)
@@ -171,7 +171,7 @@ static void an_empty_name_of_the_source_has_to_be_changed(void **state)
     assert_int_equal(conv_run(store, "x.safetensors", "d", (rsd_convert_opts){ 0 }, &err),
                      RSD_E_INVALID);
     assert_non_null(strstr(err.msg, "something in the source has an empty name: rename it"));
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 int main(void)

@@ -61,7 +61,7 @@ static void walk_with(rsd_store *good, ckpt_sample which, const char *file, cons
 
     assert_non_null(store);
     ckpt_walk_run(store, ckpt_sample_path(which), MOST, walk);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- cut and longer ---- */
@@ -87,7 +87,7 @@ static void cut_everywhere(ckpt_sample which)
         }
         free(bytes);
     }
-    rsd_store_free(good);
+    rsd_store_close(good);
 }
 
 static void a_cut_dcp_file_is_noticed(void **state)
@@ -143,7 +143,7 @@ static void a_byte_more_is_noticed_or_belongs_to_nothing(void **state)
             }
             free(bytes);
         }
-        rsd_store_free(good);
+        rsd_store_close(good);
     }
 }
 
@@ -223,7 +223,7 @@ static void flip_file(ckpt_sample which, size_t n, size_t step, keeps what)
 
     /* Most of a file matters: a test that sees nothing would be a bad one. */
     assert_true(t.flips > 0 && t.noticed > t.flips / 2);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void no_flipped_bit_of_a_dcp_data_file_changes_what_is_read(void **state)
@@ -282,7 +282,7 @@ static void a_flipped_bit_of_a_safetensors_file_does_no_harm(void **state)
     assert_true(head.noticed > head.flips / 2);
     assert_int_equal(data.noticed + data.same, 0); /* each is read as it is */
     free(bytes);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 int main(void)

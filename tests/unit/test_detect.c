@@ -46,7 +46,7 @@ static void assert_folder(const char *names, rsd_err code, int format, const cha
     assert_int_equal(found, format);
     if (text)
         assert_non_null(strstr(err.msg, text));
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 
@@ -87,7 +87,7 @@ static void assert_file(const void *bytes, size_t len, rsd_err code, int format,
     assert_int_equal(found, format);
     if (text)
         assert_non_null(strstr(err.msg, text));
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 
@@ -130,7 +130,7 @@ static void detecting_without_memory_fails_cleanly(void **state)
         fix_put(store, name, "", 0);
     }
     fix_every_allocation(detect_once, NULL, store);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 

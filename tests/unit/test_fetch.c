@@ -178,7 +178,7 @@ static void assert_all_slices(rsd_store *store, const char *path)
                     assert_strided(ckpt, &box, 1, -9);
                 }
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void slices_of_dcp_chunks_that_are_not_dense_are_right(void **state)
@@ -258,8 +258,8 @@ static uint64_t bytes_read(const int64_t *shape, const rsd_box *box, uint64_t *r
     for (int64_t i = 0; i < rsd_box_count(box); i++)
         assert_int_equal(data[i], nth_of(box, shape, i));
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
-    rsd_store_free(inner);
+    rsd_store_close(store);
+    rsd_store_close(inner);
     free(data);
     *reads = counts.reads;
     return counts.bytes;
@@ -323,8 +323,8 @@ static void chunks_that_are_not_wanted_are_not_touched(void **state)
     assert_int_equal(rsd_ckpt_read(ckpt, 0, &view, NULL, NULL), RSD_OK);
     assert_int_equal(out[23], 47);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
-    rsd_store_free(inner);
+    rsd_store_close(store);
+    rsd_store_close(inner);
 }
 
 static void an_empty_box_reads_nothing(void **state)
@@ -344,8 +344,8 @@ static void an_empty_box_reads_nothing(void **state)
     assert_int_equal(out, -7);
     assert_int_equal(counts.reads, 0);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
-    rsd_store_free(inner);
+    rsd_store_close(store);
+    rsd_store_close(inner);
 }
 
 /* ---- what is refused ---- */
@@ -376,7 +376,7 @@ static void boxes_outside_the_tensor_are_refused(void **state)
     view.box = fix_box1(0, 6);
     assert_read_refused(ckpt, &view, RSD_E_INVALID, "tensor \"x\"");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_view_without_memory_and_put_is_refused(void **state)
@@ -391,7 +391,7 @@ static void a_view_without_memory_and_put_is_refused(void **state)
     assert_read_refused(ckpt, &view, RSD_E_INVALID,
                         "tensor \"x\": there is neither memory nor a put to read into");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void what_a_put_returns_is_passed_on(void **state)
@@ -406,7 +406,7 @@ static void what_a_put_returns_is_passed_on(void **state)
     ckpt = fix_open(store, "ck");
     assert_read_refused(ckpt, &view, RSD_E_TIMEOUT, "the caller's put failed: RSD_E_TIMEOUT");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_read_that_fails_is_told_with_tensor_and_file(void **state)
@@ -424,8 +424,8 @@ static void a_read_that_fails_is_told_with_tensor_and_file(void **state)
     counts = (fix_counts){ .fail_at = 1 };
     assert_read_refused(ckpt, &view, RSD_E_IO, "tensor \"x\": file \"__0_0.distcp\"");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
-    rsd_store_free(inner);
+    rsd_store_close(store);
+    rsd_store_close(inner);
 }
 
 /* ---- the nth allocation fails ---- */
@@ -448,7 +448,7 @@ static void reading_without_memory_fails_cleanly(void **state)
     ckpt = fix_open(store, "ck");
     fix_every_allocation(read_all, NULL, ckpt);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 

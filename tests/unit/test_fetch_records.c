@@ -50,7 +50,7 @@ static rsd_err read_flipped(const char *path, const char *file, uint64_t at, con
     fix_flip(store, file, at + 100);
     rc = rsd_ckpt_read(ckpt, 0, &view, &opts, err);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     return rc;
 }
 
@@ -126,7 +126,7 @@ static void damage_in_a_larger_storage_is_noticed_when_always_asked_for(void **s
     fix_flip(store, "x.pt", at); /* an element that is wanted */
     rc = rsd_ckpt_read(ckpt, 0, &view, &opts, NULL);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rc, RSD_E_CORRUPT);
 }
 
@@ -148,7 +148,7 @@ static void an_expanded_tensor_is_read(void **state)
         fail_msg("%s", err.msg);
     assert_true(out[0] == 10 && out[1] == 11 && out[2] == 10 && out[3] == 11);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* torch.arange(n + m - 1).unfold(0, m, 1): far more elements than the storage has. */
@@ -175,7 +175,7 @@ static void overlapping_windows_are_read(void **state)
         if (out[i] != i / N + i % N)
             fail_msg("element %d is %d", i, out[i]);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     free(storage);
     free(out);
 }

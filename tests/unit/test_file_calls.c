@@ -284,7 +284,7 @@ static void fail_every_call(file_case *f, rsi_file_io io, int error, bool for_ev
         assert_int_equal(file_open_fds(), fds);
     } while (calls >= n);
     assert_true(n > 40);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void any_call_that_fails_once_leaves_old_or_new(void **state)
@@ -324,7 +324,7 @@ static void transfers_of_one_byte_are_continued(void **state)
         faults = (sys_faults){ 0 };
         assert_int_equal(rsi_store_remove(store, "ck", &f->err), RSD_OK);
         rsi_free(buf);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -341,7 +341,7 @@ static void io_uring_that_is_refused_is_replaced_by_threads(void **state)
         rsi_queue_close(queue);
     }
     faults = (sys_faults){ 0 };
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* Requests are under way when the ring takes no more: all of them still end. */
@@ -375,7 +375,7 @@ static void a_ring_that_stops_working_finishes_its_requests(void **state)
         rsi_queue_close(queue);
     }
     assert_int_equal(rsi_file_close(file, &f->err), RSD_OK);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void direct_io_that_is_refused_changes_no_byte(void **state)

@@ -33,7 +33,7 @@ static void a_single_file_is_file_0(void **state)
     assert_string_equal(text, "ello");
     assert_int_equal(rsi_files_read(&files, 0, 2, text, 4, NULL), RSD_E_FORMAT);
     rsi_files_close(&files);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void files_of_a_folder_are_opened_once(void **state)
@@ -58,7 +58,7 @@ static void files_of_a_folder_are_opened_once(void **state)
     assert_string_equal(rsi_files_name(&files, a), "a");
     assert_string_equal(rsi_files_name(&files, b), "b");
     rsi_files_close(&files);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_store_itself_can_be_the_checkpoint(void **state)
@@ -73,7 +73,7 @@ static void a_store_itself_can_be_the_checkpoint(void **state)
     assert_int_equal(rsi_files_add(&files, "a", false, &a, NULL), RSD_OK);
     assert_string_equal(rsi_files_name(&files, a), "a");
     rsi_files_close(&files);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void what_is_missing_is_not_found(void **state)
@@ -93,7 +93,7 @@ static void what_is_missing_is_not_found(void **state)
     assert_int_equal(rsi_files_open(&files, store, "ck", NULL), RSD_OK);
     assert_int_equal(rsi_files_add(&files, "b", false, &number, &err), RSD_E_NOTFOUND);
     rsi_files_close(&files);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void names_are_listed_sorted(void **state)
@@ -119,7 +119,7 @@ static void names_are_listed_sorted(void **state)
     assert_int_equal(rsi_files_list(&files, &names, &n, NULL), RSD_OK);
     assert_int_equal(n, 4);
     rsi_files_close(&files);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_source_is_a_part_of_a_file(void **state)
@@ -138,7 +138,7 @@ static void a_source_is_a_part_of_a_file(void **state)
     assert_int_equal(rsi_source_read(&source, 2, text, 3, NULL), RSD_E_FORMAT);
     assert_string_equal(source.name, "f");
     rsi_files_close(&files);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void local_paths_may_be_symbolic_links(void **state)
@@ -171,7 +171,7 @@ static void local_paths_may_be_symbolic_links(void **state)
     assert_int_equal(unlink(link), 0);
     assert_int_equal(rsi_store_remove(store, "ck", NULL), RSD_OK);
     assert_int_equal(rsi_store_remove(store, "blobs", NULL), RSD_OK);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rmdir(top), 0);
 }
 
@@ -204,7 +204,7 @@ static void opening_without_memory_fails_cleanly(void **state)
         fix_put_text(store, name, "1");
     }
     fix_every_allocation(use, NULL, store);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 

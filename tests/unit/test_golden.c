@@ -94,7 +94,7 @@ static void put_name(FILE *to, const char *name)
 
 static char *tensor_line(rsd_ckpt *ckpt, size_t t)
 {
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     rsd_view        view = { 0 };
     rsd_error       err = { 0 };
     unsigned char  *bytes;

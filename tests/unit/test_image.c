@@ -185,7 +185,7 @@ static void boxes_of_a_table_are_written_by_one_of_their_holders(void **state)
 /* ---- files ---- */
 
 /* "name@owner/items" of each file; the checkpoint itself is ".". */
-static void assert_files(const rsd_state *made, const rsi_image_spec *spec, const char *want)
+static void assert_files(rsd_state *made, const rsi_image_spec *spec, const char *want)
 {
     char      text[1024] = { 0 };
     rsi_text  out = rsi_text_begin(text, sizeof(text));
@@ -407,7 +407,7 @@ static void ranks_write_about_as_much_of_a_real_model(void **state)
 
 /* ---- what is refused ---- */
 
-static void assert_refused(const rsd_state *made, const rsi_image_spec *spec, rsd_err code,
+static void assert_refused(rsd_state *made, const rsi_image_spec *spec, rsd_err code,
                            const char *text)
 {
     rsd_error err = { 0 };

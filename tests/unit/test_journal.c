@@ -83,7 +83,7 @@ static void blocks_that_were_added_are_done_with_their_hashes(void **state)
     for (size_t i = 0; i < 10; i++)
         assert_int_equal(got.at[i].done, (i >= 2 && i < 5) || i == 7);
     assert_int_equal(known(store, "j", 10), 4);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void many_blocks_at_once_are_all_there(void **state)
@@ -95,7 +95,7 @@ static void many_blocks_at_once_are_all_there(void **state)
     make(&b, BLOCKS, true);
     add(store, &b, 0, BLOCKS);
     assert_int_equal(known(store, "j", BLOCKS), BLOCKS);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_new_journal_knows_nothing(void **state)
@@ -108,7 +108,7 @@ static void a_new_journal_knows_nothing(void **state)
     add(store, &b, 0, 0);
     assert_int_equal(known(store, "j", 3), 0);
     rsi_journal_close(NULL);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_journal_that_is_not_there_is_an_error(void **state)
@@ -119,7 +119,7 @@ static void a_journal_that_is_not_there_is_an_error(void **state)
     (void)state;
     make(&b, 3, false);
     assert_int_equal(rsi_journal_read(store, "j", ID, &b.cuts, NULL), RSD_E_NOTFOUND);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_journal_of_something_else_knows_nothing(void **state)
@@ -134,7 +134,7 @@ static void a_journal_of_something_else_knows_nothing(void **state)
     assert_int_equal(rsi_journal_read(store, "j", ID + 1, &got.cuts, NULL), RSD_OK);
     for (size_t i = 0; i < 3; i++)
         assert_false(got.at[i].done);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* Its blocks are not this one's, whatever was there before. */
@@ -151,7 +151,7 @@ static void a_journal_of_something_else_is_begun_anew(void **state)
     assert_int_equal(known(store, "j", 3), 0);
     add(store, &b, 1, 1);
     assert_int_equal(known(store, "j", 3), 1);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void records_of_blocks_that_are_not_these_are_passed_over(void **state)
@@ -166,7 +166,7 @@ static void records_of_blocks_that_are_not_these_are_passed_over(void **state)
     assert_int_equal(known(store, "j", 3), 2); /* 1 has another length, 3 to 5 are not there */
     make(&got, 0, false);
     assert_int_equal(rsi_journal_read(store, "j", ID, &got.cuts, NULL), RSD_OK);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_flipped_byte_costs_its_record_only(void **state)
@@ -183,7 +183,7 @@ static void a_flipped_byte_costs_its_record_only(void **state)
         fix_flip(store, "j", at);
     }
     assert_int_equal(known(store, "j", 4), 4);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* Any end, as a power cut leaves it, and what is added after it. */
@@ -211,7 +211,7 @@ static void a_journal_that_was_cut_off_keeps_what_is_whole(void **state)
         assert_int_equal(rsi_store_remove(store, "cut", NULL), RSD_OK);
     }
     free(bytes);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* A record that never came between two that did, as after a write that failed. */
@@ -230,7 +230,7 @@ static void a_hole_of_zeros_is_passed_over(void **state)
     fix_put(store, "holed", bytes, len);
     assert_int_equal(known(store, "holed", 3), 2);
     free(bytes);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 typedef struct adding {
@@ -270,7 +270,7 @@ static void threads_may_add_at_once(void **state)
     }
     rsi_journal_close(journal);
     assert_int_equal(known(store, "j", BLOCKS), BLOCKS);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* In a store of its own each time, so that nothing of an earlier turn counts as lost. */
@@ -296,7 +296,7 @@ static rsd_err write_and_read(void *arg, rsd_error *err)
     rsi_journal_close(journal);
     if (!rc)
         rc = rsi_journal_read(store, "j", ID, &b.cuts, err);
-    rsd_store_free(store);
+    rsd_store_close(store);
     return rc;
 }
 

@@ -60,7 +60,7 @@ static int drop_all(void **unused)
 {
     (void)unused;
     rsd_values_free(values);
-    rsd_store_free(store);
+    rsd_store_close(store);
     return 0;
 }
 
@@ -216,7 +216,7 @@ static void a_value_that_is_missing_is_named_or_reported(void **unused)
     assert_int_equal(rsd_load("ck", NULL, state, &opts, &err), RSD_E_NOTFOUND);
     assert_string_equal(err.msg, "the checkpoint has no value \"epoch\"");
     opts.allow_partial = true;
-    opts.missing = note;
+    opts.on_missing = note;
     opts.arg = missing;
     assert_int_equal(rsd_load("ck", NULL, state, &opts, &err), RSD_OK);
     assert_null(other);
@@ -322,7 +322,7 @@ static void a_name_with_nothing_below_is_an_error_or_reported(void **unused)
     assert_int_equal(rsd_load_below("ck", NULL, 3, names, take, &t, &opts, &err), RSD_E_NOTFOUND);
     assert_string_equal(err.msg, "the checkpoint has no tensor below \"m.\"");
     opts.allow_partial = true;
-    opts.missing = note;
+    opts.on_missing = note;
     opts.arg = missing;
     assert_int_equal(rsd_load_below("ck", NULL, 3, names, take, &t, &opts, &err), RSD_OK);
     assert_string_equal(missing, "m. mm ");
@@ -360,7 +360,7 @@ static rsd_err load_partly(rsd_choice verify, bool below, bool *missed, rsd_erro
 
     opts.verify = verify;
     opts.allow_partial = true;
-    opts.missing = note;
+    opts.on_missing = note;
     opts.arg = missing;
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     rsd_state_tensor(state, "m.a", NULL, RSD_I32, 2, shape_a, 1, &view_a, NULL);
@@ -416,7 +416,7 @@ static rsd_err load_damaged(void *arg, rsd_comm *comm, rsd_error *err)
     rsd_err       rc = rsd_state_create(&state, err);
 
     opts.allow_partial = true;
-    opts.missing = note;
+    opts.on_missing = note;
     opts.arg = (char *)arg + 80 * rsd_comm_rank(comm);
     if (!rc && rsd_comm_rank(comm) > 0)
         rc = rsd_state_tensor(state, "m.a", NULL, RSD_I32, 2, shape_a, 1, &view, err);

@@ -51,7 +51,7 @@ static int save_all(void **unused)
 static int drop_all(void **unused)
 {
     (void)unused;
-    rsd_store_free(store);
+    rsd_store_close(store);
     return 0;
 }
 
@@ -153,8 +153,8 @@ static rsd_err rank_main(void *arg, rsd_comm *comm, rsd_error *err)
 
     for (int i = 0; i < TENSORS; i++)
         free(data[i]);
-    rsd_store_free(mine);
-    rsd_store_free(empty);
+    rsd_store_close(mine);
+    rsd_store_close(empty);
     if (rc != j->expected)
         return rc ? rc : rsi_fail(err, RSD_E_BUG, "it went well");
     CHECK(!rc || strstr(err->msg, j->text));
@@ -282,7 +282,7 @@ static void little_memory_takes_more_rounds(void **unused)
     job j = { .part = ALL, .bad = -1, .through_put = true };
 
     (void)unused;
-    j.opts.staging = 4096;
+    j.opts.max_memory = 4096;
     assert_near(run(&j), TENSORS * TENSOR_BYTES);
     j.through_put = false;
     assert_near(run(&j), TENSORS * TENSOR_BYTES);

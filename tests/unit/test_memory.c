@@ -22,7 +22,7 @@ static int open_store(void **state)
 
 static int close_store(void **state)
 {
-    rsd_store_free(*state);
+    rsd_store_close(*state);
     return rsi_mem_stats_get().bytes == 0 ? 0 : -1;
 }
 
@@ -67,7 +67,7 @@ static void two_stores_in_memory_share_nothing(void **state)
     rsi_file_close(open_file(*state, RSD_OPEN_CREATE, 0), NULL);
     assert_int_equal(rsd_store_open("mem:", &second, NULL), RSD_OK);
     assert_int_equal(rsi_store_stat(second, "a", &entry, NULL), RSD_E_NOTFOUND);
-    rsd_store_free(second);
+    rsd_store_close(second);
 }
 
 #define T(test) cmocka_unit_test_setup_teardown(test, open_store, close_store)

@@ -48,7 +48,7 @@ static void the_null_store_counts_what_a_save_gives_it(void **state)
     assert_int_equal(s.bytes, 30);
     assert_int_equal(s.syncs, 1);
     assert_int_equal(s.trees, 1);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void the_null_store_has_nothing_to_read(void **state)
@@ -67,7 +67,7 @@ static void the_null_store_has_nothing_to_read(void **state)
     assert_int_equal(rsi_file_open(store, "x", RSD_OPEN_CREATE, 0, &file, &err), RSD_OK);
     assert_int_equal(rsi_file_read(file, 0, &c, 1, &err), RSD_E_UNSUPPORTED);
     assert_int_equal(rsi_file_close(file, &err), RSD_OK);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- addresses ---- */
@@ -84,7 +84,7 @@ static void an_address_chooses_the_store(void **state)
     for (size_t i = 0; i < sizeof(url) / sizeof(url[0]); i++) {
         assert_int_equal(rsd_store_open(url[i][0], &store, NULL), RSD_OK);
         assert_string_equal(rsi_store_kind(store), url[i][1]);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -117,7 +117,7 @@ static void opening_without_memory_says_so(void **state)
             assert_true(rc == RSD_OK || rc == RSD_E_NOMEM);
             assert_true(n < 20);
         }
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -235,7 +235,7 @@ static void a_table_without_queues_gets_threads(void **state)
     rsd_io        io[64], *got[64];
 
     (void)state;
-    assert_int_equal(rsd_store_create(&own_ops, &own, &store, NULL), RSD_OK);
+    assert_int_equal(rsd_store_open_custom(&own_ops, &own, &store, NULL), RSD_OK);
     assert_int_equal(rsi_file_open(store, "x", RSD_OPEN_READ, 0, &file, NULL), RSD_OK);
     assert_int_equal(rsi_queue_open(store, 8, &queue, NULL), RSD_OK);
     for (int round = 0; round < 50; round++) {
@@ -253,7 +253,7 @@ static void a_table_without_queues_gets_threads(void **state)
     rsi_queue_close(queue);
     assert_int_equal(rsi_file_close(file, NULL), RSD_OK);
     assert_int_equal(rsi_store_make_folder(store, "d", NULL), RSD_E_UNSUPPORTED);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(own.destroyed, 1);
 }
 
@@ -266,21 +266,21 @@ static void a_table_with_a_hole_is_refused(void **state)
 
     (void)state;
     ops.size = 0;
-    assert_int_equal(rsd_store_create(&ops, &own, &store, &err), RSD_E_INVALID);
+    assert_int_equal(rsd_store_open_custom(&ops, &own, &store, &err), RSD_E_INVALID);
     ops = own_ops;
     ops.transfer = NULL;
-    assert_int_equal(rsd_store_create(&ops, &own, &store, &err), RSD_E_INVALID);
+    assert_int_equal(rsd_store_open_custom(&ops, &own, &store, &err), RSD_E_INVALID);
     assert_non_null(strstr(err.msg, "transfer"));
     ops = own_ops;
     ops.commit = NULL;
-    assert_int_equal(rsd_store_create(&ops, &own, &store, &err), RSD_E_INVALID);
+    assert_int_equal(rsd_store_open_custom(&ops, &own, &store, &err), RSD_E_INVALID);
     ops = own_ops;
     ops.list = NULL;
-    assert_int_equal(rsd_store_create(&ops, &own, &store, &err), RSD_E_INVALID);
+    assert_int_equal(rsd_store_open_custom(&ops, &own, &store, &err), RSD_E_INVALID);
     ops = own_ops;
     ops.submit = own_submit; /* and no reap */
-    assert_int_equal(rsd_store_create(&ops, &own, &store, &err), RSD_E_INVALID);
-    assert_int_equal(rsd_store_create(NULL, &own, &store, &err), RSD_E_INVALID);
+    assert_int_equal(rsd_store_open_custom(&ops, &own, &store, &err), RSD_E_INVALID);
+    assert_int_equal(rsd_store_open_custom(NULL, &own, &store, &err), RSD_E_INVALID);
     assert_int_equal(own.destroyed, 0);
 }
 

@@ -60,8 +60,8 @@ static rsd_err open_it(void *arg, rsd_comm *comm, rsd_error *err)
 
     CHECK(rc || together.ckpt->ntensors == 2);
     rsi_together_close(&together);
-    rsd_store_free(store);
-    rsd_store_free(empty);
+    rsd_store_close(store);
+    rsd_store_close(empty);
     CHECK(rc == j->expected);
     CHECK(!rc || strstr(err->msg, j->text));
     return RSD_OK;
@@ -88,7 +88,7 @@ static void only_rank_0_reads_the_metadata_of_any_format(void **state)
         assert_true(j.counts[0].bytes > 0);
         for (int r = 1; r < RANKS; r++)
             assert_int_equal(j.counts[r].reads, 0);
-        rsd_store_free(real);
+        rsd_store_close(real);
     }
 }
 
@@ -107,7 +107,7 @@ static void what_rank_0_finds_wrong_all_hear_in_the_same_words(void **state)
     j.expected = RSD_E_FORMAT;
     j.text = "rank 0: checkpoint \"dcp\": file \".metadata\"";
     run(&j);
-    rsd_store_free(real);
+    rsd_store_close(real);
 }
 
 static void ranks_that_see_no_files_can_open_them_all_the_same(void **state)
@@ -117,7 +117,7 @@ static void ranks_that_see_no_files_can_open_them_all_the_same(void **state)
 
     (void)state;
     run(&j); /* what rank 2 lacks shows when it reads */
-    rsd_store_free(real);
+    rsd_store_close(real);
 }
 
 static void without_ranks_it_is_opened_as_it_is(void **state)
@@ -134,7 +134,7 @@ static void without_ranks_it_is_opened_as_it_is(void **state)
     assert_int_equal(rsi_together_open(comm, real, "dcp", false, &together, NULL), RSD_OK);
     rsi_together_close(&together);
     rsd_comm_free(comm);
-    rsd_store_free(real);
+    rsd_store_close(real);
 }
 
 int main(void)

@@ -208,10 +208,10 @@ static void assert_load(const char *to, int64_t want_moves, int64_t want_bytes)
 {
     lay_out(8, "mesh a=4; * replicate", to);
     for (int32_t rank = 0; rank < 4; rank++) {
-        rsd_plan_stats stats;
+        rsd_plan_stats stats = { .size = sizeof(stats) };
 
         see(8, rank);
-        rsd_plan_stats_get(plan, &stats);
+        rsd_plan_stats_get(plan, &stats, NULL);
         assert_int_equal(stats.moves, want_moves);
         assert_int_equal(stats.bytes_sent, want_bytes);
         assert_int_equal(stats.bytes_local, 0);

@@ -67,7 +67,7 @@ static void a_range_of_elements_is_told_as_the_smallest_box(void **state)
 {
     rsd_store *store = fix_store();
     rsd_ckpt  *ckpt = save(store, "x.safetensors");
-    rsd_chunk  chunk;
+    rsd_chunk  chunk = { .size = sizeof(chunk) };
     uint64_t   a = start_of(ckpt, "a", &chunk);
 
     (void)state;
@@ -77,14 +77,14 @@ static void a_range_of_elements_is_told_as_the_smallest_box(void **state)
     assert_text(ckpt, 0, a + 24, 48, "tensor \"a\" [1:3, 0:3, 0:2]");
     assert_text(ckpt, 0, a + 95, 1, "tensor \"a\" [3:4, 2:3, 1:2]");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void all_that_lies_in_the_range_is_told(void **state)
 {
     rsd_store *store = fix_store();
     rsd_ckpt  *ckpt = save(store, "x.safetensors");
-    rsd_chunk  chunk;
+    rsd_chunk  chunk = { .size = sizeof(chunk) };
     uint64_t   b = start_of(ckpt, "b", &chunk);
 
     (void)state;
@@ -92,7 +92,7 @@ static void all_that_lies_in_the_range_is_told(void **state)
     assert_text(ckpt, 0, 0, b + 20, "header, tensor \"a\" [0:4, 0:3, 0:2], tensor \"b\" [0:5]");
     assert_text(ckpt, 0, b + 20, 100, "padding");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void headers_of_items_objects_and_metadata_are_told(void **state)
@@ -100,7 +100,7 @@ static void headers_of_items_objects_and_metadata_are_told(void **state)
     rsd_store *store = fix_store();
     rsd_ckpt  *ckpt = save(store, "ck");
     rsi_item   span;
-    rsd_chunk  chunk;
+    rsd_chunk  chunk = { .size = sizeof(chunk) };
     uint64_t   a = start_of(ckpt, "a", &chunk);
 
     (void)state;
@@ -111,7 +111,7 @@ static void headers_of_items_objects_and_metadata_are_told(void **state)
     assert_string_equal(span.object, "step");
     assert_text(ckpt, 1, span.off + 3, 1, "object \"step\"");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void many_tensors_are_counted(void **state)
@@ -142,7 +142,7 @@ static void many_tensors_are_counted(void **state)
     rsi_place_names_release(&names);
     rsd_state_free(saved);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static rsd_err make(void *arg, rsd_error *err)
@@ -162,7 +162,7 @@ static void without_memory_it_fails_cleanly(void **state)
     (void)state;
     fix_every_allocation(make, NULL, ckpt);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 int main(void)

@@ -182,7 +182,8 @@ static void totals_are_those_of_the_moves(void **state)
 
     (void)state;
     memset(&stats, 0xee, sizeof(stats));
-    rsd_plan_stats_get(plan, &stats);
+    stats.size = sizeof(stats);
+    rsd_plan_stats_get(plan, &stats, NULL);
     assert_int_equal(stats.tensors, 1);
     assert_int_equal(stats.moves, 5);
     assert_int_equal(stats.bytes_local, 2 * 4);
@@ -199,11 +200,11 @@ static void totals_of_several_tensors_add_up(void **state)
     rsd_layout       *wide = fixture_layout_of("mesh a=3; * replicate", RSD_F64, 2, shape);
     rsd_layout       *other = fixture_layout_of("mesh a=2; * shard(0)@a", RSD_F64, 2, shape);
     const rsd_layout *src[] = { rows, other }, *dst[] = { columns, wide };
-    rsd_plan_stats    stats;
+    rsd_plan_stats    stats = { .size = sizeof(stats) };
 
     (void)state;
     assert_int_equal(rsd_plan_create(2, src, dst, 1, &derived, NULL), RSD_OK);
-    rsd_plan_stats_get(derived, &stats);
+    rsd_plan_stats_get(derived, &stats, NULL);
     assert_int_equal(stats.tensors, 2);
     /* rank 1 keeps rows 3:6, gets 0:3 from rank 0 and sends its own to the ranks 0 and 2 */
     assert_int_equal(stats.moves, 5 + 4);
@@ -219,7 +220,7 @@ static void totals_of_several_tensors_add_up(void **state)
 static void a_thousand_tensors_alike_take_little_memory(void **state)
 {
     static const rsd_layout *src[1000], *dst[1000];
-    rsd_plan_stats           stats;
+    rsd_plan_stats           stats = { .size = sizeof(stats) };
 
     (void)state;
     for (size_t i = 0; i < 1000; i++) {
@@ -227,7 +228,7 @@ static void a_thousand_tensors_alike_take_little_memory(void **state)
         dst[i] = columns;
     }
     assert_int_equal(rsd_plan_create(1000, src, dst, 1, &derived, NULL), RSD_OK);
-    rsd_plan_stats_get(derived, &stats);
+    rsd_plan_stats_get(derived, &stats, NULL);
     assert_int_equal(stats.moves, 5000);
     assert_int_equal(stats.messages, 4);
     /* 28 bytes a tensor for layouts and classes, 8 a move, and what the blocks leave free */
@@ -260,7 +261,7 @@ static void the_inverse_outlives_the_plan_and_its_layouts(void **state)
 static void a_view_is_the_plan_of_another_rank(void **state)
 {
     (void)state;
-    assert_int_equal(rsd_plan_view(plan, 2, &derived, NULL), RSD_OK);
+    assert_int_equal(rsd_plan_of_rank(plan, 2, &derived, NULL), RSD_OK);
     ASSERT_MOVES(derived, "0: 2>2 [4:6, 2:3]", "0: 2>0 [4:6, 0:1]", "0: 0>2 [0:2, 2:3]",
                  "0: 2>1 [4:6, 1:2]", "0: 1>2 [2:4, 2:3]");
 }
@@ -268,7 +269,7 @@ static void a_view_is_the_plan_of_another_rank(void **state)
 static void a_view_of_a_rank_in_neither_layout_is_empty(void **state)
 {
     (void)state;
-    assert_int_equal(rsd_plan_view(plan, 99, &derived, NULL), RSD_OK);
+    assert_int_equal(rsd_plan_of_rank(plan, 99, &derived, NULL), RSD_OK);
     fixture_list(derived, &moves);
     assert_int_equal(moves.n, 0);
 }
@@ -276,7 +277,7 @@ static void a_view_of_a_rank_in_neither_layout_is_empty(void **state)
 static void a_view_of_a_negative_rank_is_refused(void **state)
 {
     (void)state;
-    assert_int_equal(rsd_plan_view(plan, -1, &derived, NULL), RSD_E_INVALID);
+    assert_int_equal(rsd_plan_of_rank(plan, -1, &derived, NULL), RSD_E_INVALID);
     assert_null(derived);
 }
 
@@ -284,9 +285,9 @@ static void no_plan_has_neither_inverse_nor_view(void **state)
 {
     (void)state;
     assert_int_equal(rsd_plan_invert(NULL, &derived, NULL), RSD_E_INVALID);
-    assert_int_equal(rsd_plan_view(NULL, 0, &derived, NULL), RSD_E_INVALID);
+    assert_int_equal(rsd_plan_of_rank(NULL, 0, &derived, NULL), RSD_E_INVALID);
     assert_int_equal(rsd_plan_invert(plan, NULL, NULL), RSD_E_INVALID);
-    assert_int_equal(rsd_plan_view(plan, 0, NULL, NULL), RSD_E_INVALID);
+    assert_int_equal(rsd_plan_of_rank(plan, 0, NULL, NULL), RSD_E_INVALID);
     assert_null(derived);
 }
 
@@ -301,7 +302,7 @@ static rsd_err invert_and_view(void *arg, rsd_error *err)
     if (rc)
         assert_null(inverse);
     if (!rc) {
-        rc = rsd_plan_view(plan, 0, &view, err);
+        rc = rsd_plan_of_rank(plan, 0, &view, err);
         if (rc)
             assert_null(view);
     }

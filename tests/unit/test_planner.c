@@ -413,12 +413,12 @@ static void a_refused_plan_gives_its_layouts_back(void **state)
 
 static void a_plan_of_no_tensors_has_no_moves(void **state)
 {
-    rsd_plan_stats stats;
+    rsd_plan_stats stats = { .size = sizeof(stats) };
     fixture_moves  moves;
 
     (void)state;
     assert_int_equal(rsd_plan_create(0, NULL, NULL, 3, &plan, NULL), RSD_OK);
-    rsd_plan_stats_get(plan, &stats);
+    rsd_plan_stats_get(plan, &stats, NULL);
     assert_int_equal(stats.tensors, 0);
     assert_int_equal(stats.moves, 0);
     assert_int_equal(stats.messages, 0);

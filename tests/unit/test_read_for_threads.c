@@ -49,7 +49,7 @@ static int save_it(void **unused)
 static int drop_it(void **unused)
 {
     (void)unused;
-    rsd_store_free(store);
+    rsd_store_close(store);
     return 0;
 }
 
@@ -235,7 +235,7 @@ static rsd_err gives_up(void *arg, rsd_comm *comm, rsd_error *err)
     } else {
         sem_post(&g->done);
     }
-    rsd_store_free(mine);
+    rsd_store_close(mine);
     free(data);
     CHECK(rc == RSD_E_TIMEOUT || rc == RSD_E_COMM);
     CHECK(kept);

@@ -69,8 +69,8 @@ static int forget(void **state)
 {
     heard *h = *state;
 
-    rsd_store_free(h->record);
-    rsd_store_free(h->real);
+    rsd_store_close(h->record);
+    rsd_store_close(h->real);
     return 0;
 }
 
@@ -83,8 +83,8 @@ static void a_log_answers_without_the_real_store(void **state)
     assert_int_equal(rsi_replay_open(empty, h->log, h->len, &replay, NULL), RSD_OK);
     ask(replay, seen);
     assert_true(strstr(seen, "a ") && strstr(seen, "b ") && strlen(seen) == 4);
-    rsd_store_free(replay);
-    rsd_store_free(empty);
+    rsd_store_close(replay);
+    rsd_store_close(empty);
 }
 
 static void what_a_log_has_not_comes_from_the_real_store(void **state)
@@ -107,7 +107,7 @@ static void what_a_log_has_not_comes_from_the_real_store(void **state)
     assert_int_equal(rsi_store_stat(replay, "d/b", &entry, NULL), RSD_OK);
     assert_int_equal(rsi_store_list(replay, "", see, seen, NULL), RSD_OK);
     assert_string_equal(seen, "d ");
-    rsd_store_free(replay);
+    rsd_store_close(replay);
 }
 
 static void a_file_that_only_the_log_has_fails_when_it_is_read(void **state)
@@ -123,8 +123,8 @@ static void a_file_that_only_the_log_has_fails_when_it_is_read(void **state)
     assert_int_equal(rsi_file_read(file, 0, buf, 5, &err), RSD_E_NOTFOUND);
     assert_non_null(strstr(err.msg, "d/a"));
     rsi_file_close(file, NULL);
-    rsd_store_free(replay);
-    rsd_store_free(empty);
+    rsd_store_close(replay);
+    rsd_store_close(empty);
 }
 
 static void a_recording_store_passes_on_when_its_log_has_ended(void **state)
@@ -148,8 +148,8 @@ static void a_replay_that_has_ended_asks_the_real_store(void **state)
     assert_int_equal(rsi_store_stat(replay, "d/a", &entry, NULL), RSD_OK);
     rsi_replay_end(replay, NULL);
     assert_int_equal(rsi_store_stat(replay, "d/a", &entry, NULL), RSD_E_NOTFOUND);
-    rsd_store_free(replay);
-    rsd_store_free(empty);
+    rsd_store_close(replay);
+    rsd_store_close(empty);
 }
 
 static void a_cut_log_is_refused_or_shorter(void **state)
@@ -169,7 +169,7 @@ static void a_cut_log_is_refused_or_shorter(void **state)
             char seen[80] = "";
 
             ask(replay, seen);
-            rsd_store_free(replay);
+            rsd_store_close(replay);
             whole++;
         } else {
             assert_int_equal(rc, RSD_E_FORMAT);
@@ -222,8 +222,8 @@ static rsd_err both(void *arg, rsd_error *err)
     if (!rc)
         rc = memcmp(buf, "hello", 5) == 0 ? RSD_OK : RSD_E_BUG;
     rsi_file_close(file, NULL);
-    rsd_store_free(replay);
-    rsd_store_free(record);
+    rsd_store_close(replay);
+    rsd_store_close(record);
     return rc;
 }
 

@@ -62,7 +62,7 @@ static rsd_err save(rsd_store *store, const char *path, bool values, rsd_save_op
 
 static void assert_ramp(rsd_ckpt *ckpt, const char *name, int64_t n)
 {
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
     int32_t         out[64];
     rsd_view        view = { .data = out };
     size_t          t;
@@ -123,7 +123,7 @@ static void everything_comes_back(void **state)
         assert_int_equal(save(store, kinds[i].path, kinds[i].values, kinds[i].opts, NULL), RSD_OK);
         assert_string_equal(fix_list(store, ""), beside(&kinds[i]));
         assert_saved(store, kinds[i].path);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -149,7 +149,7 @@ static void the_same_state_gives_the_same_bytes_with_any_threads(void **state)
             sum = fix_sum(store, folder_of(&kinds[i]));
             first = threads == 1 ? sum : first;
             assert_int_equal(sum, first);
-            rsd_store_free(store);
+            rsd_store_close(store);
         }
     }
 }
@@ -175,7 +175,7 @@ static void the_end_of_the_path_says_the_format(void **state)
         ckpt = fix_open(store, ends[i].path);
         assert_int_equal(rsd_ckpt_format(ckpt), ends[i].format);
         rsd_ckpt_close(ckpt);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -187,13 +187,13 @@ static void data_in_every_file_are_aligned_to_64_bytes(void **state)
         rsd_ckpt  *ckpt;
 
         if (kinds[i].opts.transform) {
-            rsd_store_free(store);
+            rsd_store_close(store);
             continue;
         }
         assert_int_equal(save(store, kinds[i].path, kinds[i].values, kinds[i].opts, NULL), RSD_OK);
         ckpt = fix_open(store, kinds[i].path);
         for (size_t t = 0; rsd_ckpt_format(ckpt) == RSD_FORMAT_DCP && t < 3; t++) {
-            rsd_tensor_info info;
+            rsd_tensor_info info = { .size = sizeof(info) };
 
             assert_int_equal(rsd_ckpt_tensor(ckpt, t, &info, NULL), RSD_OK);
             for (size_t c = 0; c < info.chunks; c++) {
@@ -205,7 +205,7 @@ static void data_in_every_file_are_aligned_to_64_bytes(void **state)
             }
         }
         rsd_ckpt_close(ckpt);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -213,7 +213,7 @@ static void a_replicated_tensor_is_stored_once(void **state)
 {
     rsd_store          *store = fix_store();
     const rsd_save_opts opts = { .checksum = RSD_NEVER };
-    rsd_tensor_info     info;
+    rsd_tensor_info     info = { .size = sizeof(info) };
     rsd_ckpt           *ckpt;
     size_t              t;
 
@@ -226,7 +226,7 @@ static void a_replicated_tensor_is_stored_once(void **state)
     assert_string_equal(fix_list(store, "ck"),
                         ".metadata __0_0.distcp __1_0.distcp __2_0.distcp __3_0.distcp");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void files_of_safetensors_are_split_at_their_size(void **state)
@@ -247,7 +247,7 @@ static void files_of_safetensors_are_split_at_their_size(void **state)
     assert_non_null(strstr((char *)index, "\"total_size\": 256"));
     assert_non_null(strstr((char *)index, "\"n.b\": \"model-00002-of-00003.safetensors\""));
     free(index);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- what is refused leaves nothing ---- */
@@ -264,7 +264,7 @@ static void assert_refused(rsd_state *state, const char *path, rsd_save_opts opt
     if (!strstr(err.msg, text))
         fail_msg("\"%s\" has no \"%s\"", err.msg, text);
     assert_string_equal(fix_list(store, ""), "");
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void complex128_in_safetensors_is_refused_by_name(void **state)
@@ -408,7 +408,7 @@ static void a_target_that_exists_is_left_alone_or_replaced(void **state)
         assert_int_equal(save(store, kinds[i].path, kinds[i].values, opts, NULL), RSD_OK);
         assert_string_equal(fix_list(store, ""), beside(&kinds[i]));
         assert_saved(store, kinds[i].path);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -434,7 +434,7 @@ static void a_local_path_is_written_and_its_folder_made(void **state)
         assert_int_equal(rsi_store_remove(store, path, NULL), RSD_OK);
     }
     assert_string_equal(fix_list(store, ""), "");
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rmdir(top), 0);
 }
 
@@ -479,7 +479,7 @@ static void the_side_file_has_the_hash_of_every_byte(void **state)
         assert_int_equal(save(store, kinds[i].path, kinds[i].values, kinds[i].opts, NULL), RSD_OK);
         snprintf(side, sizeof(side), "%s%s%s", kinds[i].path, single ? "" : "/", RSI_SUMS_NAME);
         assert_side(store, folder_of(&kinds[i]), side);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -493,7 +493,7 @@ static void a_side_file_that_is_stale_goes_with_its_file(void **state)
                           (rsd_save_opts){ .overwrite = true, .checksum = RSD_NEVER }, NULL),
                      RSD_OK);
     assert_string_equal(fix_list(store, ""), "ck.pt");
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void checksums_that_are_a_must_need_xxhash(void **state)
@@ -504,7 +504,7 @@ static void checksums_that_are_a_must_need_xxhash(void **state)
     (void)state;
     assert_int_equal(save(store, "ck", true, opts, NULL),
                      rsi_sums_available() ? RSD_OK : RSD_E_UNSUPPORTED);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- the nth allocation fails ---- */
@@ -555,7 +555,7 @@ static void saving_without_memory_leaves_nothing(void **state)
         s.state = make(kinds[i].values ? owner : NULL);
         fix_every_allocation(save_once, look_after, &s);
         rsd_state_free(s.state);
-        rsd_store_free(s.store);
+        rsd_store_close(s.store);
         rsd_values_free(owner);
         assert_int_equal(rsi_mem_stats_get().bytes, before);
     }

@@ -114,7 +114,7 @@ static void ranks_with_other_keys_are_refused_unless_told(void **state)
     j.text = "rank 1: tensor 1 is \"n.1.stage1\" here, but \"n.0.stage0\" on rank 0";
     assert_int_equal(run(4, save_stages, &j), RSD_OK);
     assert_string_equal(fix_list(j.store, ""), "");
-    rsd_store_free(j.store);
+    rsd_store_close(j.store);
 }
 
 static void what_only_some_ranks_hold_is_saved_when_told(void **state)
@@ -138,7 +138,7 @@ static void what_only_some_ranks_hold_is_saved_when_told(void **state)
         rsd_ckpt_close(ckpt);
         ckpt_walk_run(j.store, "ck", INT64_MAX, &walk);
         assert_false(ckpt_walk_noticed(&walk));
-        rsd_store_free(j.store);
+        rsd_store_close(j.store);
     }
 }
 
@@ -150,7 +150,7 @@ static void a_tensor_that_ranks_mean_differently_is_named(void **state)
     j.opts.uneven_keys = true;
     j.text = "\"all\": rank 2 has another dtype than rank 0";
     assert_int_equal(run(4, save_stages, &j), RSD_OK);
-    rsd_store_free(j.store);
+    rsd_store_close(j.store);
 }
 
 /* ---- layouts of which each rank knows its own part ---- */
@@ -222,7 +222,7 @@ static void replicas_that_differ_are_named_with_their_ranks(void **state)
     assert_string_equal(fix_list(j.store, ""), "");
     j = (job){ .store = j.store, .path = "ck", .odd = -1, .opts = { .check_equal = true } };
     assert_int_equal(run(4, save_copies, &j), RSD_OK);
-    rsd_store_free(j.store);
+    rsd_store_close(j.store);
 }
 
 /* ---- plans that are used again ---- */
@@ -278,7 +278,7 @@ static void a_second_save_uses_the_plan_again_until_something_changes(void **sta
         assert_int_equal(save_again(made, store, "ck.pt", NULL), RSD_OK); /* another format */
         assert_int_equal(rsi_image_cache_reused(), before + 2);
         rsd_state_free(made);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
     rsd_values_free(owner);
 }

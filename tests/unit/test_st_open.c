@@ -39,7 +39,7 @@ static void put_st(rsd_store *store, const char *name, const char *json, size_t 
 static void refused(rsd_store *store, rsd_err code, const char *text)
 {
     fix_refused(store, "ck", code, text);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 
@@ -57,8 +57,8 @@ static void assert_bytes(rsd_ckpt *ckpt, const char *name, int64_t n, const char
 static void one_file_is_a_checkpoint(void **state)
 {
     rsd_store      *store = fix_store();
-    rsd_tensor_info info;
-    rsd_chunk       chunk;
+    rsd_tensor_info info = { .size = sizeof(info) };
+    rsd_chunk       chunk = { .size = sizeof(chunk) };
     rsd_ckpt       *ckpt;
 
     (void)state;
@@ -76,7 +76,7 @@ static void one_file_is_a_checkpoint(void **state)
     assert_bytes(ckpt, "a", 3, "\0\1\2");
     assert_bytes(ckpt, "b", 5, "\3\4\5\6\7");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static rsd_store *put_two(const char *index)
@@ -103,7 +103,7 @@ static void an_index_leads_to_the_files(void **state)
     assert_int_equal(rsd_ckpt_tensors(ckpt), 3);
     assert_bytes(ckpt, "c", 3, "\2\3\4");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void an_index_and_its_files_must_agree(void **state)
@@ -128,7 +128,7 @@ static void files_may_have_more_than_the_index_says(void **state)
     (void)state;
     assert_int_equal(rsd_ckpt_tensors(ckpt), 3);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void an_index_that_leads_elsewhere_is_refused(void **state)
@@ -149,7 +149,7 @@ static void without_an_index_all_files_are_taken(void **state)
     assert_bytes(ckpt, "a", 3, "\0\1\2");
     assert_bytes(ckpt, "b", 2, "\0\1");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_tensor_in_two_files_is_refused(void **state)
@@ -178,7 +178,7 @@ static void parts_are_put_together(void **state)
     rsd_store      *store = put_parts("{" AT("a", "0") U8("a", "3", "0", "3") "}", 3,
                                       "{" AT("a", "3") U8("a", "2", "0", "2") "}", 2);
     rsd_ckpt       *ckpt = fix_open(store, "ck");
-    rsd_tensor_info info;
+    rsd_tensor_info info = { .size = sizeof(info) };
 
     (void)state;
     assert_int_equal(rsd_ckpt_tensors(ckpt), 1);
@@ -186,7 +186,7 @@ static void parts_are_put_together(void **state)
     assert_true(info.shape[0] == 5 && info.chunks == 2);
     assert_bytes(ckpt, "a", 5, "\0\1\2\0\1");
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void parts_that_leave_a_hole_are_refused(void **state)
@@ -238,7 +238,7 @@ static void opening_without_memory_fails_cleanly(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(stores) / sizeof(stores[0]); i++) {
         fix_every_allocation(open_once, NULL, stores[i]);
-        rsd_store_free(stores[i]);
+        rsd_store_close(stores[i]);
     }
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }

@@ -314,12 +314,12 @@ static void a_tensor_outside_of_any_stash_is_kept_whole(void **state)
     int64_t            before = rsi_mem_stats_get().bytes;
     unsigned char      data[129];
     rsd_stashed        a, b;
-    rsd_stash_stats    stats;
+    rsd_stash_stats    stats = { .size = sizeof(stats) };
 
     (void)state;
     assert_int_equal(stash_save(NULL, &t, 1, &a, NULL), RSD_OK);
     assert_int_equal(stash_save(NULL, &t, 2, &b, NULL), RSD_OK);
-    rsd_stash_stats_get(NULL, &stats);
+    rsd_stash_stats_get(NULL, &stats, NULL);
     assert_int_equal(stats.tensors, 2);
     assert_int_equal(stats.bytes_held, 256);
     assert_int_equal(rsd_stash_take(&a, data, 127, NULL), RSD_E_INVALID);

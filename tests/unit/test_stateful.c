@@ -141,7 +141,7 @@ static void objects_are_saved_as_they_are_then_and_restored_inner_first(void **s
     assert_int_equal(a.clock, 0);
     close_pair(&a);
     close_pair(&b);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void what_objects_add_stands_below_their_prefix(void **state)
@@ -162,7 +162,7 @@ static void what_objects_add_stands_below_their_prefix(void **state)
     assert_string_equal(path[2].key, "inner");
     rsd_ckpt_close(ckpt);
     close_pair(&a);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void an_object_that_fails_fails_the_save_and_is_named(void **state)
@@ -182,7 +182,7 @@ static void an_object_that_fails_fails_the_save_and_is_named(void **state)
     a.outer.fails = RSD_E_MISMATCH;
     assert_int_equal(load_pair(&a, &err), RSD_E_MISMATCH);
     close_pair(&a);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static rsd_err push_only(void *arg, rsd_state *state, bool loading, rsd_error *err)
@@ -213,7 +213,7 @@ static void an_object_that_does_not_pop_or_takes_a_name_twice_is_refused(void **
     assert_int_equal(save_pair(&a, &err), RSD_E_INVALID);
     assert_non_null(strstr(err.msg, "unevenly"));
     close_pair(&a);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void without_memory_nothing_is_lost(void **state)
@@ -226,7 +226,7 @@ static void without_memory_nothing_is_lost(void **state)
     fix_every_allocation(save_pair, NULL, &a);
     fix_every_allocation(load_pair, NULL, &a);
     close_pair(&a);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 int main(void)

@@ -100,7 +100,7 @@ static void a_device_is_refused(void **state)
 
     assert_int_equal(rsd_store_open("/dev", &dev, &f->err), RSD_OK);
     assert_int_equal(rsi_file_open(dev, "zero", RSD_OPEN_READ, 0, &file, &f->err), RSD_E_INVALID);
-    rsd_store_free(dev);
+    rsd_store_close(dev);
 }
 
 static void a_store_needs_its_folder(void **state)
@@ -130,7 +130,7 @@ static void a_path_becomes_a_store_and_a_name(void **state)
     assert_int_equal(file_put(store, name, "text", &f->err), RSD_OK);
     assert_true(file_holds(f->store, "p/q/ck", "text"));
     rsi_free(name);
-    rsd_store_free(store);
+    rsd_store_close(store);
     for (const char *const *bad = (const char *const[]){ "", "/", ".", "a/..", NULL }; *bad; bad++)
         assert_int_equal(rsi_store_open_beside(*bad, true, &store, &name, &f->err), RSD_E_INVALID);
     assert_int_equal(rsi_store_open_beside(NULL, false, &store, &name, &f->err), RSD_E_INVALID);

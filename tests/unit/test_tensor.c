@@ -42,7 +42,7 @@ static rsd_state *make(size_t n, const rsd_view *views)
     return made;
 }
 
-static void assert_box(const rsd_state *made, const rsd_box *box)
+static void assert_box(rsd_state *made, const rsd_box *box)
 {
     int32_t out[24];
     size_t  k = 0;

@@ -104,7 +104,7 @@ static void assert_names(const rsd_value *root, const char *tensors, const char 
     char       found[512] = { 0 };
 
     for (size_t t = 0; t < rsd_ckpt_tensors(ckpt); t++) {
-        rsd_tensor_info info;
+        rsd_tensor_info info = { .size = sizeof(info) };
 
         assert_int_equal(rsd_ckpt_tensor(ckpt, t, &info, NULL), RSD_OK);
         add_text(found, sizeof(found), info.name);
@@ -124,7 +124,7 @@ static void assert_names(const rsd_value *root, const char *tensors, const char 
     }
     assert_string_equal(found, objects);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void dicts_are_opened_and_names_joined(void **state)
@@ -213,10 +213,10 @@ static void names_that_clash_are_refused(void **state)
     (void)state;
     fix_refused(store, "x.pt", RSD_E_FORMAT,
                 "checkpoint \"x.pt\": two things in it have the name \"a.b\"");
-    rsd_store_free(store);
+    rsd_store_close(store);
     store = put(of_list(RSD_VALUE_DICT, of_int(1), of_int(1), of_text("1"), of_int(2), NULL));
     fix_refused(store, "x.pt", RSD_E_FORMAT, "two things in it have the name \"1\"");
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void paths_lead_through_the_nesting(void **state)
@@ -239,7 +239,7 @@ static void paths_lead_through_the_nesting(void **state)
     assert_int_equal(rsd_ckpt_path(ckpt, "l.0", part, 1), 2);
     assert_int_equal(rsd_ckpt_path(ckpt, "none", part, 4), 0);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void tensors_may_share_a_storage(void **state)
@@ -257,7 +257,7 @@ static void tensors_may_share_a_storage(void **state)
     assert_int_equal(rsd_ckpt_read(ckpt, 1, &view, NULL, NULL), RSD_OK);
     assert_true(out[0] == 13 && out[1] == 14);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_tensor_without_its_storage_is_refused(void **state)
@@ -270,7 +270,7 @@ static void a_tensor_without_its_storage_is_refused(void **state)
     fix_put(store, "x.pt", file.at, file.len);
     fix_refused(store, "x.pt", RSD_E_FORMAT,
                 "tensor \"a\": a tensor's storage \"data/0\" is not in the archive");
-    rsd_store_free(store);
+    rsd_store_close(store);
     free(file.at);
 }
 
@@ -283,7 +283,7 @@ static void a_storage_of_another_size_is_refused(void **state)
     (void)state;
     fix_put(store, "x.pt", file.at, file.len);
     fix_refused(store, "x.pt", RSD_E_FORMAT, "tensor \"a\": storage \"data/0\": ");
-    rsd_store_free(store);
+    rsd_store_close(store);
     free(file.at);
 }
 
@@ -300,7 +300,7 @@ static void objects_live_as_long_as_their_owner(void **state)
     (void)state;
     assert_int_equal(rsd_ckpt_object(ckpt, 0, &name, owner, &value, NULL), RSD_OK);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     rsd_value_text(value, text, sizeof(text));
     assert_string_equal(text, "'a long enough text'");
 }
@@ -325,7 +325,7 @@ static void opening_without_memory_fails_cleanly(void **state)
     (void)state;
     fix_every_allocation(open_once, NULL, store);
     assert_int_equal(rsi_mem_stats_get().bytes, before);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 int main(void)

@@ -221,9 +221,9 @@ static void values_give_back_what_they_were_made_of(void **state)
     assert_true(rsd_value_float(of_int(3)) == 3.0);
     assert_int_equal(rsd_value_create_bool(owner, true, &v, NULL), RSD_OK);
     assert_true(rsd_value_bool(v));
-    assert_int_equal(rsd_value_kind(v), RSD_VALUE_BOOL);
+    assert_int_equal(rsd_value_type_of(v), RSD_VALUE_BOOL);
     assert_int_equal(rsd_value_create_none(owner, &v, NULL), RSD_OK);
-    assert_int_equal(rsd_value_kind(v), RSD_VALUE_NONE);
+    assert_int_equal(rsd_value_type_of(v), RSD_VALUE_NONE);
     assert_int_equal(rsd_value_create_dtype(owner, RSD_BF16, &v, NULL), RSD_OK);
     assert_int_equal(rsd_value_dtype(v), RSD_BF16);
     assert_memory_equal(rsd_value_bytes(of_bytes(RSD_VALUE_BYTES, "a\0b", 3), &len), "a\0b", 4);
@@ -244,7 +244,7 @@ static void reading_another_kind_gives_nothing(void **state)
     assert_int_equal(rsd_value_count(v), 0);
     assert_int_equal(rsd_value_dtype(v), 0);
     assert_int_equal(rsd_value_int(of_str("5")), 0);
-    assert_int_equal(rsd_value_kind(NULL), 0);
+    assert_int_equal(rsd_value_type_of(NULL), 0);
 }
 
 static void dict_gives_the_last_value_of_a_key(void **state)

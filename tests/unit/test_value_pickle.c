@@ -41,7 +41,7 @@ static void assert_back(const rsd_value *v, const rsi_bytes *pickle)
     assert_int_equal(rsd_values_create(&other, NULL), RSD_OK);
     assert_int_equal(rsi_value_read(&source, other, &back, NULL), RSD_OK);
     assert_null(back.unlisted);
-    assert_int_equal(rsd_value_kind(back.root), rsd_value_kind(v));
+    assert_int_equal(rsd_value_type_of(back.root), rsd_value_type_of(v));
     rsd_value_text(v, before, 65536);
     rsd_value_text(back.root, after, 65536);
     assert_string_equal(before, after);

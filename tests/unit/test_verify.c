@@ -82,7 +82,7 @@ static void assert_clean(const char *path, const char *transform)
     verify(ckpt, 2, &found);
     assert_int_equal(found.n, 0);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void what_was_just_saved_is_clean(void **state)
@@ -100,7 +100,7 @@ static void damage(rsd_store *store, rsd_ckpt *ckpt, const char *top, const char
     char      path[64];
     int64_t   stride[RSD_MAX_NDIM];
     uint64_t  at;
-    rsd_chunk chunk;
+    rsd_chunk chunk = { .size = sizeof(chunk) };
     size_t    t;
 
     assert_int_equal(rsd_ckpt_find(ckpt, name, &t, NULL), RSD_OK);
@@ -126,7 +126,7 @@ static void a_flipped_byte_is_told_once_with_tensor_and_file(void **state)
     assert_non_null(strstr(found.at[0].msg, "tensor \"a\": file \"__1_0.distcp\""));
     assert_non_null(strstr(found.at[0].msg, "CRC32"));
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_flipped_byte_of_a_torch_file_is_told(void **state)
@@ -143,14 +143,14 @@ static void a_flipped_byte_of_a_torch_file_is_told(void **state)
     assert_int_equal(found.n, 1);
     assert_non_null(strstr(found.at[0].msg, "tensor \"b\": file \"ck.pt\""));
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_flipped_byte_of_a_transformed_item_is_told(void **state)
 {
     rsd_store *store = fix_store();
     rsd_ckpt  *ckpt;
-    rsd_chunk  chunk;
+    rsd_chunk  chunk = { .size = sizeof(chunk) };
     damages    found;
 
     (void)state;
@@ -162,7 +162,7 @@ static void a_flipped_byte_of_a_transformed_item_is_told(void **state)
     assert_int_equal(found.n, 1);
     assert_non_null(strstr(found.at[0].msg, "tensor \"b\": file \"__0_0.distcp\""));
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void damages_are_told_in_the_order_of_the_catalogue(void **state)
@@ -187,7 +187,7 @@ static void damages_are_told_in_the_order_of_the_catalogue(void **state)
             assert_non_null(strstr(found.at[i].msg, want[i]));
     }
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* Where `text` stands in a file. */
@@ -220,7 +220,7 @@ static void a_broken_object_is_told_behind_the_tensors(void **state)
     assert_non_null(strstr(found.at[0].msg, "tensor \"c\""));
     assert_non_null(strstr(found.at[1].msg, "object \"step\""));
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* Still a pickle, but of another number: only the CRC32 of data.pkl tells. */
@@ -237,7 +237,7 @@ static void an_object_with_another_value_is_told(void **state)
              find_bytes(store, "ck/__0_0.distcp", "\x80\x02J\x87\xd6\x12", 6) + 4);
     verify(ckpt, 1, &found);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(found.n, 1);
     assert_non_null(strstr(found.at[0].msg, "object \"step\""));
 }
@@ -255,7 +255,7 @@ static void an_object_of_a_torch_file_with_another_value_is_told(void **state)
     if (!rsd_ckpt_open(store, "ck.pt", &ckpt, &err)) /* refusing it is as good */
         verify(ckpt, 1, &found);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(found.n + (err.code != 0), 1);
 }
 
@@ -289,7 +289,7 @@ static void a_tensor_inside_an_object_of_a_torch_file_is_checked(void **state)
     if (!rsd_ckpt_open(store, "x.pt", &ckpt, &err)) /* refusing it is as good */
         verify(ckpt, 1, &found);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     rsd_values_free(owner);
     free(file.at);
     assert_int_equal(found.n + (err.code == RSD_E_CORRUPT), 1);
@@ -311,8 +311,8 @@ static void a_read_that_fails_is_a_damage(void **state)
     assert_int_equal(found.n, 1);
     assert_int_equal(found.at[0].code, RSD_E_IO);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
-    rsd_store_free(inner);
+    rsd_store_close(store);
+    rsd_store_close(inner);
 }
 
 /* ---- progress ---- */
@@ -335,7 +335,7 @@ static int watch(void *arg, int64_t done, int64_t total)
 static rsd_err verify_watched(const char *path, bool seal, const char *transform, watched *w)
 {
     const rsd_read_opts opts = {
-        .size = sizeof(opts), .threads = 2, .on_progress = watch, .progress_arg = w
+        .size = sizeof(opts), .threads = 2, .on_progress = watch, .arg = w
     };
     rsd_store *store = fix_store();
     size_t     count = 99;
@@ -344,13 +344,13 @@ static rsd_err verify_watched(const char *path, bool seal, const char *transform
 
     save(store, path, transform);
     if (seal)
-        assert_int_equal(rsd_ckpt_seal(store, path, NULL, NULL), RSD_OK);
+        assert_int_equal(rsd_ckpt_add_checksums(store, path, NULL, NULL), RSD_OK);
     ckpt = fix_open(store, path);
-    assert_int_equal(rsd_ckpt_sealed(ckpt), seal);
+    assert_int_equal(rsd_ckpt_has_checksums(ckpt), seal);
     rc = rsd_ckpt_verify(ckpt, &opts, NULL, NULL, &count, NULL);
     assert_int_equal(count, rc ? 99 : 0);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     return rc;
 }
 
@@ -398,7 +398,7 @@ static void nobody_needs_to_listen(void **state)
     assert_int_equal(count, 1);
     assert_int_equal(rsd_ckpt_verify(ckpt, NULL, NULL, NULL, NULL, NULL), RSD_OK);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static rsd_err verify_all(void *arg, rsd_error *err)
@@ -420,7 +420,7 @@ static void verifying_without_memory_fails_cleanly(void **state)
     for (int i = 0; i < 2; i++) {
         rsd_store *store = fix_store();
         rsd_ckpt  *ckpt;
-        rsd_chunk  chunk;
+        rsd_chunk  chunk = { .size = sizeof(chunk) };
 
         save(store, "ck", transforms[i]);
         ckpt = fix_open(store, "ck");
@@ -428,7 +428,7 @@ static void verifying_without_memory_fails_cleanly(void **state)
         fix_flip(store, "ck/__0_0.distcp", chunk.offset + (transforms[i] ? chunk.length / 2 : 0));
         fix_every_allocation(verify_all, NULL, ckpt);
         rsd_ckpt_close(ckpt);
-        rsd_store_free(store);
+        rsd_store_close(store);
         assert_int_equal(rsi_mem_stats_get().bytes, 0);
     }
 }

@@ -48,7 +48,7 @@ static rsd_store *sealed(ckpt_sample which)
     rsd_error  err;
 
     if (ckpt_sample_save(store, which, &err) ||
-        rsd_ckpt_seal(store, ckpt_sample_path(which), NULL, &err))
+        rsd_ckpt_add_checksums(store, ckpt_sample_path(which), NULL, &err))
         fail_msg("%s", err.msg);
     return store;
 }
@@ -76,7 +76,7 @@ static void what_was_sealed_is_clean(void **state)
         verify(ckpt, true, &found);
         assert_int_equal(found.n, 0);
         rsd_ckpt_close(ckpt);
-        rsd_store_free(store);
+        rsd_store_close(store);
     }
 }
 
@@ -90,8 +90,8 @@ static void assert_named(rsd_ckpt *ckpt, const char *file, uint64_t at, const ch
     unsigned long   bytes;
     unsigned long   off;
     const char     *place;
-    rsd_tensor_info info;
-    rsd_chunk       chunk;
+    rsd_tensor_info info = { .size = sizeof(info) };
+    rsd_chunk       chunk = { .size = sizeof(chunk) };
 
     snprintf(want, sizeof(want), "file \"%s\": ", last);
     place = strstr(msg, want);
@@ -138,7 +138,7 @@ static void flip_every_byte(rsd_store *store, ckpt_sample which, size_t step)
         }
     }
     assert_true(opened > 0);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void every_flipped_byte_of_dcp_is_told_once_and_named(void **state)
@@ -202,7 +202,7 @@ static void every_flipped_byte_of_the_side_file_is_told(void **state)
         rsd_ckpt_close(ckpt);
         fix_flip(store, "ck/" RSI_SUMS_NAME, at);
     }
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- the box of a tensor ---- */
@@ -222,7 +222,7 @@ static rsd_store *save_large(void)
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     fix_add_ramp(state, "a", NULL, 2, shape, data);
     assert_int_equal(rsd_save("x.safetensors", NULL, state, &opts, NULL), RSD_OK);
-    assert_int_equal(rsd_ckpt_seal(store, "x.safetensors", NULL, NULL), RSD_OK);
+    assert_int_equal(rsd_ckpt_add_checksums(store, "x.safetensors", NULL, NULL), RSD_OK);
     rsd_state_free(state);
     free(data);
     return store;
@@ -232,7 +232,7 @@ static void damage_names_the_part_of_the_tensor(void **state)
 {
     rsd_store *store = save_large();
     rsd_ckpt  *ckpt = fix_open(store, "x.safetensors");
-    rsd_chunk  chunk;
+    rsd_chunk  chunk = { .size = sizeof(chunk) };
     damages    found;
 
     (void)state;
@@ -246,15 +246,15 @@ static void damage_names_the_part_of_the_tensor(void **state)
     verify(ckpt, true, &found); /* reads no data */
     assert_int_equal(found.n, 0);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void damages_come_in_order_whatever_the_threads_do(void **state)
 {
-    const rsd_read_opts opts = { .size = sizeof(opts), .threads = 4, .staging = 1 };
+    const rsd_read_opts opts = { .size = sizeof(opts), .threads = 4, .max_memory = 1 };
     rsd_store          *store = save_large();
     rsd_ckpt           *ckpt = fix_open(store, "x.safetensors");
-    rsd_chunk           chunk;
+    rsd_chunk           chunk = { .size = sizeof(chunk) };
     damages             found;
 
     (void)state;
@@ -269,7 +269,7 @@ static void damages_come_in_order_whatever_the_threads_do(void **state)
         assert_non_null(strstr(found.at[1].msg, "[512:1024, 0:2048]"));
     }
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- metadata ---- */
@@ -302,7 +302,7 @@ static void a_flipped_letter_of_a_name_is_found_quickly(void **state)
     assert_int_equal(found.n, 1);
     assert_non_null(strstr(found.at[0].msg, "file \".metadata\""));
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     free(bytes);
 }
 
@@ -363,7 +363,7 @@ static void a_listed_file_that_is_missing_is_told(void **state)
     assert_non_null(strstr(found.at[0].msg, "file \"extra\": 5 bytes from byte 0 on"));
     free(text);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_file_that_is_not_listed_is_told(void **state)
@@ -396,7 +396,7 @@ static void a_file_that_is_not_listed_is_told(void **state)
     assert_int_equal(found.n, 2);
     free(text);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void a_file_with_another_size_is_told(void **state)
@@ -422,7 +422,7 @@ static void a_file_with_another_size_is_told(void **state)
     }
     free(bytes);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* Cut where no item is hurt: behind what the metadata list there is nothing, so the size in the
@@ -450,7 +450,7 @@ static void a_file_shorter_than_its_rows_is_told_once(void **state)
     }
     free(text);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void the_side_file_of_another_file_is_told_as_that(void **state)
@@ -473,8 +473,8 @@ static void the_side_file_of_another_file_is_told_as_that(void **state)
     }
     free(bytes);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
-    rsd_store_free(other);
+    rsd_store_close(store);
+    rsd_store_close(other);
 }
 
 /* ---- machines ---- */
@@ -503,8 +503,8 @@ static void a_read_that_fails_is_damage_of_its_rows(void **state)
         assert_non_null(strstr(found.at[0].msg, "file \""));
     }
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
-    rsd_store_free(inner);
+    rsd_store_close(store);
+    rsd_store_close(inner);
 }
 
 static rsd_err verify_all(void *arg, rsd_error *err)
@@ -528,7 +528,7 @@ static void verifying_without_memory_fails_cleanly(void **state)
     (void)state;
     fix_flip(store, "ck/__0_0.distcp", 0);
     fix_every_allocation(verify_all, NULL, store);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 
@@ -546,7 +546,7 @@ static void without_xxhash_a_side_file_is_told(void **state)
     assert_int_equal(found.n, 1);
     assert_non_null(strstr(found.at[0].msg, "xxHash"));
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 int main(void)

@@ -53,7 +53,7 @@ static void ranks_write_their_own_files(void **state)
     assert_string_equal(fix_list(store, "ck"), ".metadata __0_0.distcp __1_0.distcp");
     rsi_image_release(&image);
     rsd_state_free(made);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void files_have_the_size_that_the_image_says(void **state)
@@ -75,7 +75,7 @@ static void files_have_the_size_that_the_image_says(void **state)
     assert_int_equal(image.meta->row[1].file, 1);
     rsi_image_release(&image);
     rsd_state_free(made);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 static void formats_without_metadata_write_none(void **state)
@@ -94,7 +94,7 @@ static void formats_without_metadata_write_none(void **state)
     assert_string_equal(fix_list(store, "ck"), "model.safetensors");
     rsi_image_release(&image);
     rsd_state_free(made);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* A file that is there is not written over. */
@@ -111,7 +111,7 @@ static void a_file_that_is_there_is_refused(void **state)
     assert_int_equal(rsi_write_files(&image, made, -1, store, &opts, NULL), RSD_E_EXISTS);
     rsi_image_release(&image);
     rsd_state_free(made);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* ---- large tensors: several blocks, some of them not packed in memory ---- */
@@ -150,7 +150,7 @@ static void assert_round_trip(const rsd_view *views, size_t n, const char *path,
         if (back[i] != i)
             fail_msg("element %d is %d", i, back[i]);
     rsd_ckpt_close(ckpt);
-    rsd_store_free(store);
+    rsd_store_close(store);
     free(back);
 }
 
@@ -204,7 +204,7 @@ static uint32_t sum_with(rsd_state *made, const char *path, rsd_format format, i
                                  .store = store,
                                  .format = format,
                                  .threads = threads,
-                                 .staging = staging };
+                                 .max_memory = staging };
     ckpt_walk           walk;
     uint32_t            sum;
 
@@ -212,7 +212,7 @@ static uint32_t sum_with(rsd_state *made, const char *path, rsd_format format, i
     ckpt_walk_run(store, path, INT64_MAX, &walk);
     assert_false(ckpt_walk_noticed(&walk)); /* also: every CRC32 is right */
     sum = fix_sum(store, strchr(path, '.') ? "" : path);
-    rsd_store_free(store);
+    rsd_store_close(store);
     return sum;
 }
 
@@ -281,7 +281,7 @@ static void progress_counts_the_bytes_of_tensors(void **state)
     assert_int_equal(w.calls, 2);
     rsi_image_release(&image);
     rsd_state_free(made);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 /* What a rank writes itself is its whole work. */
@@ -299,7 +299,7 @@ static void progress_of_one_rank_ends_at_its_total(void **state)
     assert_int_equal(rsi_write_files(&image, made, 1, store, &opts, NULL), RSD_OK);
     rsi_image_release(&image);
     rsd_state_free(made);
-    rsd_store_free(store);
+    rsd_store_close(store);
     assert_int_equal(w.last, 16);
     assert_int_equal(w.total, 16);
 }
@@ -321,7 +321,7 @@ static void a_canceled_flush_says_so(void **state)
     assert_int_equal(w.calls, 1);
     rsi_image_release(&image);
     rsd_state_free(made);
-    rsd_store_free(store);
+    rsd_store_close(store);
 }
 
 int main(void)

@@ -161,13 +161,13 @@ static void ranks_write_together_what_one_process_writes(void **state)
         j.store = fix_store();
         assert_int_equal(save_as(&j, NULL, NULL), RSD_OK);
         sum = fix_sum(j.store, folder);
-        rsd_store_free(j.store);
+        rsd_store_close(j.store);
         for (int32_t ranks = 1; ranks <= 7; ranks += ranks < 4 ? 1 : 3) {
             j.store = fix_store();
-            j.opts.staging = ranks == 3 ? 1 : 0;
+            j.opts.max_memory = ranks == 3 ? 1 : 0;
             run(ranks, &j);
             assert_int_equal(fix_sum(j.store, folder), sum);
-            rsd_store_free(j.store);
+            rsd_store_close(j.store);
         }
     }
 }
@@ -181,12 +181,12 @@ static void of_values_that_differ_between_ranks_that_of_rank_0_is_written(void *
     j.store = fix_store();
     assert_int_equal(save_as(&j, NULL, NULL), RSD_OK);
     sum = fix_sum(j.store, "");
-    rsd_store_free(j.store);
+    rsd_store_close(j.store);
     j.odd = 2;
     j.store = fix_store();
     run(3, &j);
     assert_int_equal(fix_sum(j.store, ""), sum);
-    rsd_store_free(j.store);
+    rsd_store_close(j.store);
 }
 
 enum { SOME = 23 }; /* allocations apart: each try moves 18 MB */
@@ -206,7 +206,7 @@ static void ranks_without_memory_fail_together_and_leave_nothing(void **state)
             run(3, &j);
             calls = rsi_mem_stats_get().calls;
             rsi_mem_fail_at(0, 0);
-            rsd_store_free(j.store);
+            rsd_store_close(j.store);
             assert_int_equal(rsi_mem_stats_get().bytes, before);
             j.no_memory += SOME;
         } while (calls >= j.no_memory - SOME);
