@@ -34,7 +34,8 @@ typedef struct target {
 
 typedef struct pass {
     rsi_convert_job *job;
-    bool             check; /* compares what is there instead of writing */
+    size_t           first, end; /* the blocks of this rank */
+    bool             check;      /* compares what is there instead of writing */
     unit            *unit;
     size_t           n, cap;
     target          *target; /* [nfiles] */
@@ -266,34 +267,38 @@ static rsd_err do_unit(void *arg, size_t i, rsd_error *err)
 
 /* ---- passes ---- */
 
-/* Whether this rank does a block whose middle is at byte `middle` of all `total`. */
-static bool is_mine(const rsi_convert_job *job, uint64_t middle, uint64_t total)
+/* A block is done by the rank that its middle falls to when bytes are divided evenly. */
+static void find_share(pass *p)
 {
-    uint64_t share;
+    const rsi_convert_blocks *cuts = &p->job->cuts;
+    const rsd_comm           *comm = p->job->commit.comm;
+    uint64_t                  rank = comm ? (uint64_t)comm->rank : 0, at = 0, share = 0;
 
-    if (!job->commit.comm)
-        return true;
-    share = total / (uint64_t)rsd_comm_size(job->commit.comm) + 1;
-    return (int32_t)(middle / share) == rsd_comm_rank(job->commit.comm);
+    for (size_t i = 0; i < cuts->n; i++)
+        share += cuts->at[i].len;
+    share = share / (comm ? (uint64_t)comm->size : 1) + 1;
+    for (size_t i = 0; i < cuts->n; i++) {
+        uint64_t owner = (at + cuts->at[i].len / 2) / share;
+
+        p->first += owner < rank;
+        p->end += owner <= rank;
+        at += cuts->at[i].len;
+    }
 }
 
 /* The blocks of this rank that this pass is for, as units. */
 static rsd_err list_units(pass *p, bool late, rsd_error *err)
 {
     rsi_convert_blocks *cuts = &p->job->cuts;
-    uint64_t            at = 0, total = 0, end = 0;
+    uint64_t            end = 0;
     unit               *u = NULL;
 
     p->n = 0;
-    for (size_t i = 0; i < cuts->n; i++)
-        total += cuts->at[i].len;
-    for (size_t i = 0; i < cuts->n; i++) {
+    for (size_t i = p->first; i < p->end; i++) {
         const rsi_convert_block *c = &cuts->at[i];
-        bool                     mine = is_mine(p->job, at + c->len / 2, total);
 
-        at += c->len;
-        p->target[c->file].later |= mine && c->late && !late;
-        if (!mine || c->done != p->check || (c->late != late && !p->check))
+        p->target[c->file].later |= c->late && !late;
+        if (c->done != p->check || (c->late != late && !p->check))
             continue;
         if (!u || u->first + u->n != i || u->bytes + c->len > RSI_CONVERT_BLOCK_BYTES ||
             c->off != end || cuts->at[u->first].file != c->file) {
@@ -327,108 +332,72 @@ static rsd_err run_pass(pass *p, bool check, bool late, rsd_error *err)
     return rsi_commit_agree(&p->job->commit, rc, err);
 }
 
-/* The storages that begin and end in a block; visit gets the part's number. */
-static void each_storage(const rsi_image *image, const rsi_convert_block *cut,
-                         void (*visit)(const rsi_image *image, size_t part, int64_t *word),
-                         int64_t *word)
+static bool has_peers(const rsi_convert_job *job)
 {
-    uint64_t left = cut->len, off = cut->part_off;
-
-    if (cut->piece)
-        return;
-    for (size_t p = cut->part; left > 0; p++, off = 0) {
-        const rsi_out_part *part = &image->part[p];
-
-        if (part->kind == RSI_PART_DATA && part->crc)
-            visit(image, p, word);
-        left -= (uint64_t)rsi_min((int64_t)left, (int64_t)(part->len - off));
-    }
-}
-
-static void put_crc(const rsi_image *image, size_t part, int64_t *word)
-{
-    word[part] = image->part[part].crc[image->part[part].nth];
-}
-
-static void get_crc(const rsi_image *image, size_t part, int64_t *word)
-{
-    image->part[part].crc[image->part[part].nth] = (uint32_t)word[part];
-}
-
-/* Three words for each block, filled by the rank whose it is, and one for each part. */
-static void exchange_words(rsi_convert_job *job, int64_t *word, bool mine)
-{
-    rsi_convert_blocks *cuts = &job->cuts;
-    uint64_t            at = 0, total = 0;
-
-    for (size_t i = 0; i < cuts->n; i++)
-        total += cuts->at[i].len;
-    for (size_t i = 0; i < cuts->n; i++) {
-        rsi_convert_block *c = &cuts->at[i];
-        int64_t           *w = word + 3 * i;
-
-        at += c->len;
-        if (is_mine(job, at - c->len + c->len / 2, total) != mine)
-            continue;
-        if (mine) {
-            w[0] = (int64_t)c->crc | (int64_t)c->done << 32;
-            memcpy(w + 1, c->hash, sizeof(c->hash));
-        } else {
-            c->crc = (uint32_t)w[0];
-            c->done = w[0] >> 32;
-            memcpy(c->hash, w + 1, sizeof(c->hash));
-        }
-        each_storage(&job->commit.image, c, mine ? put_crc : get_crc, word + 3 * cuts->n);
-    }
+    return job->commit.comm && job->commit.comm->size > 1 && job->cuts.n > 0;
 }
 
 /* What each rank alone knows of its blocks, to all of them. */
-static rsd_err share_cuts(rsi_convert_job *job, rsd_error *err)
+static rsd_err share_blocks(const pass *p, rsd_error *err)
 {
-    size_t   n = 3 * job->cuts.n + job->commit.image.nparts;
-    int64_t *word;
-    rsd_err  rc;
+    rsi_convert_block *block = p->job->cuts.at;
+    rsi_gathered       all = { 0 };
+    rsd_err            rc = RSD_OK;
 
-    if (!job->commit.comm || rsd_comm_size(job->commit.comm) == 1)
+    if (!has_peers(p->job))
         return RSD_OK;
-    word = rsi_calloc(n, sizeof(word[0]));
-    rc = rsi_agree(job->commit.comm,
-                   word ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to agree"), err);
-    if (!rc) {
-        exchange_words(job, word, true);
-        rc = rsi_allreduce(job->commit.comm, RSI_OP_SUM, word, n, err);
-    }
+    rc = rsi_allgather_any(p->job->commit.comm, block + p->first,
+                           (p->end - p->first) * sizeof(block[0]), &all, err);
     if (!rc)
-        exchange_words(job, word, false);
-    rsi_free(word);
+        memcpy(block, all.data, p->job->cuts.n * sizeof(block[0]));
+    rsi_gathered_release(&all);
+    return rc;
+}
+
+/* The first part of the image that begins in the i-th block or behind it. A storage lies in one
+ * block, unless it has several to itself. */
+static size_t first_part(const rsi_convert_job *job, size_t i)
+{
+    return i == 0 ? 0 : i < job->cuts.n ? job->cuts.at[i].part : job->commit.image.nparts;
+}
+
+/* The CRCs of all storages, to all ranks. */
+static rsd_err share_crcs(const pass *p, rsd_error *err)
+{
+    const rsi_image *image = &p->job->commit.image;
+    size_t           lo = first_part(p->job, p->first), n = first_part(p->job, p->end) - lo;
+    uint32_t        *crc = rsi_calloc(image->nparts, sizeof(crc[0]));
+    rsi_gathered     all = { 0 };
+    rsd_err          rc = crc ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to agree");
+
+    for (size_t k = 0; k < image->nparts && !rc; k++)
+        crc[k] = image->part[k].crc ? image->part[k].crc[image->part[k].nth] : 0;
+    rc = rsi_agree(p->job->commit.comm, rc, err);
+    if (!rc)
+        rc = rsi_allgather_any(p->job->commit.comm, crc + lo, n * sizeof(crc[0]), &all, err);
+    for (size_t k = 0; k < image->nparts && !rc; k++)
+        if (image->part[k].kind == RSI_PART_DATA && image->part[k].crc)
+            image->part[k].crc[image->part[k].nth] = ((const uint32_t *)(void *)all.data)[k];
+    rsi_gathered_release(&all);
+    rsi_free(crc);
     return rc;
 }
 
 /* All that this rank is to do; what is there already counts as done. */
 static void count_bytes(pass *p)
 {
-    const rsi_convert_blocks *cuts = &p->job->cuts;
-    uint64_t                  at = 0, total = 0;
-
     p->done = p->total = 0;
-    for (size_t i = 0; i < cuts->n; i++)
-        total += cuts->at[i].len;
-    for (size_t i = 0; i < cuts->n; i++) {
-        const rsi_convert_block *c = &cuts->at[i];
-
-        if (is_mine(p->job, at + c->len / 2, total)) {
-            p->total += c->len;
-            p->done += c->done ? c->len : 0;
-        }
-        at += c->len;
+    for (size_t i = p->first; i < p->end; i++) {
+        p->total += p->job->cuts.at[i].len;
+        p->done += p->job->cuts.at[i].done ? p->job->cuts.at[i].len : 0;
     }
 }
 
 static rsd_err run_passes(pass *p, bool again, rsd_error *err)
 {
-    rsi_convert_job *job = p->job;
-    rsd_err          rc = RSD_OK;
+    rsd_err rc = RSD_OK;
 
+    find_share(p);
     if (again) {
         count_bytes(p);
         p->done = 0; /* what is there has to be looked at first */
@@ -439,14 +408,15 @@ static rsd_err run_passes(pass *p, bool again, rsd_error *err)
     if (!rc)
         rc = run_pass(p, false, false, err);
     if (!rc)
-        rc = share_cuts(job, err);
-    if (!rc && job->cuts.nlate) {
-        rsi_convert_blocks_join_crcs(&job->cuts, &job->commit.image);
-        rc = run_pass(p, false, true, err);
-        if (!rc)
-            rc = share_cuts(job, err);
-    }
-    return rc;
+        rc = share_blocks(p, err);
+    if (rc || !p->job->cuts.nlate)
+        return rc;
+    rc = has_peers(p->job) ? share_crcs(p, err) : RSD_OK;
+    if (rc)
+        return rc;
+    rsi_convert_blocks_join_crcs(&p->job->cuts, &p->job->commit.image);
+    rc = run_pass(p, false, true, err);
+    return rc ? rc : share_blocks(p, err);
 }
 
 /* Rank 0 knows all of them. */
