@@ -37,22 +37,13 @@ static void begin(step *s, rsd_comm *comm, enum kind kind, rsd_error *err)
     s->err = err ? err : &s->local;
 }
 
-static void add_recv(step *s, int32_t from, void *data, size_t bytes)
+static void add(step *s, bool send, int32_t peer, void *data, size_t bytes)
 {
     if (s->rc)
         return;
-    s->peer[s->n] = from;
-    s->rc = rsi_recv(s->comm, from, s->tag, data, bytes, &s->request[s->n], s->err);
-    if (!s->rc)
-        s->n++;
-}
-
-static void add_send(step *s, int32_t to, const void *data, size_t bytes)
-{
-    if (s->rc)
-        return;
-    s->peer[s->n] = to;
-    s->rc = rsi_send(s->comm, to, s->tag, data, bytes, &s->request[s->n], s->err);
+    s->peer[s->n] = peer;
+    s->rc = send ? rsi_send(s->comm, peer, s->tag, data, bytes, &s->request[s->n], s->err)
+                 : rsi_recv(s->comm, peer, s->tag, data, bytes, &s->request[s->n], s->err);
     if (!s->rc)
         s->n++;
 }
@@ -78,14 +69,6 @@ static rsd_err played_alone(const rsd_comm *comm, enum kind kind, rsd_error *err
                     comm->rank, comm->size, kind_name[kind]);
 }
 
-static rsd_err check_root(const rsd_comm *comm, int32_t root, rsd_error *err)
-{
-    if (root < 0 || root >= comm->size)
-        return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32 " among %" PRId32, root,
-                        comm->size);
-    return RSD_OK;
-}
-
 rsd_err rsi_barrier(rsd_comm *comm, rsd_error *err)
 {
     int64_t n = comm->size;
@@ -95,8 +78,8 @@ rsd_err rsi_barrier(rsd_comm *comm, rsd_error *err)
         return RSD_OK;
     begin(&s, comm, BARRIER, err);
     for (int64_t far = 1; far < n && !s.rc; far *= 2) {
-        add_recv(&s, (int32_t)((comm->rank + n - far) % n), NULL, 0);
-        add_send(&s, (int32_t)((comm->rank + far) % n), NULL, 0);
+        add(&s, false, (int32_t)((comm->rank + n - far) % n), NULL, 0);
+        add(&s, true, (int32_t)((comm->rank + far) % n), NULL, 0);
         finish(&s);
     }
     return s.rc;
@@ -130,7 +113,7 @@ rsd_err rsi_broadcast(rsd_comm *comm, int32_t root, void *data, size_t bytes, rs
     int32_t node = in_tree(comm, root);
     int64_t end = tree_end(comm, node);
     step    s;
-    rsd_err rc = check_root(comm, root, err);
+    rsd_err rc = rsi_check_rank(comm, root, err);
 
     if (rc)
         return rc;
@@ -138,14 +121,14 @@ rsd_err rsi_broadcast(rsd_comm *comm, int32_t root, void *data, size_t bytes, rs
         return root == comm->rank ? RSD_OK : played_alone(comm, BROADCAST, err);
     begin(&s, comm, BROADCAST, err);
     if (node > 0) {
-        add_recv(&s, from_tree(comm, root, node - end), data, bytes);
+        add(&s, false, from_tree(comm, root, node - end), data, bytes);
         finish(&s);
     }
     /* The farthest child has the most below it. */
     for (int64_t far = end / 2; far > 0 && !s.rc; far /= 2) {
         if (node + far >= comm->size)
             continue;
-        add_send(&s, from_tree(comm, root, node + far), data, bytes);
+        add(&s, true, from_tree(comm, root, node + far), data, bytes);
         finish(&s);
     }
     return s.rc;
@@ -175,14 +158,9 @@ static void add_blocks(step *s, bool send, int32_t peer, const blocks *b, int64_
     size_t  at[2] = { block_at(b, start), 0 };
     size_t  bytes[2] = { block_at(b, end) - at[0], block_at(b, start + count - end) };
 
-    for (int i = 0; i < 2; i++) {
-        if (bytes[i] == 0)
-            continue;
-        if (send)
-            add_send(s, peer, b->data + at[i], bytes[i]);
-        else
-            add_recv(s, peer, b->data + at[i], bytes[i]);
-    }
+    for (int i = 0; i < 2; i++)
+        if (bytes[i] > 0)
+            add(s, send, peer, b->data + at[i], bytes[i]);
 }
 
 static rsd_err allgather(rsd_comm *comm, const blocks *b, rsd_error *err)
@@ -258,10 +236,9 @@ rsd_err rsi_allgather_any(rsd_comm *comm, const void *mine, size_t bytes, rsi_ga
                           rsd_error *err)
 {
     rsi_gathered all = { 0 };
-    rsd_error    local;
     rsd_err      rc = RSD_OK;
 
-    err = err ? err : &local;
+    err = err ? err : &(rsd_error){ .rank = -1 };
     if (comm->alone)
         return played_alone(comm, ALLGATHER, err);
     all.first = rsi_calloc((size_t)comm->size + 1, sizeof(all.first[0]));
@@ -327,14 +304,14 @@ static rsd_err allreduce_few(rsd_comm *comm, rsi_reduce_op op, int64_t *value, s
 
     begin(&s, comm, REDUCE, err);
     for (int64_t far = 1; far < end && comm->rank + far < comm->size && !s.rc; far *= 2) {
-        add_recv(&s, (int32_t)(comm->rank + far), theirs, n * sizeof(theirs[0]));
+        add(&s, false, (int32_t)(comm->rank + far), theirs, n * sizeof(theirs[0]));
         if (finish(&s))
             break;
         for (size_t i = 0; i < n; i++)
             value[i] = reduce(op, value[i], theirs[i]);
     }
     if (comm->rank > 0 && !s.rc) {
-        add_send(&s, (int32_t)(comm->rank - end), value, n * sizeof(value[0]));
+        add(&s, true, (int32_t)(comm->rank - end), value, n * sizeof(value[0]));
         finish(&s);
     }
     return s.rc ? s.rc : rsi_broadcast(comm, 0, value, n * sizeof(value[0]), err);

@@ -104,12 +104,21 @@ void rsd_comm_abort(rsd_comm *comm, const char *why)
 
 /* ---- messages ---- */
 
+rsd_err rsi_check_rank(const rsd_comm *comm, int32_t rank, rsd_error *err)
+{
+    if (rank < 0 || rank >= comm->size)
+        return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32 " among %" PRId32, rank,
+                        comm->size);
+    return RSD_OK;
+}
+
 static rsd_err check_peer(const rsd_comm *comm, int32_t peer, int32_t tag, const void *data,
                           size_t bytes, rsd_error *err)
 {
-    if (peer < 0 || peer >= comm->size)
-        return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32 " among %" PRId32, peer,
-                        comm->size);
+    rsd_err rc = rsi_check_rank(comm, peer, err);
+
+    if (rc)
+        return rc;
     if (tag < 0 || tag > RSI_TAG_ROLLCALL || (!data && bytes > 0))
         return rsi_fail(err, RSD_E_INVALID, "a message can't have the tag %" PRId32 " and no bytes",
                         tag);
@@ -124,45 +133,36 @@ static rsd_err check_peer(const rsd_comm *comm, int32_t peer, int32_t tag, const
 rsd_err rsi_send(rsd_comm *comm, int32_t to, int32_t tag, const void *data, size_t bytes,
                  void **request, rsd_error *err)
 {
-    rsd_error local;
-    rsd_err   rc;
+    rsd_err rc;
 
-    err = err ? err : &local;
+    err = err ? err : &(rsd_error){ .rank = -1 };
     rc = check_peer(comm, to, tag, data, bytes, err);
-    if (rc)
-        return rc;
-    return comm->ops.send(comm->self, to, tag, data, bytes, request, err);
+    return rc ? rc : comm->ops.send(comm->self, to, tag, data, bytes, request, err);
 }
 
 rsd_err rsi_recv(rsd_comm *comm, int32_t from, int32_t tag, void *data, size_t bytes,
                  void **request, rsd_error *err)
 {
-    rsd_error local;
-    rsd_err   rc;
+    rsd_err rc;
 
-    err = err ? err : &local;
+    err = err ? err : &(rsd_error){ .rank = -1 };
     rc = check_peer(comm, from, tag, data, bytes, err);
-    if (rc)
-        return rc;
-    return comm->ops.recv(comm->self, from, tag, data, bytes, request, err);
+    return rc ? rc : comm->ops.recv(comm->self, from, tag, data, bytes, request, err);
 }
 
 rsd_err rsi_test(rsd_comm *comm, void **request, rsd_error *err)
 {
-    rsd_error local;
-
-    return comm->ops.test(comm->self, request, err ? err : &local);
+    return comm->ops.test(comm->self, request, err ? err : &(rsd_error){ .rank = -1 });
 }
 
 rsd_err rsi_wait_some(rsd_comm *comm, size_t n, void **request, const int32_t *peer,
                       const char *what, rsd_error *err)
 {
-    int64_t   begin = rsi_comm_clock(), now = begin;
-    rsd_error local;
-    bool      called;
-    rsd_err   rc;
+    int64_t begin = rsi_comm_clock(), now = begin;
+    bool    called;
+    rsd_err rc;
 
-    err = err ? err : &local;
+    err = err ? err : &(rsd_error){ .rank = -1 };
     do {
         called = rsi_signs_look(comm, now);
         rc = comm->ops.wait_some(comm->self, n, request, rsi_signs_slice(comm), err);
@@ -219,35 +219,31 @@ rsd_err rsi_break(rsd_comm *comm, rsd_err rc, rsd_error *err)
 
 rsd_err rsi_expose(rsd_comm *comm, const void *data, size_t bytes, rsd_exposed *out, rsd_error *err)
 {
-    rsd_error local;
-
     if (!comm->ops.expose)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "no memory can be exposed on the comm \"%s\"",
                         comm->ops.name);
-    return comm->ops.expose(comm->self, data, bytes, out, err ? err : &local);
+    return comm->ops.expose(comm->self, data, bytes, out, err ? err : &(rsd_error){ .rank = -1 });
 }
 
 rsd_err rsi_reach(rsd_comm *comm, int32_t owner, const rsd_exposed *what, void **out,
                   rsd_error *err)
 {
-    rsd_error local;
+    rsd_err rc = rsi_check_rank(comm, owner, err);
 
-    if (owner < 0 || owner >= comm->size)
-        return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32 " among %" PRId32, owner,
-                        comm->size);
+    if (rc)
+        return rc;
     if (!comm->ops.reach)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "no memory can be reached on the comm \"%s\"",
                         comm->ops.name);
-    return comm->ops.reach(comm->self, owner, what, out, err ? err : &local);
+    return comm->ops.reach(comm->self, owner, what, out, err ? err : &(rsd_error){ .rank = -1 });
 }
 
 rsd_err rsd_comm_alloc(rsd_comm *comm, size_t bytes, void **out, rsd_error *err)
 {
-    rsd_error local;
-    void     *data = NULL;
-    rsd_err   rc = RSD_OK;
+    void   *data = NULL;
+    rsd_err rc = RSD_OK;
 
-    err = err ? err : &local;
+    err = err ? err : &(rsd_error){ .rank = -1 };
     if (!comm || !out)
         rc = rsi_fail(err, RSD_E_INVALID, "a comm and a place for the memory are needed");
     /* A transport may have to wait in there for all ranks without a deadline: see that they came.
@@ -297,9 +293,8 @@ static rsd_err check_group(const rsd_comm *comm, int32_t n, const int32_t *ranks
     for (int32_t i = 0; i < n; i++) {
         int32_t r = ranks[i];
 
-        if (r < 0 || r >= comm->size)
-            return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32 " among %" PRId32, r,
-                            comm->size);
+        if (rsi_check_rank(comm, r, err))
+            return RSD_E_INVALID;
         if (seen[r]++)
             return rsi_fail(err, RSD_E_INVALID, "rank %" PRId32 " is in the group twice", r);
         mine = mine || r == comm->rank;
@@ -357,13 +352,12 @@ static rsd_err make_group(const rsd_comm *comm, int32_t n, const int32_t *ranks,
 rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm **out,
                        rsd_error *err)
 {
-    rsd_error local;
     rsd_comm *group = NULL;
     uint64_t *hash = NULL; /* [size] */
     void     *self = NULL;
     rsd_err   rc = RSD_OK;
 
-    err = err ? err : &local;
+    err = err ? err : &(rsd_error){ .rank = -1 };
     if (!comm || !out)
         rc = rsi_fail(err, RSD_E_INVALID, "a comm and a place for the group are needed");
     if (!rc) {

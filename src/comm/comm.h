@@ -65,6 +65,9 @@ static inline int32_t rsi_origin(const rsd_comm *comm, int32_t rank)
     return comm->origin ? comm->origin[rank] : rank;
 }
 
+/* RSD_E_INVALID: the comm has no such rank. */
+rsd_err rsi_check_rank(const rsd_comm *comm, int32_t rank, rsd_error *err);
+
 /* ---- memory of peers ---- */
 
 /* As in rsd_comm_ops; RSD_E_UNSUPPORTED where the transport has no such thing. [local] */

@@ -579,12 +579,11 @@ rsd_err rsd_mpi_transport(const MPI_Comm *comm, const rsd_comm_ops **ops, void *
                           rsd_error *err)
 {
     rsi_mpi_end *me = NULL;
-    rsd_error    local;
     bool         by_us = false;
     int          is = 0;
     rsd_err      rc;
 
-    err = err ? err : &local;
+    err = err ? err : &(rsd_error){ .rank = -1 };
     MPI_Initialized(&is);
     if (comm && !is)
         return rsi_fail(err, RSD_E_INVALID, "MPI has not been initialised");

@@ -396,11 +396,10 @@ static rsd_err prepare(async *a, rsd_comm *comm, const rsd_save_opts *opts, rsd_
 rsd_err rsi_async_begin(async *a, rsd_comm *comm, const rsd_state *state, const rsd_save_opts *opts,
                         rsd_op **out, rsd_error *err)
 {
-    rsd_error spare = { .rank = -1 };
-    async    *before;
-    rsd_err   rc;
+    async  *before;
+    rsd_err rc;
 
-    err = err ? err : &spare;
+    err = err ? err : &(rsd_error){ .rank = -1 };
     while ((before = find(comm, state)))
         go(before, true); /* what became of it is told when it is waited for */
     a->home = state;

@@ -10,92 +10,59 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
-static bool interrupted(long rc)
-{
-    return rc < 0 && errno == EINTR;
-}
+/* A call's result once no signal interrupts it. */
+#define RETRY(call) ((__typeof__(call))TEMP_FAILURE_RETRY(call))
 
 int rsi_fs_openat(const rsi_fs *fs, int dir, const char *name, int flags, mode_t mode)
 {
     int fd, tries = 0;
 
     do
-        fd = fs->sys->openat(dir, name, flags, mode);
-    while (interrupted(fd) ||
-           (fd < 0 && (errno == EMFILE || errno == ENFILE) && rsi_handles_spare(tries++)));
+        fd = RETRY(fs->sys->openat(dir, name, flags, mode));
+    while (fd < 0 && (errno == EMFILE || errno == ENFILE) && rsi_handles_spare(tries++));
     return fd;
 }
 
 int rsi_fs_setfl(const rsi_fs *fs, int fd, int flags)
 {
-    int rc;
-
-    do
-        rc = fs->sys->setfl(fd, flags);
-    while (interrupted(rc));
-    return rc;
+    return RETRY(fs->sys->setfl(fd, flags));
 }
 
 int rsi_fs_statx(const rsi_fs *fs, int dir, const char *name, int flags, unsigned mask,
                  struct statx *out)
 {
-    int rc;
-
-    do
-        rc = fs->sys->statx(dir, name, flags, mask, out);
-    while (interrupted(rc));
-    return rc;
+    return RETRY(fs->sys->statx(dir, name, flags, mask, out));
 }
 
 ssize_t rsi_fs_getdents(const rsi_fs *fs, int fd, void *buf, size_t cap)
 {
-    ssize_t n;
-
-    do
-        n = fs->sys->getdents(fd, buf, cap);
-    while (interrupted(n));
-    return n;
+    return RETRY(fs->sys->getdents(fd, buf, cap));
 }
 
 int rsi_fs_fsync(const rsi_fs *fs, int fd)
 {
-    int rc;
+    int rc = RETRY(fs->sys->fsync(fd));
 
-    do
-        rc = fs->sys->fsync(fd);
-    while (interrupted(rc));
     rsi_beat();
     return rc;
 }
 
 int rsi_fs_fchmod(const rsi_fs *fs, int fd, mode_t mode)
 {
-    int rc;
-
-    do
-        rc = fs->sys->fchmod(fd, mode);
-    while (interrupted(rc));
-    return rc;
+    return RETRY(fs->sys->fchmod(fd, mode));
 }
 
 int rsi_fs_mkdirat(const rsi_fs *fs, int dir, const char *name, mode_t mode)
 {
-    int rc;
-
-    do
-        rc = fs->sys->mkdirat(dir, name, mode);
-    while (interrupted(rc));
-    return rc;
+    return RETRY(fs->sys->mkdirat(dir, name, mode));
 }
 
 int rsi_fs_unlinkat(const rsi_fs *fs, int dir, const char *name, int flags)
 {
-    int rc;
+    int rc = RETRY(fs->sys->unlinkat(dir, name, flags));
 
-    do
-        rc = fs->sys->unlinkat(dir, name, flags);
-    while (interrupted(rc));
     rsi_beat();
     return rc;
 }
@@ -103,32 +70,17 @@ int rsi_fs_unlinkat(const rsi_fs *fs, int dir, const char *name, int flags)
 int rsi_fs_rename(const rsi_fs *fs, int dir, const char *name, int to_dir, const char *to,
                   unsigned flags)
 {
-    int rc;
-
-    do
-        rc = fs->sys->renameat2(dir, name, to_dir, to, flags);
-    while (interrupted(rc));
-    return rc;
+    return RETRY(fs->sys->renameat2(dir, name, to_dir, to, flags));
 }
 
 int rsi_fs_linkat(const rsi_fs *fs, int dir, const char *name, int to_dir, const char *to)
 {
-    int rc;
-
-    do
-        rc = fs->sys->linkat(dir, name, to_dir, to, 0);
-    while (interrupted(rc));
-    return rc;
+    return RETRY(fs->sys->linkat(dir, name, to_dir, to, 0));
 }
 
 int rsi_fs_flock(const rsi_fs *fs, int fd, int how)
 {
-    int rc;
-
-    do
-        rc = fs->sys->flock(fd, how);
-    while (interrupted(rc));
-    return rc;
+    return RETRY(fs->sys->flock(fd, how));
 }
 
 bool rsi_fs_scarce(int fd)
@@ -198,9 +150,7 @@ int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes)
     if (bytes == 0)
         return 0;
     hush_begin(&h);
-    do
-        rc = fs->sys->fallocate(fd, 0, 0, (off_t)bytes);
-    while (interrupted(rc));
+    rc = RETRY(fs->sys->fallocate(fd, 0, 0, (off_t)bytes));
     hush_end(&h);
     if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EPERM))
         return 0;
@@ -209,12 +159,8 @@ int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes)
 
 int rsi_fs_random(const rsi_fs *fs, uint64_t *out)
 {
-    ssize_t n;
-
-    do
-        n = fs->sys->getrandom(out, sizeof(*out), 0); /* never short below 256 bytes */
-    while (interrupted(n));
-    return n < 0 ? -1 : 0;
+    /* never short below 256 bytes */
+    return RETRY(fs->sys->getrandom(out, sizeof(*out), 0)) < 0 ? -1 : 0;
 }
 
 void rsi_fs_close(const rsi_fs *fs, int fd)

@@ -148,14 +148,12 @@ rsd_err rsi_queue_open(rsd_store *store, size_t depth, rsi_queue **out, rsd_erro
     rsi_queue      *queue = rsi_calloc(1, sizeof(*queue));
     rsd_err         rc = RSD_E_UNSUPPORTED;
     rsi_io_threads *threads;
-    rsd_error       spare;
 
     if (!queue)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a queue");
     queue->store = store;
     if (store->ops.queue_open)
-        rc = store->ops.queue_open(store->self, depth ? depth : 1, &queue->handle,
-                                   rsi_place(err, &spare));
+        rc = store->ops.queue_open(store->self, depth ? depth : 1, &queue->handle, RSI_PLACE(err));
     if (rc == RSD_E_UNSUPPORTED) {
         rc = threads_of(store, &threads, err);
         if (!rc)
@@ -213,13 +211,12 @@ size_t rsi_queue_reap(rsi_queue *queue, size_t min, size_t cap, rsd_io **out)
 rsd_err rsi_store_hold(rsd_store *store, const char *name, const char *tail, uint32_t flags,
                        rsd_store **out, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc = rsi_store_name_check(name, err);
+    rsd_err rc = rsi_store_name_check(name, err);
 
     *out = NULL;
     if (rc || !store->ops.hold)
         return rc;
-    return store->ops.hold(store->self, name, tail, flags, out, rsi_place(err, &spare));
+    return store->ops.hold(store->self, name, tail, flags, out, RSI_PLACE(err));
 }
 
 rsd_held rsi_store_replaced(const rsd_store *store)
@@ -229,13 +226,12 @@ rsd_held rsi_store_replaced(const rsd_store *store)
 
 rsd_err rsi_store_lock(rsd_store *store, const char *name, void **out, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc = rsi_store_name_check(name, err);
+    rsd_err rc = rsi_store_name_check(name, err);
 
     *out = NULL;
     if (rc || !store->ops.lock)
         return rc;
-    return store->ops.lock(store->self, name, out, rsi_place(err, &spare));
+    return store->ops.lock(store->self, name, out, RSI_PLACE(err));
 }
 
 void rsi_store_unlock(rsd_store *store, void *lock)
@@ -249,54 +245,47 @@ void rsi_store_unlock(rsd_store *store, void *lock)
 rsd_err rsi_store_list(rsd_store *store, const char *name, rsi_visit visit, void *arg,
                        rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc = name && !name[0] ? RSD_OK : rsi_store_name_check(name, err);
+    rsd_err rc = name && !name[0] ? RSD_OK : rsi_store_name_check(name, err);
 
-    return rc ? rc : store->ops.list(store->self, name, visit, arg, rsi_place(err, &spare));
+    return rc ? rc : store->ops.list(store->self, name, visit, arg, RSI_PLACE(err));
 }
 
 rsd_err rsi_store_stat(rsd_store *store, const char *name, rsd_entry *out, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc = name && !name[0] ? RSD_OK : rsi_store_name_check(name, err);
+    rsd_err rc = name && !name[0] ? RSD_OK : rsi_store_name_check(name, err);
 
-    return rc ? rc : store->ops.stat(store->self, name, out, rsi_place(err, &spare));
+    return rc ? rc : store->ops.stat(store->self, name, out, RSI_PLACE(err));
 }
 
 rsd_err rsi_store_make_folder(rsd_store *store, const char *name, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc = rsi_store_name_check(name, err);
+    rsd_err rc = rsi_store_name_check(name, err);
 
-    return rc ? rc : store->ops.make_folder(store->self, name, rsi_place(err, &spare));
+    return rc ? rc : store->ops.make_folder(store->self, name, RSI_PLACE(err));
 }
 
 rsd_err rsi_store_make_private(rsd_store *store, const char *name, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc = rsi_store_name_check(name, err);
+    rsd_err rc = rsi_store_name_check(name, err);
 
     if (!store->ops.make_private)
         return rsi_store_make_folder(store, name, err);
-    return rc ? rc : store->ops.make_private(store->self, name, rsi_place(err, &spare));
+    return rc ? rc : store->ops.make_private(store->self, name, RSI_PLACE(err));
 }
 
 rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc = rsi_store_name_check(name, err);
+    rsd_err rc = rsi_store_name_check(name, err);
 
-    return rc ? rc : store->ops.remove(store->self, name, rsi_place(err, &spare));
+    return rc ? rc : store->ops.remove(store->self, name, RSI_PLACE(err));
 }
 
 rsd_err rsi_store_protect(rsd_store *store, const char *name, uint32_t mode, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc = rsi_store_name_check(name, err);
+    rsd_err rc = rsi_store_name_check(name, err);
 
-    return rc || !store->ops.protect
-               ? rc
-               : store->ops.protect(store->self, name, mode, rsi_place(err, &spare));
+    return rc || !store->ops.protect ? rc
+                                     : store->ops.protect(store->self, name, mode, RSI_PLACE(err));
 }
 
 bool rsi_store_adopts(const rsd_store *store)
@@ -308,7 +297,6 @@ bool rsi_store_adopts(const rsd_store *store)
 static rsd_err open_tree(rsd_store *store, const char *name, bool begin, uint32_t flags,
                          const char *from, rsi_tree **out, rsd_error *err)
 {
-    rsd_error spare;
     rsi_tree *tree;
     size_t    len;
     rsd_err   rc = rsi_store_name_check(name, err);
@@ -322,14 +310,13 @@ static rsd_err open_tree(rsd_store *store, const char *name, bool begin, uint32_
     tree->store = store;
     if (from) {
         rc = store->ops.adopt(store->self, name, flags, from, &tree->handle, &tree->temp,
-                              rsi_place(err, &spare));
+                              RSI_PLACE(err));
     } else if (begin) {
-        rc = store->ops.begin(store->self, name, flags, &tree->handle, &tree->temp,
-                              rsi_place(err, &spare));
+        rc = store->ops.begin(store->self, name, flags, &tree->handle, &tree->temp, RSI_PLACE(err));
     } else {
         memcpy(tree + 1, name, len);
         tree->temp = (const char *)(tree + 1);
-        rc = store->ops.attach(store->self, name, &tree->handle, rsi_place(err, &spare));
+        rc = store->ops.attach(store->self, name, &tree->handle, RSI_PLACE(err));
     }
     if (rc) {
         rsi_free(tree);
@@ -363,8 +350,7 @@ rsd_err rsi_tree_attach(rsd_store *store, const char *temp, rsi_tree **out, rsd_
 
 rsd_err rsi_tree_commit(rsi_tree *tree, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc = tree->store->ops.commit(tree->store->self, tree->handle, rsi_place(err, &spare));
+    rsd_err rc = tree->store->ops.commit(tree->store->self, tree->handle, RSI_PLACE(err));
 
     if (!rc)
         rsi_free(tree);
@@ -373,12 +359,11 @@ rsd_err rsi_tree_commit(rsi_tree *tree, rsd_error *err)
 
 rsd_err rsi_tree_abort(rsi_tree *tree, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc;
+    rsd_err rc;
 
     if (!tree)
         return RSD_OK;
-    rc = (tree->store->ops.abort)(tree->store->self, tree->handle, rsi_place(err, &spare));
+    rc = (tree->store->ops.abort)(tree->store->self, tree->handle, RSI_PLACE(err));
     rsi_free(tree);
     return rc;
 }

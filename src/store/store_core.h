@@ -14,9 +14,6 @@ struct rsd_store {
 };
 
 /* A caller may pass NULL, a backend gets a place to write to. */
-static inline rsd_error *rsi_place(rsd_error *err, rsd_error *spare)
-{
-    return err ? err : spare;
-}
+#define RSI_PLACE(err) ((err) ? (err) : &(rsd_error){ .rank = -1 })
 
 #endif

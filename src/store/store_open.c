@@ -15,7 +15,6 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
 {
     const uint32_t how = flags & (RSD_OPEN_READ | RSD_OPEN_CREATE | RSD_OPEN_WRITE);
     rsd_opened     opened = { .align = 1 };
-    rsd_error      spare;
     rsi_file      *file;
     size_t         len;
     rsd_err        rc = rsi_store_name_check(name, err);
@@ -31,7 +30,7 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
     file = rsi_calloc(1, sizeof(*file) + len);
     if (!file)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
-    rc = store->ops.open(store->self, name, flags, bytes, &opened, rsi_place(err, &spare));
+    rc = store->ops.open(store->self, name, flags, bytes, &opened, RSI_PLACE(err));
     rsi_beat();
     if (rc) {
         rsi_free(file);
@@ -49,7 +48,7 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
     file->scarce = opened.scarce;
     memcpy(file->name, name, len);
     if (how == RSD_OPEN_READ && store->ops.stamp)
-        rc = store->ops.stamp(store->self, file->handle, &file->stamp, rsi_place(err, &spare));
+        rc = store->ops.stamp(store->self, file->handle, &file->stamp, RSI_PLACE(err));
     if (rc) {
         rsi_file_close(file, NULL);
         return rc;
@@ -88,11 +87,10 @@ static rsd_err compare_stamp(rsi_file *file, rsd_error *err)
 {
     const rsd_store_ops *ops = &file->store->ops;
     uint64_t             now = file->stamp;
-    rsd_error            spare;
     rsd_err              rc = RSD_OK;
 
     if (ops->stamp)
-        rc = ops->stamp(file->store->self, file->handle, &now, rsi_place(err, &spare));
+        rc = ops->stamp(file->store->self, file->handle, &now, RSI_PLACE(err));
     return !rc && now != file->stamp ? changed(file, err) : rc;
 }
 
@@ -114,7 +112,7 @@ static rsd_err reopen(rsi_file *file, rsd_error *err)
     rsd_error  spare;
     rsd_err    rc;
 
-    rc = store->ops.open(store->self, file->name, file->flags, 0, &opened, rsi_place(err, &spare));
+    rc = store->ops.open(store->self, file->name, file->flags, 0, &opened, RSI_PLACE(err));
     if (rc == RSD_E_NOTFOUND)
         return rsi_fail(err, RSD_E_MISMATCH,
                         "file \"%s\" is gone: the checkpoint was replaced or removed while it was "
@@ -164,15 +162,14 @@ rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err)
 
 rsd_err rsi_file_close(rsi_file *file, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc;
+    rsd_err rc;
 
     if (!file)
         return RSD_OK;
     if (file->version)
         rsi_handles_drop(file);
     rc = atomic_load(&file->users) >= 0
-             ? file->store->ops.close(file->store->self, file->handle, rsi_place(err, &spare))
+             ? file->store->ops.close(file->store->self, file->handle, RSI_PLACE(err))
              : RSD_OK; /* it is closed already */
     rsi_beat();
     if (rc)
@@ -184,8 +181,7 @@ rsd_err rsi_file_close(rsi_file *file, rsd_error *err)
 
 rsd_err rsi_file_sync(rsi_file *file, rsd_error *err)
 {
-    rsd_error spare;
-    rsd_err   rc = file->store->ops.sync(file->store->self, file->handle, rsi_place(err, &spare));
+    rsd_err rc = file->store->ops.sync(file->store->self, file->handle, RSI_PLACE(err));
 
     rsi_beat();
     return rc ? rsi_while(err, rc, "file \"%s\"", file->name) : RSD_OK;
