@@ -73,8 +73,8 @@ static void write_again(const rsi_st_header *header)
                                  header->meta[i].value_len };
     require(rsi_st_image_make(header->ntensors, item, header->nmeta, meta, &image, NULL) == RSD_OK);
     require(image.data_bytes == header->data_bytes && image.head_len % RSI_ST_ALIGN == 0);
-    require(rsi_st_parse(image.head + RSI_ST_PREFIX, image.head_len - RSI_ST_PREFIX,
-                         image.head_len + image.data_bytes, &again, NULL) == RSD_OK);
+    require(rsi_st_parse_cut(image.head + RSI_ST_PREFIX, image.head_len - RSI_ST_PREFIX,
+                             image.head_len + image.data_bytes, false, &again, NULL) == RSD_OK);
     compare(header, &again);
     rsi_st_release(&again);
     rsi_st_image_release(&image);
@@ -132,7 +132,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(json, data + RSI_ST_PREFIX, len);
     if (len + RSI_ST_PREFIX == size)
         file_bytes += pretend(data + RSI_ST_PREFIX, len);
-    if (rsi_st_parse(json, len, file_bytes, &header, &err)) {
+    if (rsi_st_parse_cut(json, len, file_bytes, false, &header, &err)) {
         require(err.msg[0] != '\0');
         require(rsi_mem_stats_get().peak <= (int64_t)(16 * size + (1 << 20)));
     } else {

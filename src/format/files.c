@@ -53,11 +53,6 @@ static rsd_err hold(rsi_files *files, uint32_t flags, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_files_open(rsi_files *files, rsd_store *store, const char *path, rsd_error *err)
-{
-    return rsi_files_open_held(files, store, path, 0, err);
-}
-
 rsd_err rsi_files_open_held(rsi_files *files, rsd_store *store, const char *path, uint32_t flags,
                             rsd_error *err)
 {

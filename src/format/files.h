@@ -29,9 +29,7 @@ typedef struct rsi_files {
 /* `store` NULL: `path` is that of a local file or folder, symbolic links in it are followed.
  * Otherwise it is a name in the store. RSD_E_NOTFOUND if nothing is there. A single file is opened
  * as file 0. From here on it is one checkpoint, where the store can hold it: one that is published
- * under the same name meanwhile is not seen. */
-rsd_err rsi_files_open(rsi_files *files, rsd_store *store, const char *path, rsd_error *err);
-/* With RSD_HOLD_FILES: more is done to hold it. */
+ * under the same name meanwhile is not seen; with RSD_HOLD_FILES more is done to hold it. */
 rsd_err rsi_files_open_held(rsi_files *files, rsd_store *store, const char *path, uint32_t flags,
                             rsd_error *err);
 void    rsi_files_close(rsi_files *files);

@@ -486,6 +486,33 @@ rsd_err rsi_json_want(rsi_json *json, rsi_json_kind kind, const char *what, rsi_
     return rc;
 }
 
+bool rsi_json_each(rsi_json *json, rsi_json_token *out, rsd_err *rc, rsd_error *err)
+{
+    if (!*rc)
+        *rc = rsi_json_next(json, out, err);
+    return !*rc && out->kind != RSI_JSON_OBJECT_END && out->kind != RSI_JSON_ARRAY_END;
+}
+
+const char *rsi_json_keep(const rsi_json *json, const rsi_json_token *token)
+{
+    if (!token->escaped) /* else it is the arena's, and ends in NUL */
+        ((char *)(uintptr_t)json->text)[(size_t)(token->text - json->text) + token->len] = '\0';
+    return token->text;
+}
+
+rsd_err rsi_json_name(const rsi_json *json, const rsi_json_token *token, rsi_name *out,
+                      rsd_error *err)
+{
+    uint64_t at = json->base + token->at;
+
+    if (memchr(token->text, '\0', token->len))
+        return rsi_fail(err, RSD_E_FORMAT, "byte %" PRIu64 ": a name has a NUL in it", at);
+    *out = (rsi_name){ .text = rsi_json_keep(json, token),
+                       .len = (uint32_t)token->len,
+                       .at = (uint32_t)at };
+    return RSD_OK;
+}
+
 rsd_err rsi_json_skip(rsi_json *json, const rsi_json_token *first, rsd_error *err)
 {
     rsi_json_token token;

@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "format/names.h"
 
 #include <string.h>
 
@@ -57,6 +58,9 @@ rsd_err rsi_json_next(rsi_json *json, rsi_json_token *out, rsd_error *err);
 /* The same, and it must be of this kind, which is called `what` ("an array of integers"). */
 rsd_err rsi_json_want(rsi_json *json, rsi_json_kind kind, const char *what, rsi_json_token *out,
                       rsd_error *err);
+/* The next key or element of what is open, for a loop; false at its end, and when *rc is or becomes
+ * a failure. */
+bool rsi_json_each(rsi_json *json, rsi_json_token *out, rsd_err *rc, rsd_error *err);
 /* Passes over the rest of the value that `first` began; nothing to do for a string or a number. */
 rsd_err rsi_json_skip(rsi_json *json, const rsi_json_token *first, rsd_error *err);
 
@@ -69,6 +73,13 @@ static inline bool rsi_json_is(const rsi_json_token *token, const char *text)
 {
     return token->len == strlen(text) && memcmp(token->text, text, token->len) == 0;
 }
+
+/* The text of a key or string for as long as the input lives, which must be writable: a NUL goes
+ * over the closing quote, which the reader has passed. */
+const char *rsi_json_keep(const rsi_json *json, const rsi_json_token *token);
+/* The same as a name; RSD_E_FORMAT if it has a NUL in it. */
+rsd_err rsi_json_name(const rsi_json *json, const rsi_json_token *token, rsi_name *out,
+                      rsd_error *err);
 
 /* How many bytes of a name to show with "%.*s": at most 120, no half characters. */
 int rsi_convert_block(const char *text, size_t len);

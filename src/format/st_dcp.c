@@ -28,10 +28,7 @@ static rsd_err take_offsets(parser *p, const rsi_st_tensor *tensor)
     rsd_err        rc;
 
     rc = rsi_json_want(&p->json, RSI_JSON_ARRAY, "an array of offsets", &token, p->err);
-    for (; !rc; n++) {
-        rc = rsi_json_next(&p->json, &token, p->err);
-        if (rc || token.kind == RSI_JSON_ARRAY_END)
-            break;
+    for (; rsi_json_each(&p->json, &token, &rc, p->err); n++) {
         if (token.kind != RSI_JSON_INTEGER || token.negative)
             return rsi_json_expected(&p->json, &token, "an offset as a whole number", p->err);
         if (n == tensor->ndim)
@@ -90,12 +87,8 @@ static rsd_err take_all(parser *p)
     rsd_err         rc;
 
     rc = rsi_json_want(&p->json, RSI_JSON_OBJECT, "an object", &token, p->err);
-    while (!rc) {
-        rc = rsi_json_next(&p->json, &token, p->err);
-        if (rc || token.kind == RSI_JSON_OBJECT_END)
-            break;
+    while (rsi_json_each(&p->json, &token, &rc, p->err))
         rc = take_name(p, &token);
-    }
     if (!rc)
         rc = rsi_json_next(&p->json, &token, p->err); /* the end */
     for (size_t i = 0; i < p->header->ntensors && !rc; i++) {

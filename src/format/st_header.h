@@ -48,10 +48,8 @@ rsd_err rsi_st_length(const unsigned char prefix[RSI_ST_PREFIX], uint64_t file_b
                       rsd_error *err);
 /* Parses the JSON. The texts of *out point into `json`, which gets a NUL behind each of them: it
  * must live as long as *out and is no JSON any more. A header that is accepted tells exactly one
- * tensor for each byte of data. */
-rsd_err rsi_st_parse(char *json, size_t len, uint64_t file_bytes, rsi_st_header *out,
-                     rsd_error *err);
-/* The same; with `cut` the file may have lost its end, and data_bytes is what it should have. */
+ * tensor for each byte of data. With `cut` the file may have lost its end, and data_bytes is what
+ * it should have. */
 rsd_err rsi_st_parse_cut(char *json, size_t len, uint64_t file_bytes, bool cut, rsi_st_header *out,
                          rsd_error *err);
 void    rsi_st_release(rsi_st_header *header);

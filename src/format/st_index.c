@@ -14,7 +14,6 @@
 
 typedef struct parser {
     rsi_json      json;
-    char         *text; /* the same bytes as json.text, to put NULs behind names */
     rsi_st_index *index;
     size_t        weight_cap, file_cap;
     rsi_map       files; /* name to place in index->file */
@@ -48,14 +47,6 @@ static rsd_err no_memory(const parser *p)
     return rsi_fail(p->err, RSD_E_NOMEM, "no memory for an index of %zu bytes", p->json.len);
 }
 
-/* A NUL goes over the closing quote, which the reader has passed. */
-static const char *keep(const parser *p, const rsi_json_token *token)
-{
-    if (!token->escaped)
-        p->text[(token->text - p->json.text) + (ptrdiff_t)token->len] = '\0';
-    return token->text;
-}
-
 static rsd_err take_file(parser *p, uint32_t *out)
 {
     rsi_st_index  *index = p->index;
@@ -76,7 +67,7 @@ static rsd_err take_file(parser *p, uint32_t *out)
     if (!was) {
         if (!rsi_grow(&index->file, index->nfiles, &p->file_cap, sizeof(index->file[0])))
             return no_memory(p);
-        index->file[index->nfiles++] = keep(p, &token);
+        index->file[index->nfiles++] = rsi_json_keep(&p->json, &token);
     }
     *out = (uint32_t)place;
     return RSD_OK;
@@ -91,17 +82,12 @@ static rsd_err take_weights(parser *p)
 
     rc = rsi_json_want(&p->json, RSI_JSON_OBJECT, "an object of file names as weight_map", &token,
                        p->err);
-    while (!rc) {
-        rc = rsi_json_next(&p->json, &token, p->err);
-        if (rc || token.kind == RSI_JSON_OBJECT_END)
-            break;
-        if (memchr(token.text, '\0', token.len))
-            return rsi_fail(p->err, RSD_E_FORMAT, "byte %zu: a name has a NUL in it", token.at);
+    while (rsi_json_each(&p->json, &token, &rc, p->err)) {
+        rc = rsi_json_name(&p->json, &token, &weight.name, p->err);
+        if (rc)
+            return rc;
         if (!rsi_grow(&index->weight, index->nweights, &p->weight_cap, sizeof(index->weight[0])))
             return no_memory(p);
-        weight = (rsi_st_weight){ .name = { .text = keep(p, &token),
-                                            .len = (uint32_t)token.len,
-                                            .at = (uint32_t)token.at } };
         rc = take_file(p, &weight.file);
         if (rc)
             return rsi_while(p->err, rc, "tensor \"%.*s\"",
@@ -112,30 +98,7 @@ static rsd_err take_weights(parser *p)
     return rc;
 }
 
-/* Only total_size is of use; what else tools put there, they may. Some write it as 1.2e10, which is
- * passed over. */
-static rsd_err take_metadata(parser *p)
-{
-    rsi_json_token token, value;
-    rsd_err        rc;
-
-    rc = rsi_json_want(&p->json, RSI_JSON_OBJECT, "an object as metadata", &token, p->err);
-    while (!rc) {
-        rc = rsi_json_next(&p->json, &token, p->err);
-        if (rc || token.kind == RSI_JSON_OBJECT_END)
-            break;
-        rc = rsi_json_next(&p->json, &value, p->err);
-        if (!rc && rsi_json_is(&token, "total_size") && value.kind == RSI_JSON_INTEGER &&
-            !value.negative) {
-            p->index->has_total = true;
-            p->index->total_size = value.number;
-        }
-        if (!rc)
-            rc = rsi_json_skip(&p->json, &value, p->err);
-    }
-    return rc;
-}
-
+/* Of the metadata, total_size too, nothing is of use: tools may put there what they like. */
 static rsd_err take_member(parser *p, const rsi_json_token *key)
 {
     rsi_json_token value;
@@ -148,9 +111,9 @@ static rsd_err take_member(parser *p, const rsi_json_token *key)
         p->has_map = true;
         return take_weights(p);
     }
-    if (rsi_json_is(key, "metadata"))
-        return take_metadata(p);
     rc = rsi_json_next(&p->json, &value, p->err);
+    if (!rc && rsi_json_is(key, "metadata") && value.kind != RSI_JSON_OBJECT)
+        rc = rsi_json_expected(&p->json, &value, "an object as metadata", p->err);
     return rc ? rc : rsi_json_skip(&p->json, &value, p->err);
 }
 
@@ -162,12 +125,8 @@ static rsd_err take_all(parser *p)
     rsd_err         rc =
         rsi_json_want(&p->json, RSI_JSON_OBJECT, "an object with weight_map", &token, p->err);
 
-    while (!rc) {
-        rc = rsi_json_next(&p->json, &token, p->err);
-        if (rc || token.kind == RSI_JSON_OBJECT_END)
-            break;
+    while (rsi_json_each(&p->json, &token, &rc, p->err))
         rc = take_member(p, &token);
-    }
     if (!rc)
         rc = rsi_json_next(&p->json, &token, p->err); /* the end */
     if (rc)
@@ -188,7 +147,7 @@ static rsd_err take_all(parser *p)
 rsd_err rsi_st_index_read(char *text, size_t len, rsi_st_index *out, rsd_error *err)
 {
     rsi_st_index index = { 0 };
-    parser       p = { .text = text, .index = &index, .err = err };
+    parser       p = { .index = &index, .err = err };
     rsd_err      rc;
 
     if (len >= UINT32_MAX)

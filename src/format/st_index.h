@@ -23,8 +23,6 @@ typedef struct rsi_st_index {
     const char   *
         *file; /* [nfiles] in the order in which they are first named; one path component each */
     size_t nfiles;
-    bool   has_total;
-    uint64_t  total_size; /* bytes of all tensors, if metadata tells it as an integer */
     rsi_names names;
     rsi_arena mem;  /* texts that had escapes */
     char     *text; /* of rsi_st_index_load, else NULL */

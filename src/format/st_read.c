@@ -17,7 +17,6 @@ enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4, ALL = 7 };
 
 typedef struct parser {
     rsi_json       json;
-    char          *text; /* the same bytes as json.text, to put NULs behind names */
     rsi_st_header *head;
     size_t         tensor_cap, dim_cap, meta_cap;
     bool           cut; /* the file may be shorter than its header says */
@@ -43,28 +42,6 @@ static rsd_err no_memory(const parser *p)
 static rsd_err refuse(const parser *p, const rsi_json_token *token, const char *why)
 {
     return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": %s", p->json.base + token->at, why);
-}
-
-/* A NUL goes over the closing quote, which the reader has passed. */
-static char *keep(parser *p, const rsi_json_token *token)
-{
-    char *text;
-
-    if (token->escaped)
-        return (char *)(uintptr_t)token->text; /* the arena's, and it ends in NUL */
-    text = p->text + (token->text - p->json.text);
-    text[token->len] = '\0';
-    return text;
-}
-
-static rsd_err keep_name(parser *p, const rsi_json_token *token, rsi_name *out)
-{
-    if (memchr(token->text, '\0', token->len))
-        return refuse(p, token, "a name has a NUL in it");
-    out->text = keep(p, token);
-    out->len = (uint32_t)token->len;
-    out->at = (uint32_t)(p->json.base + token->at);
-    return RSD_OK;
 }
 
 /* ---- one tensor ---------------------------------------------------------------------------------
@@ -255,12 +232,8 @@ static rsd_err take_fields(parser *p, rsi_st_tensor *tensor)
 
     rc = rsi_json_want(&p->json, RSI_JSON_OBJECT, "an object with dtype, shape and data_offsets",
                        &token, p->err);
-    while (!rc) {
-        rc = rsi_json_next(&p->json, &token, p->err);
-        if (rc || token.kind == RSI_JSON_OBJECT_END)
-            break;
+    while (rsi_json_each(&p->json, &token, &rc, p->err))
         rc = take_field(p, &token, tensor, &seen);
-    }
     if (rc)
         return rc;
     if (seen != ALL)
@@ -276,7 +249,7 @@ static rsd_err take_tensor(parser *p, const rsi_json_token *key)
 {
     rsi_st_header *head = p->head;
     rsi_st_tensor  tensor = { 0 };
-    rsd_err        rc = keep_name(p, key, &tensor.name);
+    rsd_err        rc = rsi_json_name(&p->json, key, &tensor.name, p->err);
 
     if (rc)
         return rc;
@@ -309,19 +282,15 @@ static rsd_err take_metadata(parser *p, const rsi_json_token *key)
         return RSD_OK;
     if (!rc && token.kind != RSI_JSON_OBJECT)
         rc = rsi_json_expected(&p->json, &token, what, p->err);
-    while (!rc) {
-        rc = rsi_json_next(&p->json, &token, p->err);
-        if (rc || token.kind == RSI_JSON_OBJECT_END)
-            break;
-        memset(&meta, 0, sizeof(meta));
-        rc = keep_name(p, &token, &meta.key);
+    while (rsi_json_each(&p->json, &token, &rc, p->err)) {
+        rc = rsi_json_name(&p->json, &token, &meta.key, p->err);
         if (!rc)
             rc = rsi_json_want(&p->json, RSI_JSON_STRING, what, &token, p->err);
         if (rc)
             break;
         if (!rsi_grow(&head->meta, head->nmeta, &p->meta_cap, sizeof(head->meta[0])))
             return no_memory(p);
-        meta.value = keep(p, &token);
+        meta.value = rsi_json_keep(&p->json, &token);
         meta.value_len = (uint32_t)token.len;
         head->meta[head->nmeta++] = meta;
     }
@@ -442,13 +411,9 @@ static rsd_err take_all(parser *p)
         return rsi_fail(p->err, RSD_E_FORMAT, "byte %d: the header does not start with \"{\"",
                         RSI_ST_PREFIX);
     rc = rsi_json_next(&p->json, &token, p->err);
-    while (!rc) {
-        rc = rsi_json_next(&p->json, &token, p->err);
-        if (rc || token.kind == RSI_JSON_OBJECT_END)
-            break;
+    while (rsi_json_each(&p->json, &token, &rc, p->err))
         rc = rsi_json_is(&token, RSI_ST_METADATA) ? take_metadata(p, &token)
                                                   : take_tensor(p, &token);
-    }
     if (rc)
         return rc;
     end = token.at + 1;
@@ -487,17 +452,11 @@ rsd_err rsi_st_length(const unsigned char prefix[RSI_ST_PREFIX], uint64_t file_b
     return RSD_OK;
 }
 
-rsd_err rsi_st_parse(char *json, size_t len, uint64_t file_bytes, rsi_st_header *out,
-                     rsd_error *err)
-{
-    return rsi_st_parse_cut(json, len, file_bytes, false, out, err);
-}
-
 rsd_err rsi_st_parse_cut(char *json, size_t len, uint64_t file_bytes, bool cut, rsi_st_header *out,
                          rsd_error *err)
 {
     rsi_st_header head = { 0 };
-    parser        p = { .text = json, .head = &head, .cut = cut, .err = err };
+    parser        p = { .head = &head, .cut = cut, .err = err };
     rsd_err       rc;
 
     if (len > RSI_ST_HEADER_MAX || file_bytes > INT64_MAX || len + RSI_ST_PREFIX > file_bytes)

@@ -16,7 +16,7 @@
 static rsd_err detect(rsd_store *store, const char *path, rsd_format *out, rsd_error *err)
 {
     rsi_files files;
-    rsd_err   rc = rsi_files_open(&files, store, path, err);
+    rsd_err   rc = rsi_files_open_held(&files, store, path, 0, err);
 
     if (!rc)
         rc = rsi_detect(&files, out, err);

@@ -24,7 +24,7 @@ static void a_single_file_is_file_0(void **state)
 
     (void)state;
     fix_put_text(store, "deep/one.pt", "hello");
-    assert_int_equal(rsi_files_open(&files, store, "deep/one.pt", NULL), RSD_OK);
+    assert_int_equal(rsi_files_open_held(&files, store, "deep/one.pt", 0, NULL), RSD_OK);
     assert_true(files.single);
     assert_int_equal(files.n, 1);
     assert_int_equal(files.file[0]->size, 5);
@@ -45,7 +45,7 @@ static void files_of_a_folder_are_opened_once(void **state)
     (void)state;
     fix_put_text(store, "x/ck/a", "1");
     fix_put_text(store, "x/ck/b", "22");
-    assert_int_equal(rsi_files_open(&files, store, "x/ck", NULL), RSD_OK);
+    assert_int_equal(rsi_files_open_held(&files, store, "x/ck", 0, NULL), RSD_OK);
     assert_false(files.single);
     assert_int_equal(files.n, 0);
     assert_int_equal(rsi_files_add(&files, "b", false, &b, NULL), RSD_OK);
@@ -69,7 +69,7 @@ static void a_store_itself_can_be_the_checkpoint(void **state)
 
     (void)state;
     fix_put_text(store, "a", "1");
-    assert_int_equal(rsi_files_open(&files, store, "", NULL), RSD_OK);
+    assert_int_equal(rsi_files_open_held(&files, store, "", 0, NULL), RSD_OK);
     assert_int_equal(rsi_files_add(&files, "a", false, &a, NULL), RSD_OK);
     assert_string_equal(rsi_files_name(&files, a), "a");
     rsi_files_close(&files);
@@ -84,13 +84,13 @@ static void what_is_missing_is_not_found(void **state)
     uint32_t   number;
 
     (void)state;
-    assert_int_equal(rsi_files_open(&files, store, "nowhere", &err), RSD_E_NOTFOUND);
+    assert_int_equal(rsi_files_open_held(&files, store, "nowhere", 0, &err), RSD_E_NOTFOUND);
     rsi_files_close(&files);
-    assert_int_equal(rsi_files_open(&files, NULL, "/nowhere/at/all", &err), RSD_E_NOTFOUND);
+    assert_int_equal(rsi_files_open_held(&files, NULL, "/nowhere/at/all", 0, &err), RSD_E_NOTFOUND);
     assert_non_null(strstr(err.msg, "could not find \"/nowhere/at/all\""));
     rsi_files_close(&files);
     fix_put_text(store, "ck/a", "1");
-    assert_int_equal(rsi_files_open(&files, store, "ck", NULL), RSD_OK);
+    assert_int_equal(rsi_files_open_held(&files, store, "ck", 0, NULL), RSD_OK);
     assert_int_equal(rsi_files_add(&files, "b", false, &number, &err), RSD_E_NOTFOUND);
     rsi_files_close(&files);
     rsd_store_close(store);
@@ -108,7 +108,7 @@ static void names_are_listed_sorted(void **state)
     fix_put_text(store, "ck/a/x", "");
     fix_put_text(store, "ck/B", "");
     fix_put_text(store, "ck/.metadata", "");
-    assert_int_equal(rsi_files_open(&files, store, "ck", NULL), RSD_OK);
+    assert_int_equal(rsi_files_open_held(&files, store, "ck", 0, NULL), RSD_OK);
     assert_int_equal(rsi_files_list(&files, &names, &n, NULL), RSD_OK);
     assert_int_equal(n, 4);
     assert_string_equal(names[0], ".metadata");
@@ -131,7 +131,7 @@ static void a_source_is_a_part_of_a_file(void **state)
 
     (void)state;
     fix_put_text(store, "f", "0123456789");
-    assert_int_equal(rsi_files_open(&files, store, "f", NULL), RSD_OK);
+    assert_int_equal(rsi_files_open_held(&files, store, "f", 0, NULL), RSD_OK);
     source = rsi_files_source(&files, 0, 3, 4);
     assert_int_equal(rsi_source_read(&source, 1, text, 3, NULL), RSD_OK);
     assert_string_equal(text, "456");
@@ -157,14 +157,14 @@ static void local_paths_may_be_symbolic_links(void **state)
     assert_int_equal(symlink("../blobs/1234", path), 0);
     snprintf(link, sizeof(link), "%s/latest", top);
     assert_int_equal(symlink("ck", link), 0);
-    assert_int_equal(rsi_files_open(&files, NULL, link, NULL), RSD_OK);
+    assert_int_equal(rsi_files_open_held(&files, NULL, link, 0, NULL), RSD_OK);
     assert_true(files.own_store);
     assert_int_equal(rsi_files_add(&files, "own", false, &number, NULL), RSD_OK);
     assert_int_not_equal(rsi_files_add(&files, "model", false, &number, NULL), RSD_OK);
     assert_int_equal(rsi_files_add(&files, "model", true, &number, NULL), RSD_OK);
     assert_int_equal(files.file[number]->size, 7);
     rsi_files_close(&files);
-    assert_int_equal(rsi_files_open(&files, NULL, path, NULL), RSD_OK);
+    assert_int_equal(rsi_files_open_held(&files, NULL, path, 0, NULL), RSD_OK);
     assert_true(files.single);
     assert_int_equal(files.file[0]->size, 7);
     rsi_files_close(&files);
@@ -181,7 +181,7 @@ static rsd_err use(void *arg, rsd_error *err)
     char    **names, name[16];
     size_t    n;
     uint32_t  number;
-    rsd_err   rc = rsi_files_open(&files, arg, "ck", err);
+    rsd_err   rc = rsi_files_open_held(&files, arg, "ck", 0, err);
 
     for (int i = 0; i < 12 && !rc; i++) {
         snprintf(name, sizeof(name), "f%d", i);

@@ -27,7 +27,7 @@ static char *open_header(const char *metadata, rsi_st_header *out)
         "{\"__metadata__\":%s,\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
         "\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[24,28]}}",
         metadata);
-    rc = rsi_st_parse(json, (size_t)len, (uint64_t)len + 8 + 28, out, NULL);
+    rc = rsi_st_parse_cut(json, (size_t)len, (uint64_t)len + 8 + 28, false, out, NULL);
     assert_int_equal(rc, RSD_OK);
     return json;
 }

@@ -53,8 +53,6 @@ static void an_index_tells_the_file_of_each_tensor(void **state)
     assert_int_equal(parse(text, &copy, &index, NULL), RSD_OK);
     assert_int_equal(index.nweights, 3);
     assert_int_equal(index.nfiles, 2);
-    assert_true(index.has_total);
-    assert_int_equal(index.total_size, 24);
     assert_string_equal(index.file[0], "two");
     assert_string_equal(rsi_st_index_file(&index, "b1", 2), "two");
     assert_string_equal(rsi_st_index_file(&index, "a", 1), "one");
@@ -73,7 +71,6 @@ static void a_total_that_is_no_integer_is_passed_over(void **state)
     assert_int_equal(
         parse("{\"metadata\":{\"total_size\":1.5e10},\"weight_map\":{}}", &copy, &index, NULL),
         RSD_OK);
-    assert_false(index.has_total);
     assert_int_equal(index.nweights, 0);
     rsi_st_index_release(&index);
     free(copy);

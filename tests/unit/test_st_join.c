@@ -42,8 +42,9 @@ static void add_file(fixture *f, const char *path, size_t n, const rsi_st_item *
     pair.value = info.buf;
     pair.value_len = info.len;
     assert_int_equal(rsi_st_image_make(n, item, off != NULL, &pair, image, NULL), RSD_OK);
-    assert_int_equal(rsi_st_parse(image->head + 8, image->head_len - 8,
-                                  image->head_len + image->data_bytes, &f->header[f->n], NULL),
+    assert_int_equal(rsi_st_parse_cut(image->head + 8, image->head_len - 8,
+                                      image->head_len + image->data_bytes, false, &f->header[f->n],
+                                      NULL),
                      RSD_OK);
     assert_int_equal(rsi_st_dcp_read(&f->header[f->n], &f->dcp[f->n], NULL), RSD_OK);
     f->file[f->n] = (rsi_st_file){ path, &f->header[f->n], &f->dcp[f->n] };

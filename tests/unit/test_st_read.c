@@ -29,7 +29,7 @@ static rsd_err parse(const char *json, size_t len, uint64_t data_bytes, char **c
     assert_non_null(*copy);
     memcpy(*copy, json, len);
     (*copy)[len] = 'x'; /* no NUL that a careless reader could stop at */
-    return rsi_st_parse(*copy, len, 8 + len + data_bytes, out, err);
+    return rsi_st_parse_cut(*copy, len, 8 + len + data_bytes, false, out, err);
 }
 
 static void check_samples(const sample *samples, size_t n)
@@ -394,7 +394,7 @@ static void a_header_longer_than_its_file_is_the_callers_mistake(void **state)
     rsd_error     err;
 
     (void)state;
-    assert_int_equal(rsi_st_parse(json, 2, 9, &header, &err), RSD_E_INVALID);
+    assert_int_equal(rsi_st_parse_cut(json, 2, 9, false, &header, &err), RSD_E_INVALID);
     assert_string_equal(err.msg, "a header of 2 bytes does not fit into the file");
 }
 
@@ -430,7 +430,8 @@ static void many_tensors_are_found_by_name_and_by_place(void **state)
         char         *json = many(n, reverse, &len);
         rsi_st_header header;
 
-        assert_int_equal(rsi_st_parse(json, len, 8 + len + 2 * n, &header, NULL), RSD_OK);
+        assert_int_equal(rsi_st_parse_cut(json, len, 8 + len + 2 * n, false, &header, NULL),
+                         RSD_OK);
         assert_int_equal(header.ntensors, n);
         for (size_t i = 0; i < n; i++) {
             char name[16];
@@ -468,7 +469,7 @@ static void memory_stays_below_16_bytes_for_each_byte_of_header(void **state)
         }
         len = at;
         rsi_mem_fail_at(0, 0);
-        assert_int_equal(rsi_st_parse(json, len, 8 + len + data, &header, NULL), RSD_OK);
+        assert_int_equal(rsi_st_parse_cut(json, len, 8 + len + data, false, &header, NULL), RSD_OK);
         assert_true(rsi_mem_stats_get().peak <= (int64_t)(16 * len + (1 << 20)));
         rsi_st_release(&header);
     }

@@ -90,8 +90,8 @@ static void every_dtype_is_read_back(void **state)
         item[i] = (rsi_st_item){ names[i], rsi_st_dtypes[RSI_ST_DTYPES - 1 - i], 2, two_by_three };
     }
     assert_int_equal(rsi_st_image_make(RSI_ST_DTYPES, item, 0, NULL, &image, NULL), RSD_OK);
-    if (rsi_st_parse(image.head + 8, image.head_len - 8, image.head_len + image.data_bytes, &header,
-                     &err))
+    if (rsi_st_parse_cut(image.head + 8, image.head_len - 8, image.head_len + image.data_bytes,
+                         false, &header, &err))
         fail_msg("%s", err.msg);
     assert_int_equal(header.ntensors, RSI_ST_DTYPES);
     assert_null(header.order);
@@ -126,7 +126,7 @@ static void no_tensors_make_a_valid_file(void **state)
     (void)state;
     assert_int_equal(rsi_st_image_make(0, NULL, 0, NULL, &image, NULL), RSD_OK);
     assert_int_equal(image.head_len, 64);
-    assert_int_equal(rsi_st_parse(image.head + 8, 56, 64, &header, NULL), RSD_OK);
+    assert_int_equal(rsi_st_parse_cut(image.head + 8, 56, 64, false, &header, NULL), RSD_OK);
     rsi_st_release(&header);
     rsi_st_image_release(&image);
 }
