@@ -99,12 +99,14 @@ rsd_err rsi_st_open(rsd_ckpt *ckpt, rsd_error *err);
 rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err);
 rsd_err rsi_bins_open(rsd_ckpt *ckpt, rsd_error *err); /* several torch.save files and an index */
 rsd_err rsi_ranks_open(rsd_ckpt *ckpt, rsd_error *err);
-rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err);
+rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err); /* the next one too */
+rsd_err rsi_universal_open(rsd_ckpt *ckpt, rsd_error *err);
 
 /* True if torch.save files are called like this. */
 bool rsi_torch_is_name(const char *name);
 /* The same for DeepSpeed's files of the optimizer, and an index of torch.save files. */
 bool rsi_zero_is_name(const char *name);
+bool rsi_zero_is_latest(const char *name); /* a file that names the folder */
 bool rsi_torch_is_index(const char *name);
 
 /* Refuses chunks that overlap or leave holes; `get` gives box i of n, all of them inside `shape`.

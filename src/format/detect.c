@@ -20,7 +20,8 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
         st = st || rsi_text_ends(names[i], ".safetensors") || rsi_st_is_index(names[i]);
         temp = temp || strcmp(names[i], ".metadata.tmp") == 0;
         bins = bins || rsi_torch_is_index(names[i]);
-        zero = zero || rsi_zero_is_name(names[i]) || strcmp(names[i], "latest") == 0;
+        zero = zero || rsi_zero_is_name(names[i]) || rsi_zero_is_latest(names[i]) ||
+               strcmp(names[i], "zero") == 0;
         torch = torch || rsi_torch_is_name(names[i]);
     }
     if (rc)

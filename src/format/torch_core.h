@@ -84,6 +84,9 @@ rsd_err rsi_torch_no_memory(rsd_error *err);
 
 /* Adds an entry, whose name must be a new one; `t` is an rsi_torch. */
 rsd_err rsi_torch_add(void *t, const rsi_torch_entry *e, rsd_error *err);
+/* The name and the path of these parts, in the checkpoint's memory; the parts live as long. */
+rsd_err rsi_torch_name(rsi_torch *t, const char *const *part, size_t n, rsi_torch_entry *out,
+                       rsd_error *err);
 /* Takes an entry that was found; its memory is the checkpoint's already. */
 typedef rsd_err (*rsi_torch_take)(void *arg, const rsi_torch_entry *e, rsd_error *err);
 /* Gives every tensor and object of a file to `take`, by the keys on the way to it; `below`, if not
@@ -105,6 +108,8 @@ rsd_err rsi_torch_add_piece(rsi_torch *t, const rsi_torch_entry *e, const rsi_to
 rsd_err rsi_torch_add_once(rsi_torch *t, const rsi_torch_entry *e, rsd_error *err);
 /* Refuses tensors with overlaps and holes. */
 rsd_err rsi_torch_check_pieces(const rsi_torch *t, rsd_error *err);
+/* zero_open.c: shared parameters that a file of the model lists are more names of what is there. */
+rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err);
 /* A piece as the tensor that it is. */
 void rsi_torch_piece_view(const rsi_torch_piece *piece, rsd_value_tensor *out);
 

@@ -125,6 +125,25 @@ rsd_err rsi_torch_add(void *arg, const rsi_torch_entry *e, rsd_error *err)
     return RSD_OK;
 }
 
+rsd_err rsi_torch_name(rsi_torch *t, const char *const *part, size_t n, rsi_torch_entry *out,
+                       rsd_error *err)
+{
+    size_t len;
+    char  *name;
+
+    out->part = rsi_arena_array(&t->mem, n, sizeof(out->part[0]));
+    for (size_t i = 0; out->part && i < n; i++)
+        out->part[i].key = part[i];
+    len = out->part ? rsi_path_join(out->part, n, NULL, 0) : 0;
+    name = rsi_arena_array(&t->mem, len + 1, 1);
+    if (!out->part || !name)
+        return no_room(t, err);
+    rsi_path_join(out->part, n, name, len + 1);
+    out->name = name;
+    out->nparts = n;
+    return RSD_OK;
+}
+
 static rsd_err found_entry(walk *w, const rsd_value *v, rsd_error *err)
 {
     rsi_arena      *mem = &w->t->mem;

@@ -7,7 +7,6 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "format/path.h"
 #include "format/torch_core.h"
 #include "shape/box.h"
 
@@ -34,26 +33,14 @@ typedef struct flat {
 
 /* ---- names ---- */
 
-/* Parts of a name, in the checkpoint's memory; NULL ends them. */
+/* The same; NULL ends the parts. */
 static rsd_err name_entry(zero *z, const char *const *part, rsi_torch_entry *out, rsd_error *err)
 {
-    rsi_arena *mem = &z->t->mem;
-    size_t     n = 0, len;
-    char      *name;
+    size_t n = 0;
 
     while (part[n])
         n++;
-    out->part = rsi_arena_array(mem, n, sizeof(out->part[0]));
-    for (size_t i = 0; out->part && i < n; i++)
-        out->part[i].key = part[i];
-    len = out->part ? rsi_path_join(out->part, n, NULL, 0) : 0;
-    name = rsi_arena_array(mem, len + 1, 1);
-    if (!out->part || !name)
-        return rsi_torch_no_memory(err);
-    rsi_path_join(out->part, n, name, len + 1);
-    out->name = name;
-    out->nparts = n;
-    return RSD_OK;
+    return rsi_torch_name(z->t, part, n, out, err);
 }
 
 static rsd_err shape_of(const rsd_value *size, const rsd_value_tensor *like, rsi_torch_whole *out,
@@ -390,23 +377,22 @@ static rsd_err add_module(zero *z, const rsd_value *root, rsd_error *err)
 }
 
 /* A shared parameter is one more name for the same elements. */
-static rsd_err share(zero *z, const char *name, const char *same, rsd_error *err)
+static rsd_err share(rsi_torch *t, const char *name, const char *same, rsd_error *err)
 {
-    const char *const part[] = { name, NULL };
-    rsi_torch_entry   e;
-    rsi_torch_whole  *w;
-    uint64_t          number;
-    rsd_err           rc;
+    rsi_torch_entry  e;
+    rsi_torch_whole *w;
+    uint64_t         number;
+    rsd_err          rc;
 
-    if (!name || !same || !rsi_map_get(&z->t->names, same, strlen(same), &number) ||
-        number >= z->t->tensors.n || rsi_map_get(&z->t->names, name, strlen(name), &number))
+    if (!name || !same || !rsi_map_get(&t->names, same, strlen(same), &number) ||
+        number >= t->tensors.n || rsi_map_get(&t->names, name, strlen(name), &number))
         return RSD_OK; /* of a parameter that is not there */
-    rsi_map_get(&z->t->names, same, strlen(same), &number);
-    e = z->t->tensors.at[number];
-    rc = name_entry(z, part, &e, err);
+    rsi_map_get(&t->names, same, strlen(same), &number);
+    e = t->tensors.at[number];
+    rc = rsi_torch_name(t, &name, 1, &e, err);
     if (rc || !e.whole)
-        return rc ? rc : rsi_torch_add(z->t, &e, err);
-    w = rsi_arena_array(&z->t->mem, 1, sizeof(*w));
+        return rc ? rc : rsi_torch_add(t, &e, err);
+    w = rsi_arena_array(&t->mem, 1, sizeof(*w));
     if (!w)
         return rsi_torch_no_memory(err);
     *w = *e.whole;
@@ -415,21 +401,21 @@ static rsd_err share(zero *z, const char *name, const char *same, rsd_error *err
         return rsi_torch_no_memory(err);
     memcpy(w->piece, e.whole->piece, w->n * sizeof(w->piece[0]));
     e.whole = w;
-    rc = rsi_torch_add(z->t, &e, err);
+    rc = rsi_torch_add(t, &e, err);
     if (rc)
         rsi_free(w->piece);
     return rc;
 }
 
 /* {name: name of the parameter that it is} */
-static rsd_err add_shared(zero *z, const rsd_value *root, rsd_error *err)
+rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err)
 {
     const rsd_value *all = rsd_value_get(root, "shared_params");
     rsd_err          rc = RSD_OK;
 
     for (size_t i = 0;
          all && rsd_value_type_of(all) == RSD_VALUE_DICT && i < rsd_value_count(all) && !rc; i++)
-        rc = share(z, rsd_value_bytes(rsd_value_key(all, i), NULL),
+        rc = share(t, rsd_value_bytes(rsd_value_key(all, i), NULL),
                    rsd_value_bytes(rsd_value_item(all, i), NULL), err);
     return rc;
 }
@@ -485,6 +471,11 @@ static int64_t number_behind(const char *name, const char *what)
 bool rsi_zero_is_name(const char *name)
 {
     return rsi_text_ends(name, "_optim_states.pt") && strstr(name, "zero_pp_rank_");
+}
+
+bool rsi_zero_is_latest(const char *name)
+{
+    return strcmp(name, "latest") == 0 || strcmp(name, "latest_universal") == 0;
 }
 
 static rsd_err refuse_parallel(char *const *names, size_t n, rsd_error *err)
@@ -581,13 +572,13 @@ static rsd_err read_states(zero *z, rsd_error *err)
     return RSD_OK;
 }
 
-/* The folder that "latest" names, if there is one. */
-static rsd_err enter_latest(rsd_ckpt *ckpt, rsd_error *err)
+/* The folder that a file such as "latest" names. */
+static rsd_err enter_latest(rsd_ckpt *ckpt, const char *file, rsd_error *err)
 {
     char     text[256] = "";
     uint32_t number;
     size_t   len;
-    rsd_err  rc = rsi_files_add(&ckpt->files, "latest", true, &number, err);
+    rsd_err  rc = rsi_files_add(&ckpt->files, file, true, &number, err);
 
     if (rc)
         return rc;
@@ -605,15 +596,22 @@ rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err)
     char            *kind = rsi_arena_array(&ckpt->mem, 64, 1);
     const rsd_value *root, *shapes;
     size_t           n;
+    const char      *latest = NULL;
     bool             here = false;
     rsd_err          rc = rsi_files_list(&ckpt->files, &names, &n, err);
 
-    for (size_t i = 0; !rc && i < n; i++)
-        here = here || rsi_zero_is_name(names[i]);
+    for (size_t i = 0; !rc && i < n; i++) {
+        here = here || rsi_zero_is_name(names[i]) || strcmp(names[i], "zero") == 0;
+        if (rsi_zero_is_latest(names[i]) && !latest) /* sorted: "latest" comes first */
+            latest = names[i];
+    }
     if (!rc && !here) {
-        rc = enter_latest(ckpt, err);
+        rc = enter_latest(ckpt, latest ? latest : "latest", err);
         rc = rc ? rc : rsi_files_list(&ckpt->files, &names, &n, err);
     }
+    for (size_t i = 0; !rc && i < n; i++)
+        if (strcmp(names[i], "zero") == 0)
+            return rsi_universal_open(ckpt, err);
     if (!rc)
         rc = kind ? rsi_torch_begin(ckpt, &z.t, err) : rsi_torch_no_memory(err);
     if (!rc)
@@ -634,7 +632,7 @@ rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err)
                         z.t->file[z.model[0]].source.name);
     rc = add_parameters(&z, shapes, err);
     rc = rc ? rc : add_frozen(&z, root, err);
-    rc = rc ? rc : add_shared(&z, root, err);
+    rc = rc ? rc : rsi_zero_add_shared(z.t, root, err);
     rc = rc ? rc : add_module(&z, root, err);
     rc = rc ? rc : add_rest(&z, err);
     return rc ? rc : rsi_torch_end(ckpt, err);

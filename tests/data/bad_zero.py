@@ -73,3 +73,15 @@ def cases():
     yield "zero/latest_leads_out", {"latest": b"../stage_3"}
     yield "zero/latest_is_empty", {"latest": b""}
     yield "zero/other_state", three([optim(state=names(("exp_avg", tensor(size=(1,)))))] * 2)
+    inside = {"zero/w/fp32.pt": file(names(("param", tensor()), ("cat_dim", num(0)))), "zero/w/exp_avg.pt": file(tensor())}
+    yield "universal/whole", inside
+    yield "universal/with_shapes", inside | {"mp_rank_00_model_states.pt": model(lst(names(("w", size(2, 1)))))}
+    yield "universal/other_shapes", inside | {"mp_rank_00_model_states.pt": model(lst(names(("w", size(5)))))}
+    yield "universal/negative_shape", inside | {"mp_rank_00_model_states.pt": model(lst(names(("w", size(-2, -1)))))}
+    yield "universal/shapes_are_text", inside | {"mp_rank_00_model_states.pt": model(txt("none"))}
+    yield "universal/object_instead", inside | {"zero/w/fp32.pt": file(num(3), data=None)}
+    yield "universal/cut", inside | {"zero/w/fp32.pt": inside["zero/w/fp32.pt"][:-4]}
+    yield "universal/no_torch_file", inside | {"zero/w/exp_avg.pt": b"hello"}
+    yield "universal/storage_is_missing", inside | {"zero/w/exp_avg.pt": file(tensor(), data=None)}
+    yield "universal/the_same_name_twice", inside | {"zero/optim.state.w.exp_avg/fp32.pt": file(tensor())}
+    yield "universal/latest_leads_out", {"latest_universal": b"/tmp"}

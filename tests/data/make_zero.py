@@ -6,6 +6,7 @@
 Runs on any CPU; deepspeed builds nothing. Run by hand, never in CI.
 """
 
+import json
 import math
 import os
 import pathlib
@@ -103,6 +104,19 @@ def listing(name, stage):
     (FOLDERS / f"{name}.json").write_text(values.listing(flat))
 
 
+def universal():
+    """By DeepSpeed's own converter; frozen parameters and steps don't go along."""
+    target = FOLDERS / "zero_universal"
+    shutil.rmtree(target, ignore_errors=True)
+    args = ["--input_folder", str(FOLDERS / "zero3" / "global_step2"), "--output_folder", str(target / "global_step2_universal")]
+    subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", *args], check=True)
+    gone = ("deepspeed.", "frozen.")
+    lines = (FOLDERS / "zero3.json").read_text().splitlines()
+    names = [json.loads(line)["name"] for line in lines]
+    kept = [line for name, line in zip(names, lines) if not name.startswith(gone) and not name.endswith(".step")]
+    (FOLDERS / "zero_universal.json").write_text("".join(line + "\n" for line in kept))
+
+
 def main():
     for port, (name, (stage, bf16)) in enumerate(CASES.items(), 29500):
         shutil.rmtree(FOLDERS / name, ignore_errors=True)
@@ -114,6 +128,7 @@ def main():
         for script in (FOLDERS / name).glob("*.py"):
             script.unlink()
         listing(name, stage)
+    universal()
 
 
 if __name__ == "__main__":
