@@ -106,6 +106,8 @@ rsd_err rsi_torch_add_piece(rsi_torch *t, const rsi_torch_entry *e, const rsi_to
                             const rsi_torch_piece *piece, rsd_error *err);
 /* The same for an object or a plain tensor: one that is there becomes a replica. */
 rsd_err rsi_torch_add_once(rsi_torch *t, const rsi_torch_entry *e, rsd_error *err);
+/* One more name for the tensor `same`; nothing if that is not there, or the name is taken. */
+rsd_err rsi_torch_alias(rsi_torch *t, const char *name, const char *same, rsd_error *err);
 /* Refuses tensors with overlaps and holes. */
 rsd_err rsi_torch_check_pieces(const rsi_torch *t, rsd_error *err);
 /* zero_open.c: shared parameters that a file of the model lists are more names of what is there. */

@@ -79,6 +79,36 @@ rsd_err rsi_torch_add_piece(rsi_torch *t, const rsi_torch_entry *e, const rsi_to
     return RSD_OK;
 }
 
+rsd_err rsi_torch_alias(rsi_torch *t, const char *name, const char *same, rsd_error *err)
+{
+    rsi_torch_entry  e;
+    rsi_torch_whole *w;
+    uint64_t         number;
+    rsd_err          rc;
+
+    if (!name || !same || !rsi_map_get(&t->names, same, strlen(same), &number) ||
+        number >= t->tensors.n || rsi_map_get(&t->names, name, strlen(name), &number))
+        return RSD_OK; /* of a parameter that is not there */
+    rsi_map_get(&t->names, same, strlen(same), &number);
+    e = t->tensors.at[number];
+    rc = rsi_torch_name(t, &name, 1, &e, err);
+    if (rc || !e.whole)
+        return rc ? rc : rsi_torch_add(t, &e, err);
+    w = rsi_arena_array(&t->mem, 1, sizeof(*w));
+    if (!w)
+        return rsi_torch_no_memory(err);
+    *w = *e.whole;
+    w->piece = rsi_calloc(w->n, sizeof(w->piece[0]));
+    if (!w->piece)
+        return rsi_torch_no_memory(err);
+    memcpy(w->piece, e.whole->piece, w->n * sizeof(w->piece[0]));
+    e.whole = w;
+    rc = rsi_torch_add(t, &e, err);
+    if (rc)
+        rsi_free(w->piece);
+    return rc;
+}
+
 static void get_box(const void *arg, size_t i, rsd_box *out)
 {
     *out = ((const rsi_torch_piece *)arg)[i].box;

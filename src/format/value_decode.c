@@ -384,27 +384,33 @@ static rsd_err decode_rich_tensor(decoding *d, rsi_pv v, const rsi_pickle_object
     return is_kind(d, arg[3], RSI_PICKLE_DICT) ? note_attributes(d, arg[3]) : RSD_OK;
 }
 
+/* A dict may have got items behind its call. */
+static bool has_items(const decoding *d, const rsi_pickle_object *object)
+{
+    return is_kind(d, object->items, RSI_PICKLE_DICT) || is_kind(d, object->items, RSI_PICKLE_GONE);
+}
+
+static rsd_err decode_dict(decoding *d, const rsi_pickle_object *object)
+{
+    rsd_err rc = note_attributes(d, object->state);
+
+    return rc ? rc : begin_list(d, object->items, RSD_VALUE_DICT);
+}
+
 static rsd_err decode_object(decoding *d, rsi_pv v)
 {
     rsi_pickle_object object = rsi_pickle_object_of(d->p, v);
     rsi_pv            arg[2];
     size_t            n = rsi_pickle_items(d->p, object.args, arg, 2);
-    rsd_err           rc;
 
     switch (object.id) {
     case RSI_VALUE_CLASS_ORDERED_DICT:
-        if (n == 0 && (is_kind(d, object.items, RSI_PICKLE_DICT) ||
-                       is_kind(d, object.items, RSI_PICKLE_GONE))) {
-            rc = note_attributes(d, object.state);
-            return rc ? rc : begin_list(d, object.items, RSD_VALUE_DICT);
-        }
+        if (n == 0 && has_items(d, &object))
+            return decode_dict(d, &object);
         break;
     case RSI_VALUE_CLASS_DEFAULT_DICT: /* what makes new items does not matter */
-        if (n <= 1 && (is_kind(d, object.items, RSI_PICKLE_DICT) ||
-                       is_kind(d, object.items, RSI_PICKLE_GONE))) {
-            rc = note_attributes(d, object.state);
-            return rc ? rc : begin_list(d, object.items, RSD_VALUE_DICT);
-        }
+        if (n <= 1 && has_items(d, &object))
+            return decode_dict(d, &object);
         break;
     case RSI_VALUE_CLASS_COUNTER:
         if (n == 1 && is_kind(d, arg[0], RSI_PICKLE_DICT))

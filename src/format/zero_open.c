@@ -376,37 +376,6 @@ static rsd_err add_module(zero *z, const rsd_value *root, rsd_error *err)
     return rc;
 }
 
-/* A shared parameter is one more name for the same elements. */
-static rsd_err share(rsi_torch *t, const char *name, const char *same, rsd_error *err)
-{
-    rsi_torch_entry  e;
-    rsi_torch_whole *w;
-    uint64_t         number;
-    rsd_err          rc;
-
-    if (!name || !same || !rsi_map_get(&t->names, same, strlen(same), &number) ||
-        number >= t->tensors.n || rsi_map_get(&t->names, name, strlen(name), &number))
-        return RSD_OK; /* of a parameter that is not there */
-    rsi_map_get(&t->names, same, strlen(same), &number);
-    e = t->tensors.at[number];
-    rc = rsi_torch_name(t, &name, 1, &e, err);
-    if (rc || !e.whole)
-        return rc ? rc : rsi_torch_add(t, &e, err);
-    w = rsi_arena_array(&t->mem, 1, sizeof(*w));
-    if (!w)
-        return rsi_torch_no_memory(err);
-    *w = *e.whole;
-    w->piece = rsi_calloc(w->n, sizeof(w->piece[0]));
-    if (!w->piece)
-        return rsi_torch_no_memory(err);
-    memcpy(w->piece, e.whole->piece, w->n * sizeof(w->piece[0]));
-    e.whole = w;
-    rc = rsi_torch_add(t, &e, err);
-    if (rc)
-        rsi_free(w->piece);
-    return rc;
-}
-
 /* {name: name of the parameter that it is} */
 rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err)
 {
@@ -415,8 +384,8 @@ rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err)
 
     for (size_t i = 0;
          all && rsd_value_type_of(all) == RSD_VALUE_DICT && i < rsd_value_count(all) && !rc; i++)
-        rc = share(t, rsd_value_bytes(rsd_value_key(all, i), NULL),
-                   rsd_value_bytes(rsd_value_item(all, i), NULL), err);
+        rc = rsi_torch_alias(t, rsd_value_bytes(rsd_value_key(all, i), NULL),
+                             rsd_value_bytes(rsd_value_item(all, i), NULL), err);
     return rc;
 }
 
