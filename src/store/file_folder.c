@@ -209,11 +209,20 @@ rsd_err rsi_fs_stat(void *self, const char *name, rsd_entry *out, rsd_error *err
 /* The way down to the folder at work. */
 typedef struct way {
     const rsi_fs *fs;
+    bool          removing; /* else folders are synced */
     int           n;
-    int           fd[DEPTH_MAX + 1];                 /* fd[0]: where the tree is, the caller's */
+    int           done[DEPTH_MAX + 1]; /* folders in that at each level that are synced */
+    int           seen;                /* of these, so far */
+    int           fd[DEPTH_MAX + 1];   /* fd[0]: where the tree is, the caller's */
     char          name[DEPTH_MAX + 1][NAME_MAX + 1]; /* name[i]: of fd[i] in fd[i - 1] */
     char          next[NAME_MAX + 1];                /* the folder to go down to; "": none left */
 } way;
+
+/* Removing is tolerant of another remover at work. */
+static int may_be_gone(const way *w, int rc)
+{
+    return rc < 0 && w->removing && errno == ENOENT ? 0 : rc;
+}
 
 static int way_down(way *w, const char *name)
 {
@@ -225,9 +234,10 @@ static int way_down(way *w, const char *name)
     }
     fd = rsi_fs_openat(w->fs, w->fd[w->n], name, READ_FOLDER, 0);
     if (fd < 0)
-        return -1;
+        return may_be_gone(w, -1);
     w->n++;
     w->fd[w->n] = fd;
+    w->done[w->n] = 0;
     snprintf(w->name[w->n], sizeof(w->name[0]), "%s", name);
     return 0;
 }
@@ -250,136 +260,87 @@ static int is_folder(const rsi_fs *fs, int dir, const char *name, unsigned char 
     return S_ISDIR(st.stx_mode);
 }
 
-static int remove_entry(void *arg, int dir, const char *name, unsigned char type)
+/* Finds the next folder to go down to, and removes files on the way if that is what the walk is
+ * for. */
+static int visit_entry(void *arg, int dir, const char *name, unsigned char type)
 {
     way *w = arg;
-    int  folder = is_folder(w->fs, dir, name, type);
+    int  rc = is_folder(w->fs, dir, name, type);
 
-    if (folder > 0)
+    if (rc > 0 && w->seen++ < w->done[w->n])
+        return 0;
+    if (rc > 0)
         snprintf(w->next, sizeof(w->next), "%s", name);
-    if (folder == 0)
-        folder = rsi_fs_unlinkat(w->fs, dir, name, 0);
-    return folder < 0 && errno == ENOENT ? 0 : folder;
+    if (rc == 0 && w->removing)
+        rc = rsi_fs_unlinkat(w->fs, dir, name, 0);
+    return may_be_gone(w, rc);
 }
 
-/* Files of the folder at work, then down into its first folder; when there is none left the folder
- * itself. Each removal is tolerant of another remover at work. */
-static int remove_folder(way *w, const char *name)
+/* The folder at work has nothing left to go down to. */
+static int leave_folder(way *w)
 {
-    if (way_down(w, name) < 0)
-        return errno == ENOENT ? 0 : -1;
-    while (w->n > 0) {
-        w->next[0] = 0;
-        if (rsi_fs_entries(w->fs, w->fd[w->n], remove_entry, w) < 0)
-            return -1;
-        if (w->next[0]) {
-            if (way_down(w, w->next) < 0 && errno != ENOENT)
-                return -1;
-            continue;
-        }
-        way_up(w);
-        if (rsi_fs_unlinkat(w->fs, w->fd[w->n], w->name[w->n + 1], AT_REMOVEDIR) < 0 &&
-            errno != ENOENT)
-            return -1;
-    }
-    return 0;
+    if (!w->removing && rsi_fs_fsync(w->fs, w->fd[w->n]) < 0)
+        return -1;
+    way_up(w);
+    if (!w->removing)
+        return 0;
+    return may_be_gone(w, rsi_fs_unlinkat(w->fs, w->fd[w->n], w->name[w->n + 1], AT_REMOVEDIR));
 }
 
-static way *way_begin(const rsi_fs *fs, int dir)
+/* Down into each folder and up again, and at last the folder itself. */
+static int walk(way *w, const char *name)
+{
+    int rc = way_down(w, name);
+
+    while (w->n > 0 && rc >= 0) {
+        w->next[0] = 0;
+        w->seen = 0;
+        rc = rsi_fs_entries(w->fs, w->fd[w->n], visit_entry, w);
+        if (rc >= 0 && w->next[0]) {
+            w->done[w->n] += !w->removing;
+            rc = way_down(w, w->next);
+        } else if (rc >= 0) {
+            rc = leave_folder(w);
+        }
+    }
+    return rc;
+}
+
+static int walk_tree(const rsi_fs *fs, int dir, const char *name, bool removing)
 {
     way *w = rsi_calloc(1, sizeof(*w));
+    int  rc, kept;
 
     if (!w) {
         errno = ENOMEM;
-        return NULL;
+        return -1;
     }
     w->fs = fs;
     w->fd[0] = dir;
-    return w;
-}
-
-static void way_end(way *w)
-{
-    int kept = errno;
-
+    w->removing = removing;
+    rc = walk(w, name);
+    kept = errno;
     while (w->n > 0)
         way_up(w);
     rsi_free(w);
     errno = kept;
+    return rc < 0 ? -1 : 0;
 }
 
 int rsi_fs_remove_tree(const rsi_fs *fs, int dir, const char *name)
 {
-    way *w;
-    int  rc = is_folder(fs, dir, name, DT_UNKNOWN);
+    int rc = is_folder(fs, dir, name, DT_UNKNOWN);
 
+    if (rc > 0)
+        return walk_tree(fs, dir, name, true);
     if (rc == 0)
         rc = rsi_fs_unlinkat(fs, dir, name, 0);
-    if (rc <= 0)
-        return rc < 0 && errno != ENOENT ? -1 : 0;
-    w = way_begin(fs, dir);
-    if (!w)
-        return -1;
-    rc = remove_folder(w, name);
-    way_end(w);
-    return rc;
-}
-
-/* Looks for the next folder of the level at work. */
-typedef struct sync_walk {
-    way *w;
-    int  skip, seen; /* folders of the level at work that are done, that were seen in this pass */
-} sync_walk;
-
-static int find_folder(void *arg, int dir, const char *name, unsigned char type)
-{
-    sync_walk *s = arg;
-    int        folder = is_folder(s->w->fs, dir, name, type);
-
-    if (folder <= 0)
-        return folder;
-    if (s->seen++ < s->skip)
-        return 0;
-    snprintf(s->w->next, sizeof(s->w->next), "%s", name);
-    return 1;
-}
-
-static int sync_folder(way *w, const char *name)
-{
-    int done[DEPTH_MAX + 1] = { 0 }; /* sub-folders that are synced, at each level */
-
-    if (way_down(w, name) < 0)
-        return -1;
-    while (w->n > 0) {
-        sync_walk s = { .w = w, .skip = done[w->n] };
-
-        w->next[0] = 0;
-        if (rsi_fs_entries(w->fs, w->fd[w->n], find_folder, &s) < 0)
-            return -1;
-        if (w->next[0]) {
-            done[w->n]++;
-            if (way_down(w, w->next) < 0)
-                return -1;
-            done[w->n] = 0;
-            continue;
-        }
-        if (rsi_fs_fsync(w->fs, w->fd[w->n]) < 0)
-            return -1;
-        way_up(w);
-    }
-    return 0;
+    return rc < 0 && errno != ENOENT ? -1 : 0;
 }
 
 int rsi_fs_sync_folders(const rsi_fs *fs, int dir, const char *name)
 {
-    way *w = way_begin(fs, dir);
-    int  rc;
-
-    if (!w)
-        return -1;
-    rc = sync_folder(w, name);
-    way_end(w);
-    return rc;
+    return walk_tree(fs, dir, name, false);
 }
 
 /* ---- making and removing ---- */
