@@ -75,26 +75,33 @@ static void free_node(rsi_node *node)
     rsi_free(node);
 }
 
+/* Puts it where its name stands among the others; there is room. */
+static void link_node(rsi_node *folder, rsi_node *node)
+{
+    size_t at;
+
+    rsi_ram_child(folder, node->name, strlen(node->name), &at);
+    memmove(folder->child + at + 1, folder->child + at,
+            (folder->n - at) * sizeof(folder->child[0]));
+    folder->child[at] = node;
+    folder->n++;
+    node->parent = folder;
+}
+
 rsi_node *rsi_ram_add(rsi_node *folder, const char *name, size_t len, bool is_folder)
 {
     rsi_node *node = rsi_calloc(1, sizeof(*node));
-    size_t    at;
 
     if (!node)
         return NULL;
     node->name = rsi_calloc(len + 1, 1);
     node->folder = is_folder;
-    node->parent = folder;
     if (!node->name || !rsi_grow(&folder->child, folder->n, &folder->room, sizeof(node))) {
         free_node(node);
         return NULL;
     }
     memcpy(node->name, name, len);
-    rsi_ram_child(folder, name, len, &at);
-    memmove(folder->child + at + 1, folder->child + at,
-            (folder->n - at) * sizeof(folder->child[0]));
-    folder->child[at] = node;
-    folder->n++;
+    link_node(folder, node);
     return node;
 }
 
@@ -108,6 +115,16 @@ static void unlink_node(rsi_node *node)
     memmove(folder->child + at, folder->child + at + 1,
             (folder->n - at) * sizeof(folder->child[0]));
     node->parent = NULL;
+}
+
+void rsi_ram_rename(rsi_node *node, char *name)
+{
+    rsi_node *folder = node->parent;
+
+    unlink_node(node);
+    rsi_free(node->name);
+    node->name = name;
+    link_node(folder, node);
 }
 
 /* Down to a leaf, drop it, up again: the depth of a tree costs no stack. A used file lives on

@@ -42,6 +42,8 @@ rsi_node *rsi_ram_find(const rsi_ram *mem, const char *name, rsd_error *err);
 rsi_node *rsi_ram_parent(const rsi_ram *mem, const char *name, const char **last, rsd_error *err);
 /* A new node in `folder`; NULL: no memory. Nothing there has that name. */
 rsi_node *rsi_ram_add(rsi_node *folder, const char *name, size_t len, bool is_folder);
+/* Gives a node another name in its folder; `name` is rsi_free's, and the node's from now on. */
+void rsi_ram_rename(rsi_node *node, char *name);
 /* Takes a node out of its folder, with all below it, and frees what nobody uses. */
 void rsi_ram_drop(rsi_node *node);
 void rsi_ram_let_go(rsi_node *node); /* one user less */

@@ -229,25 +229,6 @@ rsd_err rsi_ram_attach(void *self, const char *temp, void **out, rsd_error *err)
     return RSD_OK;
 }
 
-/* Gives the node another name in its folder, which has room for it as it is in there already. */
-static void rename_node(rsi_node *node, char *name)
-{
-    rsi_node *folder = node->parent;
-    size_t    at;
-
-    rsi_ram_child(folder, node->name, strlen(node->name), &at);
-    memmove(folder->child + at, folder->child + at + 1,
-            (folder->n - at - 1) * sizeof(folder->child[0]));
-    folder->n--;
-    rsi_free(node->name);
-    node->name = name;
-    rsi_ram_child(folder, name, strlen(name), &at);
-    memmove(folder->child + at + 1, folder->child + at,
-            (folder->n - at) * sizeof(folder->child[0]));
-    folder->child[at] = node;
-    folder->n++;
-}
-
 static rsd_err commit_locked(mem_tree *t, rsd_error *err)
 {
     const char *last = rsi_last_part(t->name);
@@ -268,7 +249,7 @@ static rsd_err commit_locked(mem_tree *t, rsd_error *err)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to publish \"%s\"", t->name);
     if (there)
         rsi_ram_drop(there);
-    rename_node(t->node, name);
+    rsi_ram_rename(t->node, name);
     leave_tree(t);
     return RSD_OK;
 }
