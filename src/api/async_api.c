@@ -4,6 +4,7 @@
 #include "base/opts.h"
 #include "comm/signs.h"
 #include "save/async.h"
+#include "save/stage.h"
 
 rsd_err rsd_save_begin(const char *path, rsd_comm *comm, rsd_state *state, rsd_stage_way how,
                        const rsd_save_opts *opts, rsd_op **out, rsd_error *err)
@@ -31,5 +32,5 @@ rsd_err rsd_save_begin(const char *path, rsd_comm *comm, rsd_state *state, rsd_s
 void rsd_state_unstage(rsd_state *state)
 {
     if (state)
-        rsi_async_forget(state);
+        rsi_stage_forget(state);
 }

@@ -71,22 +71,11 @@ static rsd_err refuse(const char *entry, rsd_error *err)
                     entry);
 }
 
-/* "a/b"; for rsi_free. NULL: no memory. */
-static char *below(const char *a, const char *b)
-{
-    size_t len = strlen(a) + strlen(b) + 2;
-    char  *path = rsi_calloc(len, 1);
-
-    if (path)
-        snprintf(path, len, "%s/%s", a, b);
-    return path;
-}
-
 /* The checksum file of a folder; *book stays NULL if there is none that can be read: then nothing
  * is listed. */
 static rsd_err read_book(rsd_store *store, const char *folder, rsi_sums_book **book, rsd_error *err)
 {
-    char     *name = below(folder, RSI_SUMS_NAME);
+    char     *name = rsi_name_below(folder, RSI_SUMS_NAME);
     rsi_file *side = NULL;
     rsd_err   rc = name ? RSD_OK : RSD_E_NOMEM;
 
@@ -106,7 +95,7 @@ static bool lists(const rsi_sums_book *book, const char *file)
 static rsd_err check_folder(rsd_store *store, const char *top, const char *folder,
                             const rsi_sums_book *book, rsd_error *err)
 {
-    char   *path = below(top, folder);
+    char   *path = rsi_name_below(top, folder);
     strange s = { .entries = 0 };
     rsd_err rc = path ? rsi_store_list(store, path, note, &s, err)
                       : rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
@@ -114,7 +103,7 @@ static rsd_err check_folder(rsd_store *store, const char *top, const char *folde
     if (!rc && (s.folders.n || s.others.n || s.files.n != s.entries || s.entries == 0))
         rc = refuse(folder, err);
     for (size_t i = 0; i < s.files.n && !rc; i++) {
-        char *file = below(folder, s.files.at[i]);
+        char *file = rsi_name_below(folder, s.files.at[i]);
 
         if (!file)
             rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a name");

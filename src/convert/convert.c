@@ -76,12 +76,6 @@ static rsd_err make_image(converting *c, rsd_error *err)
     return rc;
 }
 
-static void leave_out(const converting *c, const char *name, const char *why)
-{
-    if (c->opts->on_left_out)
-        c->opts->on_left_out(c->opts->arg, name, why);
-}
-
 /* The lines of __metadata__, which only safetensors can hold. "format" says what they all say. */
 static rsd_err take_meta(converting *c, rsd_error *err)
 {
@@ -100,15 +94,15 @@ static rsd_err take_meta(converting *c, rsd_error *err)
             char name[256];
 
             snprintf(name, sizeof(name), RSI_ST_METADATA ".%s", line->key);
-            leave_out(c, name,
-                      "what other files of the source have there; the first one's is taken");
+            rsi_leave_out(c->opts, name,
+                          "what other files of the source have there; the first one's is taken");
         }
     }
     if (spec->format == RSD_FORMAT_SAFETENSORS) {
         spec->meta = c->meta;
         spec->nmeta = c->source->nmeta;
     } else if (more) {
-        leave_out(c, RSI_ST_METADATA, "only safetensors have it");
+        rsi_leave_out(c->opts, RSI_ST_METADATA, "only safetensors have it");
     }
     return RSD_OK;
 }
@@ -275,7 +269,7 @@ static rsd_err stamp_journals(converting *c, rsd_error *err)
 
 static void not_resumed(void *arg, const char *folder, const char *why)
 {
-    leave_out(arg, folder, why);
+    rsi_leave_out(((const converting *)arg)->opts, folder, why);
 }
 
 /* Rank 0 sees that the target could be published before any work is done, then takes the folder. */

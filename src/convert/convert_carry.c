@@ -2,6 +2,7 @@
 /* Which files go along, and their bytes. Each is opened when a part of it is needed: they are few
  * and small. */
 #include "convert/convert_carry.h"
+#include "convert/convert_state.h"
 #include "base/mem.h"
 #include "read/check_sums.h"
 #include "commit/replace.h"
@@ -13,12 +14,6 @@
 #define MOST_BYTES ((uint64_t)64 << 20)  /* of one file: larger ones are another model */
 #define MOST_TOTAL ((uint64_t)256 << 20) /* of all */
 enum { MOST_FILES = 256 };
-
-static void leave_out(const rsd_convert_opts *opts, const char *name, const char *why)
-{
-    if (opts->on_left_out)
-        opts->on_left_out(opts->arg, name, why);
-}
 
 static bool ends(const char *name, const char *end)
 {
@@ -125,7 +120,7 @@ static rsd_err take_file(rsi_carry *carry, const char *name, const char *into,
     rsd_err     rc = why ? RSD_OK : look_at(carry, name, &file, &why);
 
     if (!rc && why)
-        leave_out(opts, name, why);
+        rsi_leave_out(opts, name, why);
     else if (!rc && opts->verify != RSD_NEVER)
         rc = compare(carry, name, file, err);
     if (!rc && !why)
@@ -178,7 +173,7 @@ static void tell_missing(const rsi_carry *carry, char *const *names, size_t n,
         const char *name = book->file[i].name;
 
         if (!bsearch(name, names, n, sizeof(names[0]), by_name) && !is_source(source, name))
-            leave_out(opts, name, "the checksum file lists it, but it is missing");
+            rsi_leave_out(opts, name, "the checksum file lists it, but it is missing");
     }
 }
 
@@ -269,7 +264,7 @@ rsd_err rsi_carry_add(rsi_carry *carry, rsi_image *image, rsd_state *state,
     for (size_t i = 0; i < carry->n && !rc; i++) {
         carry->at[i].behind = has_file(image, carry->at[i].name);
         if (carry->at[i].behind)
-            leave_out(opts, carry->at[i].name, "the target has a file of that name");
+            rsi_leave_out(opts, carry->at[i].name, "the target has a file of that name");
         else
             rc = add_file(carry, i, image, state, err);
     }
@@ -282,14 +277,13 @@ rsd_err rsi_carry_protect(const rsi_carry *carry, rsd_store *store, const char *
 
     for (size_t i = 0; i < carry->n && !rc; i++) {
         const rsi_carried *c = &carry->at[i];
-        size_t             len = strlen(top) + strlen(c->name) + 2;
-        char              *name = c->behind || !c->mode ? NULL : rsi_calloc(len, 1);
+        char              *name;
 
         if (c->behind || !c->mode)
             continue;
+        name = rsi_name_below(top, c->name);
         if (!name)
             return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
-        snprintf(name, len, "%s/%s", top, c->name);
         rc = rsi_store_protect(store, name, c->mode, err);
         rsi_free(name);
     }

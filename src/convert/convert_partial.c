@@ -30,22 +30,16 @@ static rsd_err add_name(rsi_strings *list, const char *name, rsd_error *err)
 rsd_err rsi_partial_name(rsi_partial *partial, rsd_store *store, const char *target, uint64_t id,
                          rsd_error *err)
 {
-    char   end[sizeof(MARK) + DIGITS];
-    size_t len;
+    char end[sizeof(MARK) + DIGITS];
 
     *partial = (rsi_partial){ .store = store, .id = id };
     snprintf(end, sizeof(end), MARK "%016" PRIx64, id);
     partial->name = rsi_name_behind(target, end);
-    if (!partial->name)
-        return no_memory(err);
-    len = strlen(partial->name) + 6;
-    partial->tree = rsi_calloc(len, 1);
-    if (!partial->tree) {
-        rsi_partial_release(partial);
-        return no_memory(err);
-    }
-    snprintf(partial->tree, len, "%s/tree", partial->name);
-    return RSD_OK;
+    partial->tree = partial->name ? rsi_name_below(partial->name, "tree") : NULL;
+    if (partial->tree)
+        return RSD_OK;
+    rsi_partial_release(partial);
+    return no_memory(err);
 }
 
 void rsi_partial_release(rsi_partial *partial)
@@ -76,14 +70,13 @@ static rsd_err busy(const char *folder, rsd_error *err)
 /* RSD_E_EXISTS: another one lives. RSD_E_NOTFOUND: another one removed the folder. */
 static rsd_err lock_folder(rsd_store *store, const char *folder, rsi_tree **out, rsd_error *err)
 {
-    size_t    len = strlen(folder) + 6, locks = 0;
-    char     *name = rsi_calloc(len, 1);
+    size_t    locks = 0;
+    char     *name = rsi_name_below(folder, "lock");
     rsi_tree *lock = NULL;
     rsd_err   rc;
 
     if (!name)
         return no_memory(err);
-    snprintf(name, len, "%s/lock", folder);
     rc = rsi_tree_begin(store, name, RSD_TREE_FILE, &lock, err);
     rsi_free(name);
     if (!rc)
@@ -250,12 +243,10 @@ static rsd_err remove_stale(const rsi_partial *partial, const tidying *t, rsd_er
     rsd_err rc = RSD_OK;
 
     for (size_t i = 0; i < t->stale.n && !rc; i++) {
-        size_t len = strlen(partial->tree) + strlen(t->stale.at[i]) + 2;
-        char  *name = rsi_calloc(len, 1);
+        char *name = rsi_name_below(partial->tree, t->stale.at[i]);
 
         if (!name)
             return no_memory(err);
-        snprintf(name, len, "%s/%s", partial->tree, t->stale.at[i]);
         rc = rsi_store_remove(partial->store, name, err);
         rsi_free(name);
     }
@@ -294,12 +285,10 @@ rsd_err rsi_partial_tidy(const rsi_partial *partial, const rsi_image *image, rsd
 
 char *rsi_partial_journal(const rsi_partial *partial, int32_t rank)
 {
-    size_t len = strlen(partial->name) + strlen(JOURNAL) + 16;
-    char  *name = rsi_calloc(len, 1);
+    char name[sizeof(JOURNAL) + 16];
 
-    if (name)
-        snprintf(name, len, "%s/" JOURNAL "%" PRId32, partial->name, rank);
-    return name;
+    snprintf(name, sizeof(name), JOURNAL "%" PRId32, rank);
+    return rsi_name_below(partial->name, name);
 }
 
 static rsd_err note_journal(void *arg, const rsd_entry *entry, rsd_error *err)
@@ -316,11 +305,8 @@ static rsd_err list_journals(const rsi_partial *partial, rsi_strings *out, rsd_e
     rsd_err     rc = rsi_store_list(partial->store, partial->name, note_journal, &s, err);
 
     for (size_t i = 0; i < s.n && !rc; i++) {
-        size_t len = strlen(partial->name) + strlen(s.at[i]) + 2;
-        char  *name = rsi_calloc(len, 1);
+        char *name = rsi_name_below(partial->name, s.at[i]);
 
-        if (name)
-            snprintf(name, len, "%s/%s", partial->name, s.at[i]);
         rc = name ? add_name(out, name, err) : no_memory(err);
         rsi_free(name);
     }

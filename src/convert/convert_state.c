@@ -182,10 +182,10 @@ static void note_refused(taking *k, const char *name, rsd_dtype dtype)
     k->refused++;
 }
 
-static void leave_out(const taking *k, const char *name, const char *why)
+void rsi_leave_out(const rsd_convert_opts *opts, const char *name, const char *why)
 {
-    if (k->opts->on_left_out)
-        k->opts->on_left_out(k->opts->arg, name, why);
+    if (opts->on_left_out)
+        opts->on_left_out(opts->arg, name, why);
 }
 
 /* To be taken of a damaged source; `number` counts tensors, then objects. */
@@ -195,8 +195,8 @@ static bool is_whole(const taking *k, const char *name, size_t number)
 
     if (!k->opts->salvage || !source->health || source->health[number] == RSD_WHOLE)
         return true;
-    leave_out(k, name,
-              source->health[number] == RSD_GONE ? "nothing of it is left" : "it is damaged");
+    rsi_leave_out(k->opts, name,
+                  source->health[number] == RSD_GONE ? "nothing of it is left" : "it is damaged");
     return false;
 }
 
@@ -268,9 +268,9 @@ static rsd_err leave_object(const taking *k, size_t i, const char *name, rsd_err
     rsi_archive_close(&a);
     if (rc)
         return rsi_while(err, rc, "object \"%s\"", name);
-    leave_out(k, name,
-              tensors ? "safetensors hold no objects, and these have tensors inside"
-                      : "safetensors hold no objects");
+    rsi_leave_out(k->opts, name,
+                  tensors ? "safetensors hold no objects, and these have tensors inside"
+                          : "safetensors hold no objects");
     return RSD_OK;
 }
 
@@ -295,12 +295,12 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
         rsd_value_type_of(value) == RSD_VALUE_DICT && rsd_value_count(value) == 0) {
         /* PyTorch would take a key that is not among the leaves of its state for one of an old
          * version, and then miss others. */
-        leave_out(k, old, "an empty dict has no place in DCP");
+        rsi_leave_out(k->opts, old, "an empty dict has no place in DCP");
         return RSD_OK;
     }
     rc = try_value(value, &why);
     if (rc == RSD_E_UNSUPPORTED) {
-        leave_out(k, old, why.msg);
+        rsi_leave_out(k->opts, old, why.msg);
         return RSD_OK;
     }
     if (rc && err)
@@ -317,7 +317,8 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
 static void leave_attributes(const taking *k, const rsi_attributes *lost)
 {
     for (size_t i = 0; i < lost->n; i++)
-        leave_out(k, lost->name[i], "an attribute of a dict or a tensor: only items and elements are taken");
+        rsi_leave_out(k->opts, lost->name[i],
+                      "an attribute of a dict or a tensor: only items and elements are taken");
 }
 
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,
@@ -342,7 +343,7 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     out->n = out->state ? out->state->ntensors : 0;
     for (size_t i = 0; opts->salvage && i < source->nlost && !rc; i++)
         if (is_wanted(&k, source->lost[i]))
-            leave_out(&k, source->lost[i], "nothing of it is left");
+            rsi_leave_out(opts, source->lost[i], "nothing of it is left");
     if (!rc && k.refused)
         rc = rsi_fail(err, RSD_E_UNSUPPORTED, "safetensors can't hold %zu of the tensors: %s%s",
                       k.refused, k.buf, k.names.len >= sizeof(k.buf) ? " ..." : "");

@@ -21,5 +21,7 @@ typedef struct rsi_convert_state {
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,
                                bool flat, const rsd_convert_opts *opts, rsd_error *err);
 void    rsi_convert_state_release(rsi_convert_state *cs);
+/* Tells the caller that something of the source does not go along. */
+void rsi_leave_out(const rsd_convert_opts *opts, const char *name, const char *why);
 
 #endif

@@ -81,8 +81,11 @@ static async *find(const rsd_comm *comm, const rsd_state *state)
 
 /* ---- the background ---- */
 
-static rsd_err canceled(const async *a, rsd_error *err)
+/* Also the last look before the name is given. */
+static rsd_err canceled(void *arg, rsd_error *err)
 {
+    const async *a = arg;
+
     return atomic_load(&a->cancel) ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller")
                                    : RSD_OK;
 }
@@ -176,11 +179,6 @@ static bool look(async *a, bool wait)
 }
 
 /* ---- going on ---- */
-
-static rsd_err before_name(void *arg, rsd_error *err)
-{
-    return canceled(arg, err);
-}
 
 /* Lets go of all but the op itself, which keeps the result. */
 static void finish(async *a, rsd_err rc, rsd_error *err)
@@ -410,7 +408,7 @@ rsd_err rsi_async_begin(async *a, rsd_comm *comm, const rsd_state *state, const 
         rsi_async_free(a);
         return rc;
     }
-    a->outcome.last = before_name;
+    a->outcome.last = canceled;
     a->outcome.arg = a;
     start(a);
     enlist(a);
@@ -418,9 +416,4 @@ rsd_err rsi_async_begin(async *a, rsd_comm *comm, const rsd_state *state, const 
     *out = a->op;
     a->op = NULL;
     return RSD_OK;
-}
-
-void rsi_async_forget(const rsd_state *state)
-{
-    rsi_stage_forget(state);
 }

@@ -18,7 +18,4 @@ void    rsi_async_free(rsi_async *async);
 rsd_err rsi_async_begin(rsi_async *async, rsd_comm *comm, const rsd_state *state,
                         const rsd_save_opts *opts, rsd_op **out, rsd_error *err);
 
-/* Gives the memory back that `state` keeps for the next staging. */
-void rsi_async_forget(const rsd_state *state);
-
 #endif

@@ -132,6 +132,8 @@ enum {
 void rsi_name_stem(const char *last, size_t extra, char stem[RSI_NAME_MAX + 1]);
 /* `name` with `end` behind its stem; for rsi_free. NULL: no memory. */
 char *rsi_name_behind(const char *name, const char *end);
+/* "<folder>/<name>"; for rsi_free. NULL: no memory. */
+char *rsi_name_below(const char *folder, const char *name);
 /* buf has strlen(last) + RSI_TEMP_EXTRA + 1 bytes. */
 void rsi_temp_name(const char *last, uint64_t random, char *buf);
 /* True if `entry` is a temporary name of `last`. */

@@ -73,6 +73,16 @@ char *rsi_name_behind(const char *name, const char *end)
     return full;
 }
 
+char *rsi_name_below(const char *folder, const char *name)
+{
+    size_t len = strlen(folder) + strlen(name) + 2;
+    char  *full = rsi_calloc(len, 1);
+
+    if (full)
+        snprintf(full, len, "%s/%s", folder, name);
+    return full;
+}
+
 void rsi_temp_name(const char *last, uint64_t random, char *buf)
 {
     char stem[RSI_NAME_MAX + 1];
