@@ -71,14 +71,18 @@ static void fill(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, v
     finish(err->msg, want >= (int)sizeof(err->msg));
 }
 
+void rsi_vfail(rsd_error *err, rsd_err code, const char *fmt, va_list args)
+{
+    if (err)
+        fill(err, code, 0, fmt, args);
+}
+
 rsd_err rsi_fail(rsd_error *err, rsd_err code, const char *fmt, ...)
 {
     va_list args;
 
-    if (!err)
-        return code;
     va_start(args, fmt);
-    fill(err, code, 0, fmt, args);
+    rsi_vfail(err, code, fmt, args);
     va_end(args);
     return code;
 }

@@ -5,6 +5,7 @@
 #define RSI_ERROR_H
 
 #include <reshard/reshard.h>
+#include <stdarg.h>
 
 #if defined(__GNUC__)
 #define RSI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
@@ -16,6 +17,7 @@
  * Control characters, which can come with untrusted names, are written as '?'; a text that is too
  * long ends in "...". */
 rsd_err rsi_fail(rsd_error *err, rsd_err code, const char *fmt, ...) RSI_PRINTF(3, 4);
+void    rsi_vfail(rsd_error *err, rsd_err code, const char *fmt, va_list args);
 /* The same for a system call that set `sys_errno`; its reason is added after a colon. */
 rsd_err rsi_fail_errno(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, ...)
     RSI_PRINTF(4, 5);

@@ -31,23 +31,23 @@ enum {
     CLS_STORAGE_META
 };
 
-/* Attributes that are looked for. */
+/* Attributes that are looked for, those of one class together. */
 enum {
     KEY_OFFSETS,
     KEY_SIZES,
     KEY_PROPERTIES,
     KEY_SIZE,
     KEY_CHUNKS,
-    KEY_FQN,
-    KEY_OFFSET,
+    KEY_FQN,    /* of an index, the next too */
+    KEY_OFFSET, /* of an info, the next three too */
     KEY_PATH,
     KEY_LENGTH,
     KEY_TRANSFORMS,
     KEY_DTYPE,
     KEY_REQUIRES_GRAD,
-    KEY_TENSORS,
-    KEY_PLANNER,
+    KEY_TENSORS, /* of the whole, the next four too */
     KEY_STORAGE,
+    KEY_PLANNER,
     KEY_STORAGE_META,
     KEY_VERSION,
     KEY_CHECKPOINT_ID,
@@ -104,9 +104,9 @@ typedef struct dcp_reading {
     size_t       limit;  /* bytes of memory for all */
 } dcp_reading;
 
-/* Finds attributes: value[i] becomes that of key[which[i]], NO_VALUE if there is none. False if the
- * state is no dict. */
-bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int n, const int *which, rsi_pv *value);
+/* Finds n attributes: value[i] becomes that of key[first + i], NO_VALUE if there is none. False if
+ * the state is no dict. */
+bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi_pv *value);
 
 static inline bool is_record(const rsi_pickle *p, rsi_pv v, enum record what, uint32_t *out)
 {
@@ -121,6 +121,7 @@ rsd_err rsi_dcp_link(const dcp_reading *r, rsi_pv root, rsi_dcp_meta *meta, rsd_
 /* Its parts that have nothing to do with chunks: planner_data, storage_meta, version. */
 rsd_err rsi_dcp_link_extras(const dcp_reading *r, const rsi_pv *attribute, rsi_dcp_meta *meta,
                             rsd_error *err);
+rsd_err rsi_dcp_no_memory(rsd_error *err);
 /* A copy of a str in the table's memory; RSD_E_FORMAT if there is a NUL in it. */
 rsd_err rsi_dcp_text(const dcp_reading *r, rsi_pv v, rsi_dcp_meta *meta, const char **out,
                      rsd_error *err);

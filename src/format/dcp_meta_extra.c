@@ -5,11 +5,6 @@
 #include "base/text.h"
 #include "format/dcp_meta_core.h"
 
-static rsd_err no_memory(rsd_error *err)
-{
-    return rsi_fail(err, RSD_E_NOMEM, "no memory for the table of a checkpoint");
-}
-
 static rsi_pickle_kind kind_of(const dcp_reading *r, rsi_pv v)
 {
     return v == NO_VALUE ? RSI_PICKLE_NONE : rsi_pickle_kind_of(r->p, v);
@@ -26,13 +21,13 @@ static rsd_err add_transforms(const dcp_reading *r, rsi_dcp_meta *meta, rsd_erro
 
     meta->transforms = rsi_arena_array(&meta->mem, r->steps_end.n, sizeof(meta->transforms[0]));
     if (!meta->transforms)
-        return no_memory(err);
+        return rsi_dcp_no_memory(err);
     for (size_t i = 0; i < r->steps_end.n; first = end[i++]) {
         size_t       n = end[i] - first;
         const char **name = rsi_arena_array(&meta->mem, n, sizeof(name[0]));
 
         if (!name)
-            return no_memory(err);
+            return rsi_dcp_no_memory(err);
         for (size_t k = 0; k < n && !rc; k++)
             rc = rsi_dcp_text(r, step[first + k], meta, &name[k], err);
         if (rc)
@@ -110,7 +105,7 @@ static rsd_err set_path(const dcp_reading *r, rsi_pv v, rsi_dcp_path *path, rsi_
                         path->name);
     part = rsi_arena_array(&meta->mem, n, sizeof(part[0]));
     if (!part)
-        return no_memory(err);
+        return rsi_dcp_no_memory(err);
     for (size_t i = 0; i < n && kind == RSI_PICKLE_INTS; i++)
         part[i].index = ints[i];
     rc = set_parts(r, v, part, n, meta, err);
@@ -153,7 +148,7 @@ static rsd_err add_paths(const dcp_reading *r, rsi_pv dict, rsi_dcp_meta *meta, 
 
     meta->path = rsi_arena_array(&meta->mem, n, sizeof(meta->path[0]));
     meta->has_paths = true;
-    rc = meta->path && seen ? fill_paths(r, dict, seen, meta, err) : no_memory(err);
+    rc = meta->path && seen ? fill_paths(r, dict, seen, meta, err) : rsi_dcp_no_memory(err);
     rsi_free(seen);
     return rc;
 }
@@ -190,21 +185,21 @@ static rsd_err set_id(const dcp_reading *r, rsi_pv v, rsi_dcp_meta *meta, const 
                             sizeof(joined) - 1);
     }
     *out = rsi_arena_text(&meta->mem, joined, text.len);
-    return *out ? RSD_OK : no_memory(err);
+    return *out ? RSD_OK : rsi_dcp_no_memory(err);
 }
 
 rsd_err rsi_dcp_link_extras(const dcp_reading *r, const rsi_pv *attribute, rsi_dcp_meta *meta,
                             rsd_error *err)
 {
-    static const int which[] = { KEY_CHECKPOINT_ID, KEY_SAVE_ID };
-    rsi_pv           v[2];
-    rsd_err          rc = add_transforms(r, meta, err);
+    rsi_pv  v[2];
+    rsd_err rc = add_transforms(r, meta, err);
 
     /* Planners of other projects may put anything else there; torch only uses dicts. */
     if (!rc && kind_of(r, attribute[0]) == RSI_PICKLE_DICT)
         rc = add_paths(r, attribute[0], meta, err);
     if (!rc && kind_of(r, attribute[1]) == RSI_PICKLE_OBJECT &&
-        rsi_dcp_attributes(r, rsi_pickle_object_of(r->p, attribute[1]).state, 2, which, v)) {
+        rsi_dcp_attributes(r, rsi_pickle_object_of(r->p, attribute[1]).state, KEY_CHECKPOINT_ID, 2,
+                           v)) {
         rc = set_id(r, v[0], meta, &meta->checkpoint_id, err);
         if (!rc)
             rc = set_id(r, v[1], meta, &meta->save_id, err);

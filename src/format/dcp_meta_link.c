@@ -23,7 +23,7 @@ typedef struct linking {
 
 #define IS_ITEM UINT32_C(0x80000000)
 
-static rsd_err no_memory(rsd_error *err)
+rsd_err rsi_dcp_no_memory(rsd_error *err)
 {
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the table of a checkpoint");
 }
@@ -43,7 +43,7 @@ rsd_err rsi_dcp_text(const dcp_reading *r, rsi_pv v, rsi_dcp_meta *meta, const c
     if (!*copy)
         *copy = rsi_arena_text(&meta->mem, text, len);
     if (!*copy)
-        return no_memory(err);
+        return rsi_dcp_no_memory(err);
     *out = *copy;
     return RSD_OK;
 }
@@ -127,7 +127,7 @@ static rsd_err set_tensor(linking *l, rsi_dcp_tensor *t, const tensor_record *fr
                         ints_text(t->ndim, size, text, sizeof(text)));
     shape = rsi_arena_array(&l->meta->mem, (size_t)t->ndim, sizeof(size[0]));
     if (!shape)
-        return no_memory(err);
+        return rsi_dcp_no_memory(err);
     memcpy(shape, size, (size_t)t->ndim * sizeof(size[0]));
     t->shape = shape;
     t->first = l->meta->nchunks;
@@ -185,7 +185,7 @@ static rsd_err add_names(linking *l, rsi_pv dict, rsd_error *err)
     l->meta->item = rsi_arena_array(&l->meta->mem, n - ntensors, sizeof(l->meta->item[0]));
     l->first_listed = rsi_calloc(ntensors, sizeof(l->first_listed[0]));
     if (!l->meta->tensor || !l->meta->item || !l->first_listed)
-        return no_memory(err);
+        return rsi_dcp_no_memory(err);
     while (!rc && rsi_pickle_next(l->r->p, &it, &key) && rsi_pickle_next(l->r->p, &it, &v))
         rc = add_name(l, key, v, err);
     return rc;
@@ -207,7 +207,7 @@ static rsd_err add_files(linking *l, rsd_error *err)
     }
     l->meta->file = rsi_arena_array(&l->meta->mem, n, sizeof(l->meta->file[0]));
     if (!l->meta->file)
-        return no_memory(err);
+        return rsi_dcp_no_memory(err);
     for (size_t i = 0; i < l->r->info.n && l->meta->nfiles < n; i++) {
         const char *name = rsi_pickle_bytes(l->r->p, info[i].path, &len);
         rsd_err     rc;
@@ -279,7 +279,7 @@ static rsd_err group_rows(linking *l, rsi_pv dict, rsd_error *err)
     l->row_info = rsi_calloc(n, sizeof(l->row_info[0]));
     l->row_offset = rsi_calloc(n, sizeof(l->row_offset[0]));
     if (!l->first_row || !l->row_info || !l->row_offset)
-        return no_memory(err);
+        return rsi_dcp_no_memory(err);
     again = it;
     while (!rc && rsi_pickle_next(l->r->p, &it, &key) && rsi_pickle_next(l->r->p, &it, &v)) {
         if (!is_record(l->r->p, key, REC_INDEX, &i) || !is_record(l->r->p, v, REC_INFO, &j))
@@ -401,7 +401,7 @@ static rsd_err link_chunks(linking *l, rsd_error *err)
     meta->box = rsi_arena_array(&meta->mem, words, sizeof(meta->box[0]));
     meta->row = rsi_arena_array(&meta->mem, meta->nchunks, sizeof(meta->row[0]));
     if (!meta->box || !meta->row)
-        return no_memory(err);
+        return rsi_dcp_no_memory(err);
     for (uint32_t t = 0; t < meta->ntensors; t++) {
         rsd_err rc = set_chunks(l, t, err);
 
@@ -419,22 +419,20 @@ static rsd_err link_chunks(linking *l, rsd_error *err)
 
 rsd_err rsi_dcp_link(const dcp_reading *r, rsi_pv root, rsi_dcp_meta *meta, rsd_error *err)
 {
-    static const int  which[] = { KEY_TENSORS, KEY_STORAGE, KEY_PLANNER, KEY_STORAGE_META,
-                                  KEY_VERSION };
     linking           l = { .r = r, .meta = meta };
     rsi_pickle_object object = rsi_pickle_object_of(r->p, root);
     size_t            n = rsi_pickle_nshared(r->p);
     rsi_pv            v[5];
     rsd_err           rc = RSD_OK;
 
-    if (object.id != CLS_META || !rsi_dcp_attributes(r, object.state, 5, which, v))
+    if (object.id != CLS_META || !rsi_dcp_attributes(r, object.state, KEY_TENSORS, 5, v))
         return rsi_fail(err, RSD_E_FORMAT, "the pickle holds no object of torch's class Metadata");
     l.name = rsi_calloc(n, sizeof(l.name[0]));
     l.file = rsi_calloc(n, sizeof(l.file[0]));
     l.stamp = rsi_calloc(n, sizeof(l.stamp[0]));
     l.chunk = rsi_calloc(n, sizeof(l.chunk[0]));
     if (!l.name || !l.file || !l.stamp || !l.chunk)
-        rc = no_memory(err);
+        rc = rsi_dcp_no_memory(err);
     if (!rc)
         rc = add_names(&l, v[0], err);
     if (!rc)

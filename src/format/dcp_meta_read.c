@@ -157,7 +157,7 @@ static rsd_err fold_to(dcp_reading *r, records *list, enum record what, const vo
     return RSD_OK;
 }
 
-bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int n, const int *which, rsi_pv *value)
+bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi_pv *value)
 {
     rsi_pickle_iter it = rsi_pickle_each(r->p, state);
     rsi_pv          key, v;
@@ -168,7 +168,7 @@ bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int n, const int *wh
         return false;
     while (rsi_pickle_next(r->p, &it, &key) && rsi_pickle_next(r->p, &it, &v))
         for (int i = 0; i < n; i++)
-            if (key == r->key[which[i]])
+            if (key == r->key[first + i])
                 value[i] = v;
     return true;
 }
@@ -182,11 +182,10 @@ static bool is_kind(const dcp_reading *r, rsi_pv v, rsi_pickle_kind kind)
 
 static rsd_err fold_chunk(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
 {
-    static const int which[] = { KEY_OFFSETS, KEY_SIZES };
-    rsi_pv           v[2];
-    chunk_record     chunk;
+    rsi_pv       v[2];
+    chunk_record chunk;
 
-    if (!rsi_dcp_attributes(r, state, 2, which, v) || !is_kind(r, v[0], RSI_PICKLE_INTS) ||
+    if (!rsi_dcp_attributes(r, state, KEY_OFFSETS, 2, v) || !is_kind(r, v[0], RSI_PICKLE_INTS) ||
         !is_kind(r, v[1], RSI_PICKLE_INTS))
         return rsi_fail(err, RSD_E_FORMAT, "a chunk has no offsets or no sizes");
     chunk = (chunk_record){ .offsets = v[0], .sizes = v[1] };
@@ -197,7 +196,6 @@ static rsd_err fold_chunk(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
  * later versions with more behind. */
 static rsd_err fold_properties(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
 {
-    static const int  which[] = { KEY_DTYPE, KEY_REQUIRES_GRAD };
     rsi_pv            v[2] = { NO_VALUE, NO_VALUE }, part[PROPERTIES];
     properties_record properties;
 
@@ -206,7 +204,7 @@ static rsd_err fold_properties(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_er
         v[0] = part[0];
         v[1] = part[2];
     } else {
-        rsi_dcp_attributes(r, state, 2, which, v);
+        rsi_dcp_attributes(r, state, KEY_DTYPE, 2, v);
     }
     if (!is_kind(r, v[0], RSI_PICKLE_CLASS))
         return rsi_fail(err, RSD_E_FORMAT, "a tensor's properties have no dtype");
@@ -217,15 +215,14 @@ static rsd_err fold_properties(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_er
 
 static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
 {
-    static const int which[] = { KEY_PROPERTIES, KEY_SIZE, KEY_CHUNKS };
-    rsi_pv           v[3], chunk;
-    rsi_pickle_iter  it;
-    tensor_record    tensor;
-    size_t           n;
-    void            *at;
-    rsd_err          rc;
+    rsi_pv          v[3], chunk;
+    rsi_pickle_iter it;
+    tensor_record   tensor;
+    size_t          n;
+    void           *at;
+    rsd_err         rc;
 
-    if (!rsi_dcp_attributes(r, state, 3, which, v) || v[0] == NO_VALUE ||
+    if (!rsi_dcp_attributes(r, state, KEY_PROPERTIES, 3, v) || v[0] == NO_VALUE ||
         !is_record(r->p, v[0], REC_PROPERTIES, &tensor.properties) ||
         !is_kind(r, v[1], RSI_PICKLE_INTS) || !is_kind(r, v[2], RSI_PICKLE_LIST))
         return rsi_fail(err, RSD_E_FORMAT, "a tensor lacks its properties, size or chunks");
@@ -248,11 +245,10 @@ static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error 
 
 static rsd_err fold_index(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
 {
-    static const int which[] = { KEY_FQN, KEY_OFFSET };
-    rsi_pv           v[2];
-    index_record     index;
+    rsi_pv       v[2];
+    index_record index;
 
-    if (!rsi_dcp_attributes(r, state, 2, which, v) || !is_kind(r, v[0], RSI_PICKLE_STR))
+    if (!rsi_dcp_attributes(r, state, KEY_FQN, 2, v) || !is_kind(r, v[0], RSI_PICKLE_STR))
         return rsi_fail(err, RSD_E_FORMAT, "a storage key has no name");
     if (is_kind(r, v[1], RSI_PICKLE_NONE))
         v[1] = NO_VALUE;
@@ -296,21 +292,21 @@ static rsd_err find_transforms(dcp_reading *r, rsi_pv list, uint32_t *out, rsd_e
 
 static rsd_err fold_info(dcp_reading *r, rsi_pickle_object *object, rsi_pv *out, rsd_error *err)
 {
-    static const int which[] = { KEY_PATH, KEY_OFFSET, KEY_LENGTH, KEY_TRANSFORMS };
-    rsi_pv           v[4];
-    info_record      info = { .transforms = RSI_DCP_NO_TRANSFORMS };
-    int64_t          end;
-    rsd_err          rc = RSD_OK;
+    rsi_pv      v[4];
+    info_record info = { .transforms = RSI_DCP_NO_TRANSFORMS };
+    int64_t     end;
+    rsd_err     rc = RSD_OK;
 
-    if (!rsi_dcp_attributes(r, object->state, 4, which, v) || !is_kind(r, v[0], RSI_PICKLE_STR) ||
-        v[1] == NO_VALUE || !rsi_pickle_int(r->p, v[1], &info.offset) || v[2] == NO_VALUE ||
+    if (!rsi_dcp_attributes(r, object->state, KEY_OFFSET, 4, v) ||
+        !is_kind(r, v[1], RSI_PICKLE_STR) || v[0] == NO_VALUE ||
+        !rsi_pickle_int(r->p, v[0], &info.offset) || v[2] == NO_VALUE ||
         !rsi_pickle_int(r->p, v[2], &info.length))
         return rsi_fail(err, RSD_E_FORMAT, "a storage row lacks its file, offset or length");
-    info.path = v[0];
+    info.path = v[1];
     if (info.offset < 0 || info.length < 0 || !rsi_add(info.offset, info.length, &end))
         return rsi_fail(err, RSD_E_FORMAT,
                         "%" PRId64 " bytes from byte %" PRId64 " on of file \"%s\" can't be",
-                        info.length, info.offset, rsi_pickle_text(r->p, v[0]));
+                        info.length, info.offset, rsi_pickle_text(r->p, v[1]));
     if (is_kind(r, v[3], RSI_PICKLE_LIST) || is_kind(r, v[3], RSI_PICKLE_TUPLE)) {
         object->keep = true; /* several rows may share the list */
         if (rsi_pickle_count(r->p, v[3]) > 0)

@@ -132,31 +132,19 @@ rsd_err rsi_pickle_read(rsi_pickle *p, const rsi_source *source, rsi_pv *root, u
     return rc;
 }
 
-static void give_back(rsi_pickle *p, void **array, size_t *cap, size_t size)
-{
-    rsi_free(*array);
-    p->memory -= *cap * size;
-    *array = NULL;
-    *cap = 0;
-}
-
 void rsi_pickle_trim(rsi_pickle *p)
 {
     words *const list[] = { &p->stack, &p->memo, &p->mark };
 
     for (int i = 0; i < 3; i++) {
-        void *array = list[i]->at;
-
-        give_back(p, &array, &list[i]->cap, sizeof(list[i]->at[0]));
-        list[i]->at = NULL;
-        list[i]->n = 0;
+        rsi_free(list[i]->at);
+        p->memory -= list[i]->cap * sizeof(list[i]->at[0]);
+        *list[i] = (words){ 0 };
     }
-    if (p->window) {
-        void *array = p->window;
-
-        give_back(p, &array, &p->window_cap, 1);
-        p->window = NULL;
-    }
+    rsi_free(p->window);
+    p->memory -= p->window_cap;
+    p->window = NULL;
+    p->window_cap = 0;
 }
 
 size_t rsi_pickle_memory(const rsi_pickle *p)

@@ -120,13 +120,9 @@ rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, 
 
     *opens = false;
     if (!is_class && pv_tag(callee) != TAG_OBJECT)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": a call of something that is no class",
-                        rsi_pickle_place(p));
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "a call of something that is no class");
     if (pv_tag(args) != TAG_TUPLE && pv_tag(args) != TAG_INTS)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": a call whose arguments are no tuple",
-                        rsi_pickle_place(p));
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "a call whose arguments are no tuple");
     if (is_class && !class && !p->called.seen && !is_where_nobody_looks(p)) {
         p->called.class = callee;
         p->called.at = p->op_at;
@@ -159,9 +155,7 @@ rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, 
 rsd_err rsi_pickle_open(rsi_pickle *p, rsi_pv object)
 {
     if (p->nopen == MAX_OPEN)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": more than %d objects in each other", rsi_pickle_place(p),
-                        MAX_OPEN);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "more than %d objects in each other", MAX_OPEN);
     p->open[p->nopen++] = (open_object){
         .cell = pv_payload(object), .oldest = UINT32_MAX, .depth = p->stack.n, .nmemo = p->memo.n
     };
@@ -186,8 +180,7 @@ static rsd_err replace(rsi_pickle *p, rsi_pv object, rsi_pv with, bool keep)
     open_object *open = &p->open[p->nopen - 1];
 
     if (pv_tag(with) >= TAG_TUPLE && pv_payload(with) >= open->cell)
-        return rsi_fail(p->err, RSD_E_BUG, "byte %" PRIu64 ": an object folds to a part of itself",
-                        rsi_pickle_place(p));
+        return rsi_pickle_fail(p, RSD_E_BUG, "an object folds to a part of itself");
     for (size_t i = open->nmemo; i < p->memo.n; i++) {
         rsi_pv v = p->memo.at[i];
 
@@ -212,10 +205,8 @@ rsd_err rsi_pickle_build(rsi_pickle *p, size_t place, rsi_pv state, rsi_pv *out)
     rsd_err           rc;
 
     if (pv_tag(v) != TAG_OBJECT || p->cell.at[pv_payload(v) + OBJECT_STATE] != PV_GONE)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64
-                        ": a state for something that is no object or has one already",
-                        rsi_pickle_place(p));
+        return rsi_pickle_fail(p, RSD_E_FORMAT,
+                               "a state for something that is no object or has one already");
     p->cell.at[pv_payload(v) + OBJECT_STATE] = state;
     object = rsi_pickle_object_of(p, v);
     class = listed(p, object.callee);
@@ -228,9 +219,8 @@ rsd_err rsi_pickle_build(rsi_pickle *p, size_t place, rsi_pv state, rsi_pv *out)
      * goes. */
     if (!open || open->cell != pv_payload(v) || open->depth != place + 1 ||
         open->oldest < open->cell)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": an object of \"%s\" is used before it is complete",
-                        rsi_pickle_place(p), class->name);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "an object of \"%s\" is used before it is complete",
+                               class->name);
     rc = p->options.fold(p->options.arg, p, &object, out, p->err);
     if (rc)
         return rsi_while(p->err, rc, "byte %" PRIu64, rsi_pickle_place(p));

@@ -145,6 +145,9 @@ static inline uint64_t rsi_pickle_place(const rsi_pickle *p)
     return p->source ? p->source->start + p->op_at : 0;
 }
 
+/* rsi_fail with "byte N: " in front, the place of the current opcode. */
+rsd_err rsi_pickle_fail(const rsi_pickle *p, rsd_err code, const char *fmt, ...) RSI_PRINTF(3, 4);
+
 /* ---- pickle_heap.c ---- */
 
 /* Makes an array at least `need` long within the limit; *array is the old one and then the new one.
@@ -236,8 +239,8 @@ static inline uint64_t take_le(rsi_pickle *p, int n)
 static inline rsd_err push(rsi_pickle *p, rsi_pv v)
 {
     if (p->stack.n >= p->options.max_stack)
-        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": more than %zu values on the stack",
-                        rsi_pickle_place(p), p->options.max_stack);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "more than %zu values on the stack",
+                               p->options.max_stack);
     return push_word(p, &p->stack, v);
 }
 
@@ -245,9 +248,8 @@ static inline rsd_err push(rsi_pickle *p, rsi_pv v)
 static inline rsd_err need_values(rsi_pickle *p, size_t n)
 {
     if (p->stack.n - p->fence < n)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": the opcode takes %zu values, the stack has %zu",
-                        rsi_pickle_place(p), n, p->stack.n - p->fence);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "the opcode takes %zu values, the stack has %zu", n,
+                               p->stack.n - p->fence);
     return RSD_OK;
 }
 
@@ -267,8 +269,7 @@ static inline void drop(rsi_pickle *p, size_t n)
 static inline rsd_err take_mark(rsi_pickle *p, size_t *n)
 {
     if (p->mark.n == 0)
-        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the opcode needs a MARK before it",
-                        rsi_pickle_place(p));
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "the opcode needs a MARK before it");
     *n = p->stack.n - p->fence;
     p->mark.n--;
     p->fence = p->mark.at[p->mark.n]; /* each mark keeps the fence before it */

@@ -6,7 +6,19 @@
 #include "base/text.h"
 #include "format/pickle_core.h"
 
+#include <stdarg.h>
+
 enum { FIRST_CAP = 64 };
+
+rsd_err rsi_pickle_fail(const rsi_pickle *p, rsd_err code, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    rsi_vfail(p->err, code, fmt, args);
+    va_end(args);
+    return rsi_while(p->err, code, "byte %" PRIu64, rsi_pickle_place(p));
+}
 
 rsd_err rsi_pickle_reserve(rsi_pickle *p, void **array, size_t *cap, size_t need, size_t size)
 {
@@ -19,10 +31,10 @@ rsd_err rsi_pickle_reserve(rsi_pickle *p, void **array, size_t *cap, size_t need
     if (want - *cap > room)
         want = *cap + room;
     if (want < need)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": the values of this pickle take more than %zu bytes of "
-                        "memory, which is the limit for %" PRIu64 " bytes",
-                        rsi_pickle_place(p), p->limit, p->source ? p->source->size : 0);
+        return rsi_pickle_fail(p, RSD_E_FORMAT,
+                               "the values of this pickle take more than %zu bytes of "
+                               "memory, which is the limit for %" PRIu64 " bytes",
+                               p->limit, p->source ? p->source->size : 0);
     more = rsi_realloc(*array, want, size);
     if (!more)
         return rsi_fail(p->err, RSD_E_NOMEM, "no memory for the values of a pickle");
@@ -43,16 +55,28 @@ rsd_err rsi_pickle_more_words(rsi_pickle *p, words *w, size_t need)
 
 /* ---- Text that is kept once ---- */
 
+/* All entries into slots that are free. */
+static void fill_slots(intern *t)
+{
+    for (uint32_t e = 0; e < t->n; e++) {
+        size_t i = t->entry[e].hash & (t->nslots - 1);
+
+        while (t->slot[i])
+            i = (i + 1) & (t->nslots - 1);
+        t->slot[i] = e + 1;
+    }
+}
+
 static rsd_err more_slots(rsi_pickle *p, intern *t)
 {
     size_t    n = t->nslots ? 2 * t->nslots : 256;
     uint32_t *slot;
 
     if (p->memory > p->limit || (n - t->nslots) * sizeof(slot[0]) > p->limit - p->memory)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": the names of this pickle take more than the %zu bytes "
-                        "of memory that are the limit",
-                        rsi_pickle_place(p), p->limit);
+        return rsi_pickle_fail(p, RSD_E_FORMAT,
+                               "the names of this pickle take more than the %zu bytes "
+                               "of memory that are the limit",
+                               p->limit);
     slot = rsi_calloc(n, sizeof(slot[0]));
     if (!slot)
         return rsi_fail(p->err, RSD_E_NOMEM, "no memory for the names of a pickle");
@@ -60,13 +84,7 @@ static rsd_err more_slots(rsi_pickle *p, intern *t)
     p->memory += (n - t->nslots) * sizeof(slot[0]);
     t->slot = slot;
     t->nslots = n;
-    for (uint32_t e = 0; e < t->n; e++) {
-        size_t i = t->entry[e].hash & (n - 1);
-
-        while (slot[i])
-            i = (i + 1) & (n - 1);
-        slot[i] = e + 1;
-    }
+    fill_slots(t);
     return RSD_OK;
 }
 
@@ -78,11 +96,9 @@ static rsd_err add_shared(rsi_pickle *p, uint32_t len_kind, uint32_t hash, const
     rsd_err rc = RSD_OK;
 
     if ((len_kind & 3) == SHARED_STR && !rsi_is_utf8(bytes, len))
-        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": a str of %zu bytes is not UTF-8",
-                        rsi_pickle_place(p), len);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "a str of %zu bytes is not UTF-8", len);
     if (t->n == PAYLOAD_MAX || len + 1 > UINT32_MAX - t->text_n)
-        return rsi_fail(p->err, RSD_E_UNSUPPORTED, "byte %" PRIu64 ": too much text in a pickle",
-                        rsi_pickle_place(p));
+        return rsi_pickle_fail(p, RSD_E_UNSUPPORTED, "too much text in a pickle");
     if (t->n == t->cap)
         rc = rsi_pickle_reserve(p, &array, &t->cap, t->n + 1, sizeof(t->entry[0]));
     t->entry = array;
@@ -108,9 +124,7 @@ rsd_err rsi_pickle_share(rsi_pickle *p, int kind, const void *bytes, size_t len,
     rsd_err  rc = RSD_OK;
 
     if (len > UINT32_MAX >> 2)
-        return rsi_fail(p->err, RSD_E_UNSUPPORTED,
-                        "byte %" PRIu64 ": a text of %zu bytes is too long", rsi_pickle_place(p),
-                        len);
+        return rsi_pickle_fail(p, RSD_E_UNSUPPORTED, "a text of %zu bytes is too long", len);
     if (t->n >= t->nslots / 3 * 2)
         rc = more_slots(p, t);
     if (rc)
@@ -141,13 +155,7 @@ void rsi_pickle_share_reset(rsi_pickle *p)
     t->n = p->shared_base;
     t->text_n = p->text_base;
     memset(t->slot, 0, t->nslots * sizeof(t->slot[0]));
-    for (uint32_t e = 0; e < t->n; e++) {
-        size_t i = t->entry[e].hash & (t->nslots - 1);
-
-        while (t->slot[i])
-            i = (i + 1) & (t->nslots - 1);
-        t->slot[i] = e + 1;
-    }
+    fill_slots(t);
 }
 
 /* ---- Cells ---- */
@@ -158,8 +166,7 @@ rsd_err rsi_pickle_cells(rsi_pickle *p, size_t n, uint32_t *out)
     rsd_err rc = RSD_OK;
 
     if (n > PAYLOAD_MAX - w->n)
-        return rsi_fail(p->err, RSD_E_UNSUPPORTED, "byte %" PRIu64 ": too many values in a pickle",
-                        rsi_pickle_place(p));
+        return rsi_pickle_fail(p, RSD_E_UNSUPPORTED, "too many values in a pickle");
     if (w->cap - w->n < n)
         rc = rsi_pickle_more_words(p, w, w->n + n);
     if (rc)
@@ -206,10 +213,8 @@ rsd_err rsi_pickle_refill(rsi_pickle *p, size_t n)
     rsd_err  rc = RSD_OK;
 
     if (behind < n)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64
-                        ": the opcode needs %zu more bytes, the pickle has %" PRIu64,
-                        rsi_pickle_place(p), n, behind);
+        return rsi_pickle_fail(
+            p, RSD_E_FORMAT, "the opcode needs %zu more bytes, the pickle has %" PRIu64, n, behind);
     if (want > behind)
         want = (size_t)behind;
     if (want > p->window_cap)

@@ -89,9 +89,8 @@ static rsd_err container_of(rsi_pickle *p, rsi_pv v, enum tag want, rsi_pv *out)
         v = p->cell.at[at + OBJECT_ITEMS];
     }
     if (pv_tag(v) != want)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": the opcode adds to a %s, but there is none",
-                        rsi_pickle_place(p), what[want]);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "the opcode adds to a %s, but there is none",
+                               what[want]);
     *out = v;
     return RSD_OK;
 }
@@ -103,8 +102,7 @@ static rsd_err add_top(rsi_pickle *p, size_t n, enum tag want)
     rsd_err rc = need_values(p, n + 1);
 
     if (!rc && want == TAG_DICT && n % 2)
-        rc = rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": a dict gets a key without a value",
-                      rsi_pickle_place(p));
+        rc = rsi_pickle_fail(p, RSD_E_FORMAT, "a dict gets a key without a value");
     if (!rc)
         rc = container_of(p, *top(p, n + 1), want, &container);
     if (!rc)
@@ -135,8 +133,7 @@ static rsd_err op_join(rsi_pickle *p, int tag)
     rsd_err  rc = take_mark(p, &n);
 
     if (!rc && tag == TAG_DICT && n % 2)
-        rc = rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": a dict gets a key without a value",
-                      rsi_pickle_place(p));
+        rc = rsi_pickle_fail(p, RSD_E_FORMAT, "a dict gets a key without a value");
     if (!rc)
         rc = rsi_pickle_cells(p, 1, &at);
     if (rc)
@@ -216,9 +213,8 @@ static rsd_err op_put(rsi_pickle *p, int len_bytes)
         return rc;
     place = take_le(p, len_bytes);
     if (place > (uint64_t)p->nput + 1)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": memo place %" PRIu64 " after only %zu values",
-                        rsi_pickle_place(p), place, p->nput);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "memo place %" PRIu64 " after only %zu values",
+                               place, p->nput);
     if (place < p->memo.n)
         note_change(p, 0);
     while (!rc && p->memo.n <= place)
@@ -239,13 +235,11 @@ static rsd_err op_get(rsi_pickle *p, int len_bytes)
         return rc;
     place = take_le(p, len_bytes);
     if (place >= p->memo.n)
-        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": memo place %" PRIu64 " is empty",
-                        rsi_pickle_place(p), place);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "memo place %" PRIu64 " is empty", place);
     if (p->memo.at[place] == PV_GONE)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": memo place %" PRIu64
-                        " is empty or part of an object that is already closed",
-                        rsi_pickle_place(p), place);
+        return rsi_pickle_fail(
+            p, RSD_E_FORMAT,
+            "memo place %" PRIu64 " is empty or part of an object that is already closed", place);
     return push(p, p->memo.at[place]);
 }
 
@@ -257,9 +251,8 @@ static rsd_err op_proto(rsi_pickle *p, int arg)
 
     (void)arg;
     if (!rc && *p->at > 5)
-        return rsi_fail(p->err, RSD_E_UNSUPPORTED,
-                        "byte %" PRIu64 ": pickle protocol %d, known are 2 to 5",
-                        rsi_pickle_place(p), *p->at);
+        return rsi_pickle_fail(p, RSD_E_UNSUPPORTED, "pickle protocol %d, known are 2 to 5",
+                               *p->at);
     p->at += !rc;
     return rc;
 }
@@ -276,9 +269,8 @@ static rsd_err op_frame(rsi_pickle *p, int arg)
     len = take_le(p, 8);
     behind = p->source->size - p->base - (uint64_t)(p->at - p->begin);
     if (len > behind)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": a frame of %" PRIu64 " bytes, the pickle has %" PRIu64,
-                        rsi_pickle_place(p), len, behind);
+        return rsi_pickle_fail(
+            p, RSD_E_FORMAT, "a frame of %" PRIu64 " bytes, the pickle has %" PRIu64, len, behind);
     return RSD_OK;
 }
 
@@ -286,10 +278,9 @@ static rsd_err op_stop(rsi_pickle *p, int arg)
 {
     (void)arg;
     if (p->mark.n || p->stack.n != 1)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64
-                        ": the pickle stops with %zu values on its stack instead of 1",
-                        rsi_pickle_place(p), p->stack.n);
+        return rsi_pickle_fail(p, RSD_E_FORMAT,
+                               "the pickle stops with %zu values on its stack instead of 1",
+                               p->stack.n);
     p->done = true;
     return RSD_OK;
 }
@@ -307,9 +298,8 @@ static rsd_err find_line_end(rsi_pickle *p, size_t *len)
         if (end)
             return RSD_OK;
         if (seen > MAX_LINE)
-            return rsi_fail(p->err, RSD_E_FORMAT,
-                            "byte %" PRIu64 ": the name of a class has more than %d bytes",
-                            rsi_pickle_place(p), MAX_LINE);
+            return rsi_pickle_fail(p, RSD_E_FORMAT, "the name of a class has more than %d bytes",
+                                   MAX_LINE);
     }
     return rc;
 }
@@ -344,8 +334,7 @@ static rsd_err op_stack_global(rsi_pickle *p, int arg)
 
     (void)arg;
     if (!rc && (pv_tag(*top(p, 1)) != TAG_STR || pv_tag(*top(p, 2)) != TAG_STR))
-        rc = rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": a class whose name is no str",
-                      rsi_pickle_place(p));
+        rc = rsi_pickle_fail(p, RSD_E_FORMAT, "a class whose name is no str");
     if (rc)
         return rc;
     module = *top(p, 2);
@@ -487,17 +476,14 @@ static rsd_err refuse(rsi_pickle *p, unsigned char code)
     class_ref ref;
 
     if (!ops[code].name)
-        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": 0x%02x is no pickle opcode",
-                        rsi_pickle_place(p), code);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "0x%02x is no pickle opcode", code);
     if (code == 'i' && op_global(p, 0) == RSD_OK) {
         ref = rsi_pickle_class_ref(p, *top(p, 1));
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": the opcode INST, which would call \"%s.%s\", is refused",
-                        rsi_pickle_place(p), rsi_pickle_text(p, ref.module),
-                        rsi_pickle_text(p, ref.name));
+        return rsi_pickle_fail(p, RSD_E_FORMAT,
+                               "the opcode INST, which would call \"%s.%s\", is refused",
+                               rsi_pickle_text(p, ref.module), rsi_pickle_text(p, ref.name));
     }
-    return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the pickle opcode %s is refused",
-                    rsi_pickle_place(p), ops[code].name);
+    return rsi_pickle_fail(p, RSD_E_FORMAT, "the pickle opcode %s is refused", ops[code].name);
 }
 
 /* One opcode. Half of a pickle are the first two, which are worth an early branch. */
@@ -520,8 +506,7 @@ rsd_err rsi_pickle_run(rsi_pickle *p)
     while (!rc && !p->done) {
         p->op_at = p->base + (uint64_t)(p->at - p->begin);
         if (p->op_at == p->size)
-            return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the pickle ends without STOP",
-                            rsi_pickle_place(p));
+            return rsi_pickle_fail(p, RSD_E_FORMAT, "the pickle ends without STOP");
         if (p->at == p->end)
             rc = rsi_pickle_refill(p, 1);
         if (!rc)
