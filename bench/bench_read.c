@@ -4,7 +4,7 @@
 #include "bench.h"
 #include "bench_data.h"
 
-#include <reshard/reshard.h>
+#include <reshard/reshard_live.h>
 
 #include <fcntl.h>
 #include <inttypes.h>

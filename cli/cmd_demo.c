@@ -4,6 +4,7 @@
  * that stays, so that they can be tried again. */
 #include "cli.h"
 
+#include <reshard/reshard_live.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

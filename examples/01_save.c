@@ -25,7 +25,6 @@ static rsd_err save(void *arg, rsd_comm *comm, rsd_error *err)
     rsd_state       *state = NULL;
     rsd_values      *values = NULL;
     const rsd_value *step;
-    rsd_view         view = { .data = NULL };
     rsd_box          box;
     float            part[ROWS * COLS];
     rsd_err          rc;
@@ -40,11 +39,9 @@ static rsd_err save(void *arg, rsd_comm *comm, rsd_error *err)
     if (!rc && rsd_layout_boxes(layout, rank, &box, 1) == 1) {
         for (int64_t i = 0; i < rsd_box_count(&box); i++) /* each element is its own number */
             part[i] = (float)((box.off[0] + i / box.len[1]) * COLS + box.off[1] + i % box.len[1]);
-        view = (rsd_view){ .box = box, .data = part };
     }
     if (!rc)
-        rc = rsd_state_tensor(state, "model.weight", layout, RSD_F32, 2, shape, view.data ? 1 : 0,
-                              &view, err);
+        rc = rsd_state_add(state, "model.weight", rules, rank, RSD_F32, 2, shape, part, err);
     if (!rc)
         rc = rsd_value_create_int(values, 1000, &step, err);
     if (!rc)

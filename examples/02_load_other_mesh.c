@@ -54,20 +54,24 @@ static rsd_err load(void *arg, rsd_comm *comm, rsd_error *err)
 {
     const job    *j = arg;
     rsd_load_opts opts = { .size = sizeof(opts), .store = j->store };
+    const int32_t rank = rsd_comm_rank(comm);
+    rsd_rules    *rules = NULL;
     rsd_layout   *layout = NULL;
     rsd_state    *state = NULL;
-    float         part[ROWS * COLS];
+    float         part[ROWS * COLS]; /* room for any part */
     rsd_view      view;
     char          box[64];
     size_t        n = 0;
-    rsd_err       rc = layout_of("mesh tp=2; * shard(1)@tp", &layout, err);
+    rsd_err       rc = rsd_rules_parse("mesh tp=2; * shard(1)@tp", &rules, err);
 
     if (!rc)
         rc = rsd_state_create(&state, err);
     if (!rc)
-        n = rsd_layout_views(layout, rsd_comm_rank(comm), part, &view, 1);
+        rc = rsd_state_add(state, "model.weight", rules, rank, RSD_F32, 2, shape, part, err);
     if (!rc)
-        rc = rsd_state_tensor(state, "model.weight", layout, RSD_F32, 2, shape, n, &view, err);
+        rc = rsd_rules_layout(rules, "model.weight", RSD_F32, 2, shape, &layout, err);
+    if (!rc)
+        n = rsd_layout_views(layout, rank, part, &view, 1); /* a part of this mesh is one box */
     if (!rc)
         rc = rsd_load(j->path, comm, state, &opts, err);
     for (int64_t i = 0; !rc && n && i < rsd_box_count(&view.box); i++) {
@@ -78,10 +82,11 @@ static rsd_err load(void *arg, rsd_comm *comm, rsd_error *err)
     }
     if (!rc && n) {
         rsd_box_text(&view.box, box, sizeof(box));
-        printf("rank %d loaded %s of \"%s\"\n", (int)rsd_comm_rank(comm), box, j->path);
+        printf("rank %d loaded %s of \"%s\"\n", (int)rank, box, j->path);
     }
     rsd_state_free(state);
     rsd_layout_free(layout);
+    rsd_rules_free(rules);
     return rc;
 }
 

@@ -1,37 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reshard.h - save, load, convert and reshard sharded tensors.
  *
- * Walk it top to bottom; it follows the data:
+ * It follows the data:
  *
- *     mesh + placements -> layout -> plan -> comm / store -> tensor bytes
+ *     mesh + placements -> layout -> state -> comm / store -> tensor bytes
  *
- * A layout says which rank owns which box of a tensor. A plan says what has to move to get from one
- * layout to another; it is made from the two layouts alone, on every rank for itself. Nothing in
- * this header talks to another rank or touches a file unless it says so.
+ * A layout says which rank owns which box of a tensor. Functions neither talk to other ranks nor
+ * touch files unless their comment says so. Three more headers: reshard_live.h (plans, tensors that
+ * move between ranks, the stash), reshard_plugin.h (custom comms, stores and transforms),
+ * reshard_mpi.h (a comm made from an MPI_Comm).
  *
  * Rules that hold for every function:
  *  result     Returns rsd_err; RSD_OK is 0, so `if (rc)` reads "it failed".
  *  outputs    Written only on success, after the inputs; `rsd_error *err` is always last and may
  *             be NULL.
- *  ownership  _create and _parse give an object; the one matching _free takes it back and accepts
- *             NULL. Every other pointer is borrowed and lives as long as what it came from.
- *             A layout keeps its mesh and a plan its layouts, so those may be freed after use.
+ *  ownership  A function with an `rsd_x **out` gives an object; rsd_x_free, or rsd_x_close where it
+ *             was opened, ends it and accepts NULL. Other pointers are borrowed and live as long
+ *             as their origin. A layout keeps its mesh and a plan its layouts alive.
  *  ranks      [collective] every rank of the comm calls it in the same order and gets the same
- *             code; err->rank names the first rank that failed. [local] never communicates.
- *             A wrong argument of one rank fails all. Paths and options are the same on all ranks,
- *             except threads, memory, callbacks and what a function says each rank may choose:
- *             otherwise, and when ranks call different functions, all get RSD_E_MISMATCH, which
- *             names the option and the first rank that differs from rank 0. After both the comm is
- *             as good as before. A rank that passes no comm can't tell the others, which wait for
- *             it until their time is up.
- *  options    A struct that begins with its `size` is copied as far as both sides know it: a
- *             smaller one is that of an older program, the rest has its defaults. RSD_E_INVALID:
- *             the size is 0, or the struct is larger than the library knows and what it does not
- *             know is not zero. NULL: all defaults.
+ * code; err->rank names the first rank that failed. [local] never communicates. An invalid argument
+ * on one rank fails all. Path and options must agree on all ranks, except threads, max_memory,
+ * callbacks, results and what a function exempts. If they differ, or ranks call different
+ * functions, all get RSD_E_MISMATCH, which names the option and the first rank that differs from
+ * rank 0; the comm stays usable. A rank that passes no comm can't tell the others: they wait for it
+ * until their timeout. options    A struct that begins with `size` may grow; the caller sets the
+ * size. Options: missing fields of an older, smaller struct get their defaults; RSD_E_INVALID if
+ * the size is 0 or fields unknown to the library are not zero; NULL means all defaults. Results:
+ *             fields are filled as far as both sides know them. Other structs never change.
  *  threads    mesh, layout, rules and plan may be shared by threads; the last user frees them.
  *  text       Functions that write text fill `buf` like snprintf: at most `cap` bytes with the
- *             final NUL, and they return the length that the whole text has.
- */
+ * final NUL, and return the full length. */
 #ifndef RESHARD_H
 #define RESHARD_H
 
@@ -54,22 +52,22 @@ extern "C" {
 #define RSD_VERSION_PATCH  0
 #define RSD_VERSION_NUMBER (RSD_VERSION_MAJOR * 10000 + RSD_VERSION_MINOR * 100 + RSD_VERSION_PATCH)
 
-/* "0.1.0": of the library that is running, where the macros tell the header that was compiled. */
+/* "0.1.0": the library that is running; the macros describe the header that was compiled. */
 RSD_API const char *rsd_version(void);
 /* RSD_VERSION_NUMBER of the library that is running. */
 RSD_API int rsd_version_number(void);
 
-/* ---- Errors: grouped by who can act ---- */
+/* ---- Errors: grouped by the remedy ---- */
 
 typedef enum rsd_err {
     RSD_OK = 0,
 
-    RSD_E_INVALID = 1,     /* fix the call: an argument makes no sense           */
+    RSD_E_INVALID = 1,     /* fix the call: an argument is invalid               */
     RSD_E_MISMATCH = 2,    /* fix the call: two arguments don't belong together  */
     RSD_E_UNSUPPORTED = 3, /* fix the call: it makes sense, but not here         */
 
-    RSD_E_NOTFOUND = 10, /* fix the data: it is not there                        */
-    RSD_E_EXISTS = 11,   /* fix the data: it is there already                    */
+    RSD_E_NOTFOUND = 10, /* fix the data: it is missing                          */
+    RSD_E_EXISTS = 11,   /* fix the data: it exists already                      */
     RSD_E_FORMAT = 12,   /* fix the data: it breaks its format's rules           */
     RSD_E_CORRUPT = 13,  /* fix the data: its checksum is wrong                  */
 
@@ -88,39 +86,24 @@ typedef struct rsd_error {
     int32_t sys_errno; /* 0 if no system call was to blame */
     int32_t rank;      /* first rank that failed; -1: not a collective */
     int32_t nfailed;   /* how many ranks failed; 0: not a collective */
-    char    msg[496];  /* one line of UTF-8, no final dot, nothing that a terminal would obey */
+    char    msg[496];  /* one line of UTF-8, no final dot, no control characters */
 } rsd_error;
 
-/* "RSD_E_INVALID"; "unknown error" for a number that is no code. */
+/* "RSD_E_INVALID"; "unknown error" for any other number. */
 RSD_API const char *rsd_err_name(rsd_err code);
 
 /* ---- dtype ---- */
 
+/* clang-format off */
 typedef enum rsd_dtype { /* values are fixed for ever */
-                         RSD_BOOL = 1,
-                         RSD_U8 = 2,
-                         RSD_I8 = 3,
-                         RSD_U16 = 4,
-                         RSD_I16 = 5,
-                         RSD_U32 = 6,
-                         RSD_I32 = 7,
-                         RSD_U64 = 8,
-                         RSD_I64 = 9,
-                         RSD_F16 = 16,
-                         RSD_BF16 = 17,
-                         RSD_F32 = 18,
-                         RSD_F64 = 19,
-                         RSD_C32 = 24,
-                         RSD_C64 = 25,
-                         RSD_C128 = 26,
-                         RSD_F8_E4M3FN = 32,
-                         RSD_F8_E5M2 = 33,
-                         RSD_F8_E4M3FNUZ = 34,
-                         RSD_F8_E5M2FNUZ = 35,
-                         RSD_F8_E8M0FNU = 36,
-                         RSD_F4_E2M1FN_X2 = 40 /* one element is a byte with two values, as torch
-                                                  counts; safetensors' F4 counts values */
+    RSD_BOOL = 1, RSD_U8 = 2, RSD_I8 = 3, RSD_U16 = 4, RSD_I16 = 5, RSD_U32 = 6, RSD_I32 = 7,
+    RSD_U64 = 8, RSD_I64 = 9, RSD_F16 = 16, RSD_BF16 = 17, RSD_F32 = 18, RSD_F64 = 19,
+    RSD_C32 = 24, RSD_C64 = 25, RSD_C128 = 26, RSD_F8_E4M3FN = 32, RSD_F8_E5M2 = 33,
+    RSD_F8_E4M3FNUZ = 34, RSD_F8_E5M2FNUZ = 35, RSD_F8_E8M0FNU = 36,
+    RSD_F4_E2M1FN_X2 = 40 /* one element is a byte with two values, as torch counts; safetensors' F4
+                             counts values */
 } rsd_dtype;
+/* clang-format on */
 
 /* Bits of one element, 8 to 128; 0 if `dtype` is not one of the above. */
 RSD_API int rsd_dtype_bits(rsd_dtype dtype);
@@ -134,8 +117,8 @@ RSD_API const char *rsd_dtype_safetensors_name(rsd_dtype dtype);
 /* From any of its names: torch's ("bfloat16", "torch.bfloat16"), safetensors' ("BF16"), short
  * ("bf16"). [local] */
 RSD_API rsd_err rsd_dtype_parse(const char *name, rsd_dtype *out, rsd_error *err);
-/* n packed elements of one dtype as another, as loading and converting cast; the two don't overlap.
- * RSD_E_UNSUPPORTED if the one can't become the other, which n = 0 only asks. */
+/* Casts n packed elements as loading and converting do; `dst` and `src` don't overlap.
+ * RSD_E_UNSUPPORTED if there is no such cast; n = 0 only checks that. */
 RSD_API rsd_err rsd_dtype_cast(rsd_dtype to, void *dst, rsd_dtype from, const void *src, size_t n,
                                rsd_error *err);
 
@@ -151,20 +134,9 @@ typedef struct rsd_box {
 
 /* Elements in the box. */
 RSD_API int64_t rsd_box_count(const rsd_box *box);
-/* True, and *out set if it is not NULL, when the two share at least one element. */
+/* True if the two share an element; *out (may be NULL) becomes what they share. */
 RSD_API bool rsd_box_intersect(const rsd_box *a, const rsd_box *b, rsd_box *out);
 
-/* One dimension of what two boxes share, in the coordinates of each: what a reader narrows on both
- * sides. */
-typedef struct rsd_overlap {
-    int32_t dim;
-    int64_t saved_off;  /* where it starts, counted from the saved box' own start */
-    int64_t wanted_off; /* where it starts, counted from the wanted box' own start */
-    int64_t len;
-} rsd_overlap;
-/* Fills out[0 .. ndim-1] and returns true when the boxes share an element. Two scalars always do.
- */
-RSD_API bool rsd_box_overlap(const rsd_box *saved, const rsd_box *wanted, rsd_overlap *out);
 /* "[0:4, 8:16]", "[]" for a scalar. */
 RSD_API size_t rsd_box_text(const rsd_box *box, char *buf, size_t cap);
 
@@ -177,8 +149,7 @@ typedef struct rsd_mesh rsd_mesh;
  * memory). ndim 0 is one rank. [local] */
 RSD_API rsd_err rsd_mesh_create(int ndim, const int64_t *shape, const char *const *axis,
                                 const int32_t *ranks, rsd_mesh **out, rsd_error *err);
-/* The sub-mesh of all ranks whose coordinate on `axis` is `index`; it has the other axes. [local]
- */
+/* The sub-mesh of all ranks whose coordinate on `axis` is `index`; it has the other axes. */
 RSD_API rsd_err rsd_mesh_slice(const rsd_mesh *mesh, const char *axis, int64_t index,
                                rsd_mesh **out, rsd_error *err);
 RSD_API void    rsd_mesh_free(rsd_mesh *mesh);
@@ -191,7 +162,7 @@ RSD_API int32_t rsd_mesh_rank(const rsd_mesh *mesh, const int64_t *coord);
 /* The place of a rank; false if it is not in the mesh. `coord` may be NULL. */
 RSD_API bool rsd_mesh_coord(const rsd_mesh *mesh, int32_t rank, int64_t *coord);
 
-/* ---- placement, layout: who owns what ---- */
+/* ---- placement, layout: which rank owns which box ---- */
 
 typedef enum rsd_place_kind {
     RSD_REPLICATE = 1,
@@ -212,10 +183,10 @@ typedef struct rsd_placement {
 /* Immutable: a formula for meshes (no memory for ranks), a table otherwise. */
 typedef struct rsd_layout rsd_layout;
 
-/* One placement for each mesh axis, applied in axis order by torch.chunk's rules: n on k gives
- * ceil(n/k) to each rank from the first on, so the last ones may get less or nothing. Several axes
- * may shard one dimension. strided(dim, f) cuts into f chunks first and then each of them over the
- * axis, as FSDP2 with tensor parallelism does. [local] */
+/* One placement for each mesh axis, applied in axis order by torch.chunk's rules: n over k gives
+ * ceil(n/k) to each rank in turn, so the last ones may get less or nothing. Several axes may shard
+ * one dimension. strided(dim, f) cuts into f chunks first and then each of them over the axis, as
+ * FSDP2 with tensor parallelism does. [local] */
 RSD_API rsd_err rsd_layout_create(const rsd_mesh *mesh, const rsd_placement *place, rsd_dtype dtype,
                                   int ndim, const int64_t *shape, rsd_layout **out, rsd_error *err);
 /* ChunkShardingSpec: the rank at place i of `ranks` gets chunk i of dimension `dim`, which may be
@@ -225,7 +196,7 @@ RSD_API rsd_err rsd_layout_create_chunked(int32_t dim, size_t n, const int32_t *
                                           rsd_layout **out, rsd_error *err);
 /* EnumerableShardingSpec and anything else: box i belongs to rank owner[i], several boxes a rank
  * are fine. They must tile the tensor; equal boxes on different ranks are replicas. Empty boxes are
- * left out. [local] */
+ * ignored. [local] */
 RSD_API rsd_err rsd_layout_create_boxes(rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
                                         const int32_t *owner, const rsd_box *box, rsd_layout **out,
                                         rsd_error *err);
@@ -235,7 +206,7 @@ RSD_API rsd_err rsd_layout_create_boxes(rsd_dtype dtype, int ndim, const int64_t
 RSD_API rsd_err rsd_layout_create_ranges(rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
                                          const int32_t *owner, const int64_t *start,
                                          const int64_t *count, rsd_layout **out, rsd_error *err);
-/* The boxes of one rank, with no mesh and no need to cover the tensor: a target to load into.
+/* The boxes of one rank, which need not cover the tensor: a target to load into.
  * [local] */
 RSD_API rsd_err rsd_layout_create_part(rsd_dtype dtype, int ndim, const int64_t *shape,
                                        int32_t rank, size_t n, const rsd_box *box, rsd_layout **out,
@@ -245,27 +216,14 @@ RSD_API void    rsd_layout_free(rsd_layout *layout);
 RSD_API rsd_dtype rsd_layout_dtype(const rsd_layout *layout);
 /* The number of dimensions; `shape`, if not NULL, gets as many sizes. */
 RSD_API int rsd_layout_shape(const rsd_layout *layout, int64_t *shape);
-/* One more than the highest rank in the mesh, or that holds a box of the table. */
+/* One more than the highest rank that the layout mentions. */
 RSD_API int32_t rsd_layout_world(const rsd_layout *layout);
 /* How many boxes `rank` holds, and the first `cap` of them: in row-major order of the mesh formula,
  * or as they were given. None for a rank with an empty shard or outside the mesh. */
 RSD_API size_t rsd_layout_boxes(const rsd_layout *layout, int32_t rank, rsd_box *out, size_t cap);
 
-/* Where box i of a rank lies in that rank's memory when it keeps its part the usual way: for a mesh
- * one dense row-major tensor of the local shape (as torch does), otherwise the boxes packed one
- * after the other. */
-typedef struct rsd_local {
-    rsd_box box;
-    int64_t offset;               /* bytes from the start of the rank's memory */
-    int64_t stride[RSD_MAX_NDIM]; /* bytes */
-} rsd_local;
-RSD_API rsd_err rsd_layout_local(const rsd_layout *layout, int32_t rank, size_t i, rsd_local *out,
-                                 rsd_error *err);
-/* Bytes of a rank's memory. */
+/* Bytes that `rank` needs for its part when it is kept the usual way (rsd_layout_views). */
 RSD_API int64_t rsd_layout_bytes(const rsd_layout *layout, int32_t rank);
-/* True if the two describe the same tensor and give the same boxes to the same ranks in the same
- * way. */
-RSD_API bool rsd_layout_equal(const rsd_layout *a, const rsd_layout *b);
 /* A mesh layout as rules that rsd_rules_parse reads back ("mesh dp=2 tp=4; * shard(0)@dp"); another
  * one in words. */
 RSD_API size_t rsd_layout_text(const rsd_layout *layout, char *buf, size_t cap);
@@ -273,8 +231,7 @@ RSD_API size_t rsd_layout_text(const rsd_layout *layout, char *buf, size_t cap);
 /* ---- rules: layouts as text ---- */
 
 /* A mesh line, then one rule for each kind of tensor; the first that matches a name wins. ';' or a
- * new line ends each,
- * '#' starts a comment.
+ * new line ends each, '#' starts a comment.
  *
  *     mesh dp=2 tp=4                  # or: mesh pp=2 tp=4 ranks=7,6,5,4,3,2,1,0
  *     *.wq.weight   shard(0)@tp
@@ -284,17 +241,20 @@ RSD_API size_t rsd_layout_text(const rsd_layout *layout, char *buf, size_t cap);
  *     *             shard(0)@dp
  *
  * Placements: replicate, shard(DIM)@AXIS, strided(DIM,SPLIT)@AXIS,
- * partial(sum|avg|min|max|product)@AXIS. They are applied in the order of the mesh' axes whatever
- * the order they are written in; an axis that is not named replicates. `on AXIS=I` picks a
- * sub-mesh, other ranks hold nothing. Patterns are those of the shell, `*` also matches dots. */
+ * partial(sum|avg|min|max|product)@AXIS. They apply in the order of the mesh's axes,
+ * however they are written; an axis that is not named replicates. `on AXIS=I` picks a sub-mesh,
+ * other ranks hold nothing. Patterns are shell-style globs; `*` also matches dots. */
 typedef struct rsd_rules rsd_rules;
 
-/* Errors say line and column, what was found and what was expected. [local] */
+/* Errors name line, column, what was found and what was expected. [local] */
 RSD_API rsd_err rsd_rules_parse(const char *text, rsd_rules **out, rsd_error *err);
 /* The layout that the rules give a tensor: RSD_E_NOTFOUND if none matches. A tensor with no
  * dimensions is replicated whatever its rule shards. [local] */
-RSD_API rsd_err         rsd_rules_layout(const rsd_rules *rules, const char *name, rsd_dtype dtype,
-                                         int ndim, const int64_t *shape, rsd_layout **out, rsd_error *err);
+RSD_API rsd_err rsd_rules_layout(const rsd_rules *rules, const char *name, rsd_dtype dtype,
+                                 int ndim, const int64_t *shape, rsd_layout **out, rsd_error *err);
+/* Bytes that `rank` needs for its part of that tensor when it is kept the usual way. [local] */
+RSD_API rsd_err rsd_rules_bytes(const rsd_rules *rules, const char *name, rsd_dtype dtype, int ndim,
+                                const int64_t *shape, int32_t rank, int64_t *out, rsd_error *err);
 RSD_API const rsd_mesh *rsd_rules_mesh(const rsd_rules *rules);
 /* The rules in their usual form, one to a line; parsing that gives equal rules. */
 RSD_API size_t rsd_rules_text(const rsd_rules *rules, char *buf, size_t cap);
@@ -302,20 +262,20 @@ RSD_API void   rsd_rules_free(rsd_rules *rules);
 
 /* ---- comm: ranks that talk ---- */
 
-/* One rank's end of a group of ranks 0 .. size-1. It has one user at a time, and on MPI that is the
- * thread that initialised MPI. rsd_comm_create_mpi() is in reshard_mpi.h. */
+/* One rank's end of a group of ranks 0 .. size-1. One thread uses it at a time, on MPI the thread
+ * that initialised MPI. reshard_mpi.h has rsd_comm_create_mpi, reshard_live.h rsd_comm_split. */
 typedef struct rsd_comm rsd_comm;
 
-/* This process alone. With of_size 1 it is the only rank there is; otherwise it plays rank
- * `as_rank` of so many that are not there, which is how a tool shows what that rank would load:
- * it agrees with itself, and whatever needs another rank's bytes is RSD_E_UNSUPPORTED. [local] */
+/* This process alone. With of_size 1 it is the only rank; otherwise it plays rank `as_rank` of
+ * of_size absent ranks, which is how a tool shows what that rank would load: it agrees with itself,
+ * and an operation that needs another rank's bytes is RSD_E_UNSUPPORTED. [local] */
 RSD_API rsd_err rsd_comm_create_self(int32_t as_rank, int32_t of_size, rsd_comm **out,
                                      rsd_error *err);
-/* n ranks in this process: out[r] is for the thread that is rank r, which also frees it. Who waits
- * for a rank that has been freed gets RSD_E_COMM at once. [local] */
+/* n ranks in this process: out[r] is for the thread that is rank r, which also frees it. Waiting
+ * on a freed rank fails at once with RSD_E_COMM. [local] */
 RSD_API rsd_err rsd_comm_create_threads(int32_t n, rsd_comm **out, rsd_error *err);
-/* The same with the threads: runs fn(arg, comm) as each of n ranks and returns when all have ended.
- * The comm is freed when fn returns. The result is that of the rank that failed first in time. */
+/* Starts the threads too: runs fn(arg, comm) as each of n ranks and returns when all have ended.
+ * The comm is freed when fn returns. The result is that of the rank that failed first. */
 RSD_API rsd_err rsd_comm_run_threads(int32_t n,
                                      rsd_err (*fn)(void *arg, rsd_comm *comm, rsd_error *err),
                                      void *arg, rsd_error *err);
@@ -325,42 +285,31 @@ RSD_API rsd_err rsd_comm_run_threads(int32_t n,
  * is freed. Once in a program. [collective] */
 RSD_API rsd_err rsd_comm_create_launched(rsd_comm **out, rsd_error *err);
 
-/* Ranks of `comm` as a comm of their own, in the order they are listed. Every rank of `comm` calls
- * it, with the list that it is in itself; n == 0: it is in none and gets NULL. [collective] */
-RSD_API rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm **out,
-                               rsd_error *err);
 /* Comms made with rsd_comm_split are freed before what they were made from; memory of
  * rsd_comm_alloc has been given back. On MPI: [collective], unless the comm is broken. The last
  * comm of a program whose MPI the library has initialised waits for all ranks before it finalises
- * MPI, at most for the comm's time limit: then it breaks the comm, leaves MPI as it is and returns.
+ * MPI, at most for the comm's timeout: then it breaks the comm, does not finalise MPI and returns.
  */
 RSD_API void rsd_comm_free(rsd_comm *comm);
 
 RSD_API int32_t rsd_comm_rank(const rsd_comm *comm);
 RSD_API int32_t rsd_comm_size(const rsd_comm *comm);
 
-/* How long a rank may be silent while others wait for it: 300,000 ms unless told, at least 1. Then
- * every rank gets RSD_E_TIMEOUT, with the ranks that did not come named as far as they are known.
- * Work is not silence: within a call, ranks send signs of life between blocks, so a save may take
- * any time. Silence is one block that takes longer than the limit (a callback, a write, a sync),
- * and a rank that is in no call with this comm. Give all ranks the same time. [local] */
+/* How long a rank may be silent while others wait for it: 300,000 ms by default, at least 1. Then
+ * every rank gets RSD_E_TIMEOUT, which names the missing ranks as far as they are known. Work is
+ * not silence: within a call, ranks send signs of life between blocks, so a save may take any time.
+ * Silence is one block that takes longer than the limit (a callback, a write, a sync), or a rank
+ * that is in no call with this comm. `ms` must agree on all ranks. [local] */
 RSD_API rsd_err rsd_comm_set_timeout(rsd_comm *comm, int64_t ms, rsd_error *err);
 
 /* Wakes every rank that waits, with RSD_E_COMM and `why`. Any rank may call it, at any time between
- * other calls. Like a timeout it breaks the comm, what it was made from and what was made from
- * that: all calls fail from now on, except rsd_comm_free. In texts of both, ranks are numbered as
- * in the first of these comms. */
+ * other calls. Like a timeout it breaks the comm and all comms split from the same first one: from
+ * now on all calls but rsd_comm_free fail. Messages number ranks as in that first comm. */
 RSD_API void rsd_comm_abort(rsd_comm *comm, const char *why);
 
-/* Memory that the other ranks of this machine can copy from and to directly, if that can be had;
- * page-aligned. Each rank may ask for another size. [collective] */
-RSD_API rsd_err rsd_comm_alloc(rsd_comm *comm, size_t bytes, void **out, rsd_error *err);
-/* NULL on every rank or on none. [collective] */
-RSD_API void rsd_comm_dealloc(rsd_comm *comm, void *data);
-
-/* Every rank that failed in the last collective that was agreed on, in rising order; err->rank and
- * err->msg of that collective are those of the first. Fills at most `cap` and returns how many
- * there are; beyond 1024 ranks only err->nfailed tells. [local] */
+/* The ranks that failed in the last agreed collective, in rising order; its err->rank and err->msg
+ * are the first's. Fills at most `cap` and returns their number; of more than 1024 ranks only
+ * err->nfailed counts them. [local] */
 RSD_API size_t rsd_comm_failures(const rsd_comm *comm, rsd_error *out, size_t cap);
 
 /* ---- store: bytes under names ---- */
@@ -370,34 +319,29 @@ RSD_API size_t rsd_comm_failures(const rsd_comm *comm, rsd_error *out, size_t ca
  * characters. May be shared by threads. */
 typedef struct rsd_store rsd_store;
 
-/* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": a new and
- * empty store in memory. "null:": takes everything and keeps nothing, for measurements. Where the
- * process has no descriptor left for a local file (EMFILE), its soft RLIMIT_NOFILE is raised to the
- * hard one and stays there. [local] */
+/* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": an empty
+ * store in memory. "null:": takes everything and keeps nothing, for measurements. If no descriptor
+ * is left for a local file (EMFILE), the process's soft RLIMIT_NOFILE is raised to the hard one for
+ * good. [local] */
 RSD_API rsd_err rsd_store_open(const char *url, rsd_store **out, rsd_error *err);
-/* Every file, queue and tree has been closed. */
+/* After every file, queue and tree has been closed. */
 RSD_API void rsd_store_close(rsd_store *store);
 
 /* ---- values: plain Python objects ---- */
 
-/* Values are fixed for ever. */
-typedef enum rsd_value_type {
-    RSD_VALUE_NONE = 1,
-    RSD_VALUE_BOOL = 2,
-    RSD_VALUE_INT = 3,    /* fits 64 bits */
-    RSD_VALUE_BIGINT = 4, /* rsd_value_bytes: decimal digits */
-    RSD_VALUE_FLOAT = 5,
-    RSD_VALUE_STR = 6, /* UTF-8 */
-    RSD_VALUE_BYTES = 7,
-    RSD_VALUE_LIST = 8,
-    RSD_VALUE_TUPLE = 9, /* torch.Size too */
-    RSD_VALUE_SET = 10,
-    RSD_VALUE_DICT = 11,   /* keys may be any values, in their order */
-    RSD_VALUE_DTYPE = 12,  /* torch.bfloat16 */
-    RSD_VALUE_DEVICE = 13, /* rsd_value_bytes: "cuda:0" */
+/* clang-format off */
+typedef enum rsd_value_type { /* values are fixed for ever */
+    RSD_VALUE_NONE = 1, RSD_VALUE_BOOL = 2, RSD_VALUE_INT = 3, /* fits 64 bits */
+    RSD_VALUE_BIGINT = 4,                     /* rsd_value_bytes: decimal digits */
+    RSD_VALUE_FLOAT = 5, RSD_VALUE_STR = 6,   /* UTF-8 */
+    RSD_VALUE_BYTES = 7, RSD_VALUE_LIST = 8, RSD_VALUE_TUPLE = 9, /* torch.Size too */
+    RSD_VALUE_SET = 10, RSD_VALUE_DICT = 11,  /* keys may be any values, in their order */
+    RSD_VALUE_DTYPE = 12,                     /* torch.bfloat16 */
+    RSD_VALUE_DEVICE = 13,                    /* rsd_value_bytes: "cuda:0" */
     RSD_VALUE_TENSOR = 14,
     RSD_VALUE_OPAQUE = 15 /* anything else; rsd_value_bytes: its class, "module.name" */
 } rsd_value_type;
+/* clang-format on */
 
 /* Immutable; belongs to the rsd_values it was made in. */
 typedef struct rsd_value rsd_value;
@@ -450,7 +394,7 @@ RSD_API rsd_err rsd_value_create_list(rsd_values *owner, rsd_value_type type, si
                                       rsd_error *err);
 
 RSD_API rsd_value_type rsd_value_type_of(const rsd_value *v);
-/* These give 0, false or NULL if the value is of another kind. */
+/* These give 0, false or NULL if the value has another type. */
 RSD_API bool    rsd_value_bool(const rsd_value *v);
 RSD_API int64_t rsd_value_int(const rsd_value *v);   /* also of a bool */
 RSD_API double  rsd_value_float(const rsd_value *v); /* also of an int */
@@ -468,8 +412,8 @@ RSD_API const rsd_value *rsd_value_get(const rsd_value *dict, const char *key);
 RSD_API size_t rsd_value_text(const rsd_value *v, char *buf, size_t cap);
 /* As JSON. Tuples are lists. What JSON lacks is an object with one key: {"$bytes": "00ff"},
  * {"$set": [..]}, {"$float": "nan"}, {"$dtype": ".."}, {"$device": ".."}, {"$opaque": ".."},
- * {"$tensor": {"dtype": "..", "shape": [..]}}, and {"$dict": [[key, value], ..]} if a key is no
- * str. */
+ * {"$tensor": {"dtype": "..", "shape": [..]}}; with keys other than str {"$dict": [[key, value],
+ * ..]}. */
 RSD_API size_t rsd_value_json(const rsd_value *v, char *buf, size_t cap);
 
 /* ---- checkpoint: what is in it, and reading any part of it ---- */
@@ -487,21 +431,23 @@ typedef enum rsd_format {
 /* A choice that is usually best left to the library. */
 typedef enum rsd_choice { RSD_DEFAULT = 0, RSD_ALWAYS = 1, RSD_NEVER = 2 } rsd_choice;
 
-/* Memory for one box of a tensor: pointer and byte strides, or callbacks (device memory, sockets,
- * anything). */
+/* Memory for one box of a tensor: pointer and byte strides, or callbacks (device memory, sockets).
+ */
 typedef struct rsd_view {
     rsd_box box;
     void   *data;                 /* of the first element; NULL: get and put are used */
     int64_t stride[RSD_MAX_NDIM]; /* bytes; all zero: packed, row-major */
     /* Bytes [off, off + len) of the box as if it were packed. May be called from several threads,
-     * in any order; what they return is what the caller of the library gets. */
+     * in any order; their result is passed on. */
     rsd_err (*get)(void *arg, uint64_t off, void *host, size_t len);
     rsd_err (*put)(void *arg, uint64_t off, const void *host, size_t len);
     void *arg;
 } rsd_view;
 
-/* The views of a rank that keeps its part of a tensor the usual way (see rsd_local) from `data` on:
- * how many there are, and the first `cap` of them. [local] */
+/* The views of a rank that keeps its part at `data` the usual way: on a mesh one dense row-major
+ * tensor of the local shape (as torch does), otherwise its boxes packed one after the other. Fills
+ * at most `cap` and returns their number, which may be larger: check it. rsd_state_add does.
+ * [local] */
 RSD_API size_t rsd_layout_views(const rsd_layout *layout, int32_t rank, void *data, rsd_view *out,
                                 size_t cap);
 
@@ -538,11 +484,10 @@ typedef int (*rsd_progress)(void *arg, int64_t done, int64_t total);
 
 typedef struct rsd_read_opts {
     size_t size; /* sizeof(rsd_read_opts) */
-    /* Checksums: the side file's, a hash for each row of at most 4 MiB, and torch's CRC32 of a
-     * record. DEFAULT: of rows and records that are read whole anyway. ALWAYS: of all that a byte
-     * is read of, reading more for it; a side file that can't be used is an error. NEVER. Unless
-     * NEVER, what opening the checkpoint read is compared with the side file too, before the first
-     * byte. */
+    /* Checksums: the checksum file's, a hash for each row of at most 4 MiB, and torch's CRC32 of a
+     * record. DEFAULT: compares rows and records that are read whole anyway. ALWAYS: all that a
+     * byte is read of, reading more for it; an unusable checksum file is an error. Unless NEVER,
+     * the metadata are compared with the checksum file too, before the first byte is read. */
     rsd_choice   verify;
     int32_t      threads;     /* 0: as many as this process may run on */
     size_t       max_memory;  /* bytes of buffers; 0: 64 MiB at most */
@@ -553,22 +498,19 @@ typedef struct rsd_read_opts {
 
 /* Finds the format from the files, reads the metadata and checks them against each other: every
  * chunk lies inside its tensor and its file, chunks tile their tensors, no file is missing. Nothing
- * in a pickle is run. `store` NULL: local files. What was opened stays one checkpoint: one that is
- * published under the name later changes nothing, except that of a checkpoint with more files than
- * this process may keep open (half of RLIMIT_NOFILE) some may be gone when they are needed. That, a
- * file that was written to in place, and a checkpoint that is replaced five times while it is
- * opened are RSD_E_MISMATCH. */
+ * in a pickle is run. `store` NULL: local files. An open checkpoint stays the same one, whatever is
+ * published under the name later, except that files may be gone if it has more of them than this
+ * process may keep open (half of RLIMIT_NOFILE). That, a file that was written to in place, and a
+ * checkpoint that is replaced five times while it is opened are RSD_E_MISMATCH. */
 RSD_API rsd_err rsd_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err);
 RSD_API void    rsd_ckpt_close(rsd_ckpt *ckpt);
 
 typedef struct rsd_open_opts {
     size_t size; /* sizeof(rsd_open_opts) */
-    /* A data file that is missing or too short is no reason to fail: what is left can be listed and
-     * read, and rsd_ckpt_health tells what is not. The metadata have to be whole, which for a
-     * torch.save file is its end. */
+    /* Missing or short data files don't fail: the rest can be listed and read, and rsd_ckpt_health
+     * says what can't. The metadata (of a torch.save file its end) must be whole. */
     bool salvage;
 } rsd_open_opts;
-/* `opts` may be NULL. */
 RSD_API rsd_err rsd_ckpt_open_with(rsd_store *store, const char *path, const rsd_open_opts *opts,
                                    rsd_ckpt **out, rsd_error *err);
 
@@ -580,8 +522,8 @@ typedef enum rsd_health {
 /* Of tensor t. Opening finds what is missing, rsd_ckpt_verify what is changed. */
 RSD_API rsd_health rsd_ckpt_health(const rsd_ckpt *ckpt, size_t t);
 RSD_API rsd_health rsd_ckpt_object_health(const rsd_ckpt *ckpt, size_t i);
-/* The i-th name of those tensors that an index lists in a file that is gone, so that nothing else
- * is known of them; NULL behind the last. They are not among the checkpoint's tensors. */
+/* The i-th tensor that an index lists in a missing file, so that only its name is known; NULL after
+ * the last. They are not among the checkpoint's tensors. */
 RSD_API const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i);
 
 RSD_API rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt);
@@ -596,13 +538,6 @@ RSD_API rsd_err rsd_ckpt_find(const rsd_ckpt *ckpt, const char *name, size_t *ou
 /* Chunk i of tensor t. */
 RSD_API rsd_err rsd_ckpt_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out,
                                rsd_error *err);
-/* Where the elements of a chunk lie in its file, for programs that read it themselves. Looks into
- * the file. RSD_E_UNSUPPORTED if they don't lie there as they are: transformed, of the other byte
- * order, or to be conjugated or negated. */
-RSD_API rsd_err rsd_ckpt_extent(rsd_ckpt *ckpt, size_t t, size_t i, uint64_t *offset,
-                                int64_t *stride, rsd_error *err);
-/* The layout that a tensor is stored in; the owner of a box is the number of its chunk. */
-RSD_API rsd_err rsd_ckpt_layout(const rsd_ckpt *ckpt, size_t t, rsd_layout **out, rsd_error *err);
 /* Fills into->box, any part of tensor t, reading only what it needs. Any thread. */
 RSD_API rsd_err rsd_ckpt_read(rsd_ckpt *ckpt, size_t t, const rsd_view *into,
                               const rsd_read_opts *opts, rsd_error *err);
@@ -613,14 +548,14 @@ RSD_API size_t rsd_ckpt_objects(const rsd_ckpt *ckpt);
  * that we don't know is opaque: its class is named, and nothing is run. */
 RSD_API rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                                 const rsd_value **value, rsd_error *err);
-/* Storages inside objects of classes that we don't know, such as a whole nn.Module: how many, and
- * their bytes. They are no tensors of the checkpoint; saving a state_dict makes them some. */
+/* Storages inside objects of unknown classes, such as a whole nn.Module: their number and bytes.
+ * They are not tensors of the checkpoint; saving a state_dict makes them tensors. */
 RSD_API rsd_err rsd_ckpt_hidden(rsd_ckpt *ckpt, size_t *storages, int64_t *bytes, rsd_error *err);
-/* A digest of object i or, if `part` is not NULL, of that value inside it: two values are the same
- * if their digests are, whatever checkpoints and formats they are in. Dicts and sets have no order;
- * tensors count by their elements, objects of classes that we don't know by all that is pickled of
- * them. Reads what it needs of the file, whatever the size. RSD_E_UNSUPPORTED if what is in it
- * can't be told. `part` is a value that rsd_ckpt_object made of object i. */
+/* A digest of object i or, if `part` is not NULL, of that value inside it: equal digests mean equal
+ * values, in whatever checkpoint and format. Dicts and sets have no order; tensors count by their
+ * elements, objects of unknown classes by their whole pickle. Reads only what it needs.
+ * RSD_E_UNSUPPORTED if the contents can't be determined. `part` is a value that rsd_ckpt_object
+ * made of object i. */
 RSD_API rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part,
                                        uint64_t digest[2], rsd_error *err);
 /* One line of safetensors' __metadata__. */
@@ -630,41 +565,39 @@ typedef struct rsd_meta {
     size_t      value_len;
     bool        differs; /* another file of the checkpoint has another value; this is the first's */
 } rsd_meta;
-/* The lines of all files together, each key once, without those that tell how tensors are cut. 0
- * for other formats. */
+/* The lines of all files, each key once, without those on how tensors are cut; 0 for other formats.
+ */
 RSD_API size_t  rsd_ckpt_metas(const rsd_ckpt *ckpt);
 RSD_API rsd_err rsd_ckpt_meta(const rsd_ckpt *ckpt, size_t i, rsd_meta *out, rsd_error *err);
-/* The way to a name through the nesting of the original: how many steps, and the first `cap` of
- * them. 0: the format keeps none. */
+/* The path to a name in the original's nesting: its length and first `cap` steps. 0: not kept. */
 RSD_API size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out,
                              size_t cap);
 
-/* Checks everything: that each item is what the metadata say, every CRC32 that torch wrote, and, if
- * there is a side file, that it is whole and lists every file of the checkpoint, and that every
- * file in it is there with the bytes that it had. opts->quick: only the side file itself, that
- * files are there with their sizes, and the metadata. `damage` is called for each thing that is
- * wrong, with one line that names file, tensor and place; the result is RSD_OK also then. *count
- * (may be NULL) becomes the number of them. */
+/* Checks everything: each item against the metadata, every CRC32 that torch wrote and, if a
+ * checksum file exists, that it is whole and lists every file of the checkpoint, and that every
+ * listed file is present and unchanged. opts->quick: only the checksum file itself, presence and
+ * sizes of files, and the metadata. `damage` is called for each finding, with one line that names
+ * file, tensor and place; the result is RSD_OK even then. *count (may be NULL) becomes the number
+ * of findings. */
 RSD_API rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                                 void (*damage)(void *arg, const rsd_error *what), void *arg,
                                 size_t *count, rsd_error *err);
-/* There is a side file. Without one, data of safetensors have no checksums at all. */
+/* True if the checkpoint has a checksum file. Without one, safetensors data have no checksums. */
 RSD_API bool rsd_ckpt_has_checksums(const rsd_ckpt *ckpt);
 
 typedef struct rsd_checksum_opts {
-    size_t  size;       /* sizeof(rsd_checksum_opts) */
-    bool    overwrite;  /* replace the side file that is there; otherwise that is RSD_E_EXISTS */
-    int32_t threads;    /* 0: as many as this process may run on */
-    size_t  max_memory; /* bytes of buffers; 0: 64 MiB at most */
+    size_t       size;       /* sizeof(rsd_checksum_opts) */
+    bool         overwrite;  /* replace an existing checksum file; otherwise that is RSD_E_EXISTS */
+    int32_t      threads;    /* 0: as many as this process may run on */
+    size_t       max_memory; /* bytes of buffers; 0: 64 MiB at most */
     rsd_progress on_progress;
     void        *arg;
 } rsd_checksum_opts;
 
-/* Gives a checkpoint that was made elsewhere its side file: checksums of all its files, in the file
- * ".reshard-sums" of a folder or "<name>.reshard-sums" beside a single file. Other programs don't
- * see it. The checkpoint is opened, and so checked, before; it is not changed. The side file is
- * there whole or not at all, durable on return. RSD_E_UNSUPPORTED if the library was built without
- * xxHash. */
+/* Writes a checksum file for a checkpoint made elsewhere: ".reshard-sums" in a folder, or
+ * "<name>.reshard-sums" beside a single file; other programs ignore it. The checkpoint is opened,
+ * and so checked, before; it is not changed. The checksum file appears whole or not at all, durable
+ * on return. RSD_E_UNSUPPORTED if the library was built without xxHash. */
 RSD_API rsd_err rsd_ckpt_add_checksums(rsd_store *store, const char *path,
                                        const rsd_checksum_opts *opts, rsd_error *err);
 
@@ -684,21 +617,27 @@ RSD_API rsd_err rsd_state_push_number(rsd_state *state, int64_t key, rsd_error *
 RSD_API rsd_err rsd_state_push_index(rsd_state *state, int64_t index, rsd_error *err);
 RSD_API rsd_err rsd_state_pop(rsd_state *state, rsd_error *err);
 
-/* Adds a tensor. `layout` says which rank owns what of it; NULL: only the views matter, as for a
- * part to load into. `views` is where the boxes are that this process has: those of its rank, or,
- * in a process that stands for all ranks, boxes that cover the tensor, cut in any way. The memory
- * stays the caller's and is used when the state is. `name` NULL: the tensor stands where the last
- * push leads. A name that is there is RSD_E_EXISTS. */
+/* Adds a tensor. `layout` says which rank owns which part; NULL: only the views matter, as for a
+ * part to load into. `views` has the boxes in this process: those of its rank or, in a process that
+ * stands for all ranks, boxes that cover the tensor, cut in any way. The memory stays the caller's
+ * and is used when the state is. `name` NULL: the tensor takes the name of the last push. A
+ * duplicate name is RSD_E_EXISTS. */
 RSD_API rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *layout,
                                  rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
                                  const rsd_view *views, rsd_error *err);
+/* The common case in one call: the rules give the layout of the tensor with that whole name (its
+ * keys joined by dots), and `data` is where this rank keeps its part the usual way, rsd_rules_bytes
+ * bytes (NULL if that is 0). [local] */
+RSD_API rsd_err rsd_state_add(rsd_state *state, const char *name, const rsd_rules *rules,
+                              int32_t rank, rsd_dtype dtype, int ndim, const int64_t *shape,
+                              void *data, rsd_error *err);
 /* Adds a value, which must live as long as the state. RSD_E_INVALID if dicts in it have keys that
  * are one name when joined by dots: 0 and "0", or "a.b" beside a dict "a" with a "b". */
 RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *value,
                                 rsd_error *err);
 
-/* Puts another value where one is; `name` is the whole one, its keys joined by dots. A state can be
- * saved again and again: tensors are taken as they are then, values are replaced with this. */
+/* Replaces a value; `name` is the whole one, its keys joined by dots. A state can be saved
+ * repeatedly: a save takes tensors as they are then; values change only through this. */
 RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value *value,
                                     rsd_error *err);
 
@@ -708,22 +647,21 @@ RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rs
 RSD_API rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *owner,
                                const rsd_value **value, rsd_error *err);
 
-/* An object that brings its own group of tensors and values: a model, an optimizer, a loader that
- * knows where it is. It is asked anew each time the state is saved or loaded. */
+/* An object that brings its own group of tensors and values: a model, an optimizer, a loader with
+ * its position. It is asked each time the state is saved or loaded. */
 typedef struct rsd_stateful {
     size_t size; /* sizeof(rsd_stateful) */
     /* Adds what the object consists of to `state`, with the functions above; names are below its
      * prefix. To save (`loading` false): tensors and values, which stay until rsd_save or
      * rsd_save_begin returns. To load: tensors to be filled and values that it wants. It may add
-     * further objects. What it returns is what the caller of the library gets; *err may be filled
-     * with one line. */
+     * further objects. Its result is passed on to the caller of the library; *err may get one line.
+     */
     rsd_err (*produce)(void *arg, rsd_state *state, bool loading, rsd_error *err);
-    /* All that it asked for is filled; objects that it added have been told. NULL: not needed. */
+    /* Called when all it asked for is filled, after the objects that it added. NULL: not needed. */
     rsd_err (*restored)(void *arg, rsd_error *err);
     void *arg;
 } rsd_stateful;
-/* Adds an object, under `prefix` within what was pushed; NULL: no further one. The table is copied.
- */
+/* Adds an object, under `prefix` within what was pushed; NULL: none. The table is copied. */
 RSD_API rsd_err rsd_state_stateful(rsd_state *state, const char *prefix, const rsd_stateful *object,
                                    rsd_error *err);
 
@@ -734,11 +672,11 @@ typedef struct rsd_save_opts {
     rsd_store *store;  /* NULL: `path` is a local one */
     rsd_format format; /* AUTO: by the end of the path: ".safetensors", ".pt", ".pth" or ".bin"
                           is one file of that kind, anything else a DCP folder */
-    bool overwrite;    /* replace a checkpoint that has the name; otherwise that is RSD_E_EXISTS.
-                          Folders are replaced by folders, files by files. A folder must be empty
-                          or hold nothing but files of a checkpoint and files that its checksum
-                          file lists; links, devices, FIFOs and sockets are never replaced:
-                          RSD_E_EXISTS, before anything is written and again at the end */
+    bool overwrite;    /* replace a checkpoint of that name; otherwise RSD_E_EXISTS. Folders replace
+                          folders, files replace files. A folder must be empty or hold only files of
+                          a checkpoint and files that its checksum file lists. Links, devices, FIFOs
+                          and sockets are never replaced: RSD_E_EXISTS, checked before anything is
+                          written and again at the end */
     bool        distributed; /* safetensors: one file for each rank, with its parts */
     rsd_choice  sync;        /* NEVER: return before the bytes are safe from a power cut */
     uint64_t    shard_size;  /* safetensors: bytes of a file at most; 0: one file */
@@ -747,17 +685,15 @@ typedef struct rsd_save_opts {
     rsd_progress on_progress;
     void        *arg;
     size_t       max_memory; /* bytes of buffers of a rank; 0: 64 MiB; 8 MiB are the least */
-    rsd_choice   checksum; /* the side file ".reshard-sums" with hashes of all bytes, which loading
-                              and verifying check: where xxHash was built in, always, never. Beside
-                              a single file it is "<file>.reshard-sums" */
-    bool uneven_keys; /* ranks may hold different tensors and values: they tell each other which,
-                         and of a tensor each rank counts only its own boxes */
-    bool
-        check_equal; /* what several ranks hold is compared first; if it differs nothing is saved */
+    rsd_choice   checksum;   /* the checksum file (see rsd_ckpt_add_checksums), which loading and
+    verifying check.     DEFAULT: where xxHash is built in */
+    bool uneven_keys; /* ranks may hold different tensors and values; of a tensor each rank counts
+                         only its own boxes */
+    bool check_equal; /* compare replicas first; if they differ nothing is saved */
 } rsd_save_opts;
 
 /* A layout of which each rank knows only its own boxes; `n` may be 0. Together they tile the
- * tensor; equal boxes on different ranks are replicas. [collective] */
+ * tensor; equal boxes on different ranks are replicas. dtype and shape must agree. [collective] */
 RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndim,
                                         const int64_t *shape, size_t n, const rsd_box *box,
                                         rsd_layout **out, rsd_error *err);
@@ -767,39 +703,39 @@ RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndi
  * anything is written.
  *
  * `comm` NULL: [local], this process stands for all ranks. The views of each tensor cover it, and
- * its layout tells which rank's file each box goes to. Otherwise [collective]: every rank gives a
+ * its layout says which rank's file each box goes to. Otherwise [collective]: every rank gives a
  * state with the same names, dtypes, shapes and layouts, in the same order, and views of its own
- * boxes; a rank that means something else is named in the error (unless `uneven_keys`). Values may
+ * boxes; the error names a rank that differs (unless `uneven_keys`). Values may
  * differ from rank to rank (host names, random states, loader positions): rank 0's is saved, or
  * with `uneven_keys` that of the lowest rank that has the name. Each rank writes its own files,
- * rank 0 publishes when all have; if one fails, all do, and what had the name before is untouched.
- * DCP and distributed safetensors have files of each rank. A safetensors or torch.save file, and
- * those of `shard_size`, are written by all ranks together: each gathers its share from those who
- * hold it, in bounded memory (32 MiB at least). */
+ * rank 0 publishes when all have; if one fails, all do, and the previous checkpoint is untouched. A
+ * safetensors or torch.save file, and those of `shard_size`, are written by all ranks together:
+ * each gathers its share from its owners, in bounded memory (32 MiB at least). */
 RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_save_opts *opts, rsd_error *err);
 
 /* ---- operations under way: async saves ---- */
 
-/* Something under way. It goes on inside test and wait, on the thread that calls them; what a save
- * writes, it writes between these calls too. */
+/* An operation under way. It progresses inside test and wait, on the calling thread; a save also
+ * writes between these calls. */
 typedef struct rsd_op rsd_op;
 typedef enum rsd_phase {
     RSD_STAGED = 1, /* the caller may change the memory again */
-    RSD_DURABLE = 2 /* all is done: of a save, published; of a reshard the same moment */
+    RSD_DURABLE = 2 /* all is done: a save is published; for a reshard the same as STAGED */
 } rsd_phase;
 
-/* *done tells whether it has come so far; the result is that of the operation if it has. Does not
+/* *done is set if `phase` has been reached; the result is then the operation's. Does not
  * wait for other ranks. A save is published inside test on rank 0, once all ranks have written
  * theirs and said so inside their own test or wait. */
 RSD_API rsd_err rsd_op_test(rsd_op *op, rsd_phase phase, bool *done, rsd_error *err);
-/* Returns when it has come so far. All ranks finish several operations in one order. [collective]
+/* Returns when `phase` has been reached. `phase` and the order of operations must agree.
+ * [collective]
  */
 RSD_API rsd_err rsd_op_wait(rsd_op *op, rsd_phase phase, rsd_error *err);
-/* Asks it to end early: with RSD_E_CANCELED on every rank, or as if nothing had been asked if it
- * was too late. It is still waited for. [local] */
+/* Asks it to end early: it ends with RSD_E_CANCELED on every rank, or completes normally if past
+ * the point of no return. The caller still waits for it. [local] */
 RSD_API void rsd_op_cancel(rsd_op *op);
-/* One that has not finished is broken off, and with it the comm if it has more than one rank. */
+/* An unfinished operation is aborted, and with it the comm if it has more than one rank. */
 RSD_API void rsd_op_free(rsd_op *op);
 
 /* How the bytes of the moment are kept while they are written. */
@@ -813,13 +749,13 @@ typedef enum rsd_stage_way {
 } rsd_stage_way;
 
 /* rsd_save in two steps: when begin returns the caller may change its tensors and values,
- * RSD_STAGED has been reached; RSD_DURABLE is reached inside rsd_op_test and rsd_op_wait. What is
- * saved is what was there at the call. In between a thread or child of the library writes and syncs
- * this rank's files, and never uses the comm. What goes wrong after begin is told by test and wait,
- * on every rank. There is one save under way for a comm and for a state: begin waits for the one
- * before, which still tells its own result. Comm, state and opts->store stay until it has finished.
- * With RSD_STAGE_FORK opts->on_progress is not called. A process that ends before leaves what a
- * killed one does: nothing under the name, and a temporary tree that the next save removes.
+ * RSD_STAGED has been reached; RSD_DURABLE is reached inside rsd_op_test and rsd_op_wait. The save
+ * holds what the memory held at the call. In between a thread or child of the library writes and
+ * syncs this rank's files, and never uses the comm. Test and wait report later errors, on every
+ * rank. A comm and a state have one save under way: begin waits for the previous one, which still
+ * reports its own result. Comm, state and opts->store must outlive it. With RSD_STAGE_FORK
+ * opts->on_progress is not called. A process that ends before leaves nothing under the name and a
+ * temporary tree that the next save removes. `path`, `how` and options must agree as in rsd_save.
  * [collective] */
 RSD_API rsd_err rsd_save_begin(const char *path, rsd_comm *comm, rsd_state *state,
                                rsd_stage_way how, const rsd_save_opts *opts, rsd_op **out,
@@ -833,7 +769,7 @@ typedef struct rsd_load_opts {
     size_t     size;          /* sizeof(rsd_load_opts) */
     rsd_store *store;         /* NULL: `path` is a local one */
     rsd_choice verify;        /* see rsd_read_opts */
-    bool       allow_partial; /* tensors that the checkpoint has not are left as they are */
+    bool       allow_partial; /* tensors missing from the checkpoint are left unchanged */
     int32_t    threads;       /* 0: as many as this process may run on */
     size_t     max_memory;    /* bytes of buffers; 0: 64 MiB at most */
     /* Called with each tensor and value that was left out. */
@@ -841,31 +777,31 @@ typedef struct rsd_load_opts {
     void *arg;
     bool  cast; /* elements of another dtype are cast (docs/loading.md); else RSD_E_MISMATCH */
     const char *prefix; /* what the checkpoint's names have in front of the state's: "model." */
-    /* What several ranks want is read by one of them and given to the others. DEFAULT: of tensors
-     * of which the ranks together want at least 1.25 times the bytes that there are, and between
-     * threads also of those that would be read in short runs. ALWAYS: of all that several ranks
-     * want some of. One rank's NEVER, or verify ALWAYS, is everybody's NEVER. */
+    /* One rank reads what several want and gives it to the others. DEFAULT: tensors of which the
+     * ranks want at least 1.25 times their bytes together, and between threads also those that
+     * would be read in short runs. ALWAYS: all that several ranks want parts of. One rank's NEVER,
+     * or verify ALWAYS, means NEVER on all. */
     rsd_choice cooperate;
 } rsd_load_opts;
 
 /* Fills the views of every tensor in the state, whatever layout the checkpoint has, and makes the
  * values that it wants. Name and shape must be the same, and the dtype unless it may be cast; all
  * are compared before the first byte is read. Rank 0 reads the metadata for all, then each rank
- * what its own views need, or its share of what several do. `comm` NULL: [local], so that a program
- * without ranks loads its slice. Otherwise [collective]: if one rank fails, all do. All ranks load
- * one checkpoint: the path is the same text and the store of the same kind (where ranks see it in
- * different places, each opens a store there). States and all other options may differ from rank to
- * rank, and rsd_load may meet rsd_load_below. After a failure the memory of the views is anything.
+ * what its own views need, or its share of what several need. `comm` NULL: [local], a program
+ * without ranks loads its slice. Otherwise [collective]: if one rank fails, all do. `path` and the
+ * kind of store must agree (if ranks see the checkpoint in different places, each opens a store
+ * there); states and other options may differ, and some ranks may call rsd_load_below. After a
+ * failure the contents of the views are undefined.
  *
  * Another checkpoint may be published under the name meanwhile: all ranks load the old one or the
- * new one. Where files of the old one are removed before they were opened, all begin again with the
- * new one, at most five times, so callbacks may be called again. RSD_E_MISMATCH if that does not
- * end, or if a file was written to in place. */
+ * new one. Where files of the old one are removed before they were opened, all start over with the
+ * new one, at most five times, and may call callbacks again. RSD_E_MISMATCH after that, or if a
+ * file was written to in place. */
 RSD_API rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_load_opts *opts, rsd_error *err);
 
 /* Where a tensor that is about to be loaded goes. *out has the box of the whole tensor: give it
- * memory or a put, with a smaller box to load that part, or leave it as it is to do without the
+ * memory or a put, with a smaller box to load that part; leave `data` and `put` NULL to skip the
  * tensor. */
 typedef rsd_err (*rsd_load_alloc)(void *arg, const rsd_tensor_info *info, rsd_view *out);
 
@@ -913,17 +849,17 @@ typedef struct rsd_convert_opts {
     size_t          ncasts;
     uint64_t        shard_size; /* safetensors: bytes of a file at most; 0: one file */
     const char *transform; /* DCP: "stream.zstd", "stream.zstd:9" or a registered one; NULL: none */
-    size_t      max_memory;   /* bytes under way; 0: 64 MiB */
-    int32_t     threads;      /* 0: as many as this process may run on */
-    bool        overwrite;    /* as in rsd_save_opts */
-    bool        keep;         /* what is done when it ends early stays, in a folder beside:
-                                 "<path>.partial-<16 hex digits>"; local files only */
-    bool resume;              /* go on from what such a run left, checked byte for byte; nothing
-                                 left, or of another source or other options: from the start, the
-                                 latter is told through `on_left_out`. Implies `keep` */
-    rsd_choice   sync;        /* NEVER: return before the bytes are safe from a power cut */
-    rsd_choice   checksum;    /* the side file: DEFAULT where xxHash is built in, ALWAYS, NEVER */
-    rsd_progress on_progress; /* bytes of this process' share */
+    size_t      max_memory; /* bytes under way; 0: 64 MiB */
+    int32_t     threads;    /* 0: as many as this process may run on */
+    bool        overwrite;  /* as in rsd_save_opts */
+    bool        keep;       /* an interrupted run keeps its work in a folder beside the target:
+                               "<path>.partial-<16 hex digits>"; local files only */
+    bool resume;       /* resume from what such a run left, checked byte for byte. Starts over if
+                          nothing is left, or, reported through `on_left_out`, if source or
+                          options differ. Implies `keep` */
+    rsd_choice   sync; /* NEVER: return before the bytes are safe from a power cut */
+    rsd_choice   checksum; /* the checksum file: DEFAULT where xxHash is built in, ALWAYS, NEVER */
+    rsd_progress on_progress; /* bytes of this process's share */
     /* Called with what the target does not get and why, in the order of the source. */
     void (*on_left_out)(void *arg, const char *name, const char *why);
     /* Called on rank 0 when a run that keeps its work ended early, with the folder's name. */
@@ -931,14 +867,13 @@ typedef struct rsd_convert_opts {
     void      *arg;
     rsd_choice verify;  /* the source's checksums: compared unless NEVER */
     bool       dry_run; /* plans and checks everything and writes nothing */
-    /* From folder to folder, files that are not the checkpoint's (a config, a tokenizer, notes) are
-     * copied along unless NEVER: those of at most 64 MiB, no folders and no links unless the
-     * checkpoint itself is made of links. The others, and those that only the checksum file knows,
-     * are told through `on_left_out`. A copy gets no permission that the original does not give. */
+    /* Unless NEVER, a conversion from folder to folder also copies other files (a config, a
+     * tokenizer, notes) of at most 64 MiB, no folders, and links only if the checkpoint itself is
+     * made of links. `on_left_out` gets the rest, and those that only the checksum file lists. A
+     * copy gets no permission that the original lacks. */
     rsd_choice carry;
-    /* Only tensors and objects whose health is RSD_WHOLE are taken, the others are told through
-     * `on_left_out`. For a checkpoint that was opened for salvage and has been verified: its
-     * checksums are not compared again. */
+    /* Takes only tensors and objects whose health is RSD_WHOLE; `on_left_out` gets the others. For
+     * a checkpoint opened for salvage and verified: its checksums are not compared again. */
     bool               salvage;
     rsd_convert_stats *stats; /* filled if it succeeds; NULL: not wanted */
 } rsd_convert_opts;
@@ -946,16 +881,16 @@ typedef struct rsd_convert_opts {
 /* Writes what is in a checkpoint as another one: other format, layout, names, dtypes, in one pass
  * and in bounded memory whatever its size (an item of a compressed source is decoded whole). The
  * target is published as rsd_save publishes, all or nothing; the same source and options give the
- * same bytes. A source whose files change meanwhile is RSD_E_MISMATCH, one whose bytes are not
- * those of its checksums RSD_E_CORRUPT: nothing is published then. All tensors with a dtype that
- * the target can't hold are named before anything is written.
+ * same bytes. If the source's files change meanwhile, RSD_E_MISMATCH, or don't match its checksums,
+ * RSD_E_CORRUPT, nothing is published. All tensors with a dtype that the target can't hold are
+ * named before anything is written.
  *
  * Casts round to nearest even; see rsd_load_opts. Where lists of the original would have holes,
  * because something is left out, a torch.save file gets flat names.
  *
- * `comm` NULL: [local]. Otherwise [collective]: every rank has opened the same checkpoint and gives
- * the same options, but for max_memory, threads and callbacks (whose new names are the same); the
- * ranks divide the bytes of the target among them, whatever its format. */
+ * `comm` NULL: [local]. Otherwise [collective]: every rank has opened the same checkpoint; path and
+ * options must agree but for max_memory, threads and callbacks (whose new names must); the ranks
+ * divide the bytes of the target, whatever its format. */
 RSD_API rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                             const rsd_convert_opts *opts, rsd_error *err);
 

@@ -10,6 +10,52 @@
 extern "C" {
 #endif
 
+/* ---- more about boxes, layouts, checkpoints and comms ---- */
+
+/* One dimension of what two boxes share, in the coordinates of each: what a reader narrows on both
+ * sides. */
+typedef struct rsd_overlap {
+    int32_t dim;
+    int64_t saved_off;  /* where it starts, counted from the saved box's own start */
+    int64_t wanted_off; /* where it starts, counted from the wanted box's own start */
+    int64_t len;
+} rsd_overlap;
+/* Fills out[0 .. ndim-1] and returns true when the boxes share an element. Two scalars always do.
+ */
+RSD_API bool rsd_box_overlap(const rsd_box *saved, const rsd_box *wanted, rsd_overlap *out);
+/* Where box i of a rank lies in that rank's memory when it keeps its part the usual way: for a mesh
+ * one dense row-major tensor of the local shape (as torch does), otherwise the boxes packed one
+ * after the other. */
+typedef struct rsd_local {
+    rsd_box box;
+    int64_t offset;               /* bytes from the start of the rank's memory */
+    int64_t stride[RSD_MAX_NDIM]; /* bytes */
+} rsd_local;
+RSD_API rsd_err rsd_layout_local(const rsd_layout *layout, int32_t rank, size_t i, rsd_local *out,
+                                 rsd_error *err);
+
+/* True if the two describe the same tensor and give the same boxes to the same ranks in the same
+ * way. */
+RSD_API bool rsd_layout_equal(const rsd_layout *a, const rsd_layout *b);
+/* Where the elements of a chunk lie in its file, for programs that read it themselves. Looks into
+ * the file. RSD_E_UNSUPPORTED if they are transformed, of the other byte order, conjugated or
+ * negated. */
+RSD_API rsd_err rsd_ckpt_extent(rsd_ckpt *ckpt, size_t t, size_t i, uint64_t *offset,
+                                int64_t *stride, rsd_error *err);
+/* The layout that a tensor is stored in; the owner of a box is the number of its chunk. */
+RSD_API rsd_err rsd_ckpt_layout(const rsd_ckpt *ckpt, size_t t, rsd_layout **out, rsd_error *err);
+
+/* Ranks of `comm` as a comm of their own, in the order they are listed. Every rank of `comm` calls
+ * it with the list that contains it; ranks of one list must give the same one. n == 0: the rank is
+ * in none and gets NULL. [collective] */
+RSD_API rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm **out,
+                               rsd_error *err);
+/* Memory that the other ranks of this machine can copy from and to directly, where possible;
+ * page-aligned. `bytes` may differ from rank to rank. [collective] */
+RSD_API rsd_err rsd_comm_alloc(rsd_comm *comm, size_t bytes, void **out, rsd_error *err);
+/* NULL on every rank or on none. [collective] */
+RSD_API void rsd_comm_dealloc(rsd_comm *comm, void *data);
+
 /* ---- plan: what moves where; from layouts alone ---- */
 
 typedef struct rsd_plan rsd_plan;
@@ -18,7 +64,7 @@ typedef struct rsd_move {
     size_t     tensor;   /* which pair of layouts */
     int32_t    from, to; /* ranks; equal: a copy within this rank */
     int64_t    from_box; /* which box of rank `from` it lies in, as rsd_layout_boxes counts them, */
-    int64_t    to_box;   /* and of rank `to`; -1 for a peer's, which the peer's own plan tells */
+    int64_t    to_box;   /* and of rank `to`; -1 for a peer's, which the peer's own plan has */
     rsd_box    box;      /* in the whole tensor's coordinates */
     rsd_reduce reduce;   /* 0: a copy; else one of several contributions to be combined */
     int64_t    share; /* the target is Partial(sum) on so many ranks: store value / share; or 1 */
@@ -50,7 +96,7 @@ RSD_API rsd_err rsd_plan_of_rank(const rsd_plan *plan, int32_t rank, rsd_plan **
                                  rsd_error *err);
 RSD_API rsd_err rsd_plan_stats_get(const rsd_plan *plan, rsd_plan_stats *out, rsd_error *err);
 /* Visits every move: copies within the rank first; then, peer by peer in rising order, what is sent
- * to it and what is received from it. Within each, by tensor, then by the box' offset, first
+ * to it and what is received from it. Within each, by tensor, then by the box's offset, first
  * dimension first: the same order on both ends. Stops at the first visit that does not return
  * RSD_OK and returns that. */
 RSD_API rsd_err rsd_plan_each(const rsd_plan *plan,
@@ -88,16 +134,15 @@ typedef struct rsd_reshard_opts {
 } rsd_reshard_opts;
 
 /* Runs a plan: tensor t, laid out as the plan's source says and lying in src[t], is copied to
- * dst[t], laid out as the target says. The plan is this rank's, the others run the same one; ranks
- * of its layouts are ranks of `comm`. The views of each tensor are the boxes that this rank holds
- * of it, or cut in another way but with the same elements; source and target don't overlap. All is
- * compared and checked before a byte moves: another layout, shape or dtype on another rank is one
- * error on all, which names tensor and rank, and so is a view that is missing. Options may differ
- * from rank to rank. Contributions are
- * combined in the order of their places in the mesh: 8-bit and 16-bit floats as float, integers
- * modulo their width; averages of integers are cut off towards zero; of booleans the sum is "or",
- * the product "and". If one rank fails, all do, and the targets hold anything. `opts` may be NULL.
- * [collective] */
+ * dst[t], laid out as the target says. Each rank runs its own plan for the same layouts, which must
+ * agree; ranks of the layouts are ranks of `comm`. The views of each tensor are the boxes that this
+ * rank holds of it, or cut in another way but with the same elements; source and target don't
+ * overlap. All is compared and checked before a byte moves: another layout, shape or dtype on
+ * another rank is one error on all, which names tensor and rank, and so is a view that is missing.
+ * Options may differ. Contributions are combined in the order of their places in the mesh: 8-bit
+ * and 16-bit floats as float, integers modulo their width; averages of integers are cut off towards
+ * zero; of booleans the sum is "or", the product "and". If one rank fails, all do, and the contents
+ * of the targets are undefined. `opts` may be NULL. [collective] */
 RSD_API rsd_err rsd_reshard(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
                             const rsd_views *dst, const rsd_reshard_opts *opts, rsd_error *err);
 /* The same in two steps, so that other work can be done between: begin compares and checks, the
@@ -118,9 +163,9 @@ typedef struct rsd_shard {
 RSD_API rsd_err rsd_chunk_shards(int32_t dim, size_t n, const int32_t *ranks, int ndim,
                                  const int64_t *shape, rsd_shard *out, rsd_error *err);
 
-/* A permutation of the target's ranks with which the fewest bytes move: whoever has most of a part
- * keeps it. relabel[r], for r < nranks, is the rank that should take what dst[i] gives to rank r;
- * ranks that are in no target stay. *saved (may be NULL) becomes the bytes that need not move
+/* A permutation of the target's ranks with which the fewest bytes move: the rank that has most of a
+ * part keeps it. relabel[r], for r < nranks, is the rank that should take what dst[i] gives to rank
+ * r; ranks that are in no target stay. *saved (may be NULL) becomes the bytes that need not move
  * because of it. Takes nranks * nranks * 8 bytes of memory and time with the third power. [local]
  */
 RSD_API rsd_err rsd_plan_relabel(size_t n, const rsd_layout *const *src,
@@ -159,35 +204,35 @@ typedef struct rsd_stash_stats {
     int64_t bytes_saved; /* of all tensors that were ever saved, whole */
     int64_t bytes_held;  /* of what this rank keeps now, */
     int64_t bytes_peak;  /* and kept at most */
-    int64_t wait_ns;     /* time in which nothing was to do but to wait for other ranks */
+    int64_t wait_ns;     /* time spent only waiting for other ranks */
 } rsd_stash_stats;
 
 /* A stash for the ranks of `comm`, usually those along one axis of a mesh (rsd_comm_split). Options
- * are the same on all ranks. `comm` may be NULL with RSD_NO_DIM. [collective] */
+ * must agree. `comm` may be NULL with RSD_NO_DIM. [collective] */
 RSD_API rsd_err rsd_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_stash **out,
                                  rsd_error *err);
-/* Before its comm is freed; it has been popped as often as it was pushed. What is still kept is
- * lost. [collective] */
+/* Call it before the comm is freed and after as many pops as pushes. Tensors still kept are lost.
+ * [collective] */
 RSD_API void rsd_stash_free(rsd_stash *stash);
 
 /* Keeps this rank's chunk of a contiguous tensor, which the caller may free then. Kept whole: one
  * that is not `replicated` (each rank has its own), or has fewer elements than there are ranks.
- * Every rank saves the same tensors in the same order. RSD_E_NOMEM if it is more than the budget or
- * the number of handles allow. `stash` NULL: the one that was pushed last; if there is none, the
- * tensor is kept whole in memory of its own. May wait for a rank that is still reading what was
- * taken before. [local] */
+ * Tensors and their order must agree on all ranks. RSD_E_NOMEM if it is more than the budget or
+ * the number of handles allow. `stash` NULL: the one that was pushed last; without one, the tensor
+ * is kept whole in its own memory. May wait for a rank that is still reading what was taken before.
+ * [local] */
 RSD_API rsd_err rsd_stash_save(rsd_stash *stash, rsd_dtype dtype, int ndim, const int64_t *shape,
                                const void *data, bool replicated, rsd_stashed *out, rsd_error *err);
 /* Starts to bring a tensor back into `data`, which is the stash's until take, until a collective
  * call fails, or until the stash is freed. Hardly ever waits; every later call with the stash
- * drives it on. With eight tensors under way it leaves the rest to take. What another rank did
- * wrong is told by take. [collective] */
+ * drives it on. With eight tensors under way it leaves the rest to take. Take reports errors of
+ * other ranks. Tensors and order must agree. [collective] */
 RSD_API rsd_err rsd_stash_prefetch(const rsd_stashed *saved, void *data, size_t bytes,
                                    rsd_error *err);
 /* Fills `data` with the whole tensor, bit for bit: chunk r of it is what rank r saved. After a
- * prefetch `data` is the same again, or NULL. Any order that all ranks follow will do. The tensor
- * is out of the stash then. Ranks that bring different tensors, or one that can't, fail together,
- * and then all that follows does: such a stash is only good for rsd_stash_free. [collective] */
+ * prefetch `data` is the same again, or NULL. The order is free but must agree on all ranks. The
+ * tensor then leaves the stash. Ranks that bring different tensors, or one that can't, fail
+ * together, and so do all later calls: only rsd_stash_free works on such a stash. [collective] */
 RSD_API rsd_err rsd_stash_take(const rsd_stashed *saved, void *data, size_t bytes, rsd_error *err);
 
 /* `stash` NULL: what save(NULL, ...) has kept whole for this thread. [local] */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reshard_mpi.h - ranks of MPI as a comm. The one header that includes mpi.h.
  *
- * MPI libraries have no common binary interface, so there is one small library for each: link
+ * MPI libraries have no common binary interface, so each has a small library: link
  * libreshard and either libreshard_mpi_openmpi or libreshard_mpi_mpich, whichever belongs to the
- * mpi.h that you compile with. */
+ * mpi.h that you compile with (pkg-config: reshard-mpi-openmpi, reshard-mpi-mpich). */
 #ifndef RESHARD_MPI_H
 #define RESHARD_MPI_H
 

@@ -10,14 +10,14 @@
 extern "C" {
 #endif
 
-/* ---- comm: own transports ---- */
+/* ---- comm: custom transports ---- */
 
 /* A piece of memory of one rank as a plain value that can be sent to others. */
 typedef struct rsd_exposed {
     uint64_t word[4];
 } rsd_exposed;
 
-#define RSD_COMM_ALONE 1u /* the other ranks are not there */
+#define RSD_COMM_ALONE 1u /* the other ranks are absent */
 #define RSD_COMM_THREADS                                                                           \
     2u /* ranks are threads of one process, which none of them can fork alone */
 
@@ -96,17 +96,17 @@ typedef struct rsd_comm_ops {
     void (*close)(void *self);
 
     /* Before close: waits until every rank is here that close would wait for, RSD_E_TIMEOUT after
-     * `timeout_ms`. After an error the comm is stopped, and close must wait for nobody. NULL, or a
-     * table that ends before it: close never waits. */
+     * `timeout_ms`. After an error the comm is stopped, and close must not wait. NULL, or a table
+     * that ends before it: close never waits. */
     rsd_err (*meet)(void *self, int64_t timeout_ms, rsd_error *err);
 } rsd_comm_ops;
 
-/* A comm on a transport of your own. The table is copied, `self` is closed by rsd_comm_free; after
+/* A comm on a custom transport. The table is copied, `self` is closed by rsd_comm_free; after
  * an error it is still the caller's. [local] */
 RSD_API rsd_err rsd_comm_create_custom(const rsd_comm_ops *ops, void *self, rsd_comm **out,
                                        rsd_error *err);
 
-/* ---- store: own backends ---- */
+/* ---- store: custom backends ---- */
 
 /* What a store can do. */
 enum {
@@ -122,15 +122,15 @@ enum {
     RSD_OPEN_CREATE = 2, /* for writing; it must not exist */
     RSD_OPEN_WRITE = 4,  /* for writing; it must exist, and keeps what it has */
 
-    RSD_OPEN_DIRECT = 16, /* large aligned pieces may go past the cache: nobody reads them soon */
-    RSD_OPEN_FOLLOW = 32  /* follow symbolic links: only for names that the user himself gave,
-                             never for names found in a file */
+    RSD_OPEN_DIRECT = 16, /* large aligned pieces may bypass the cache: they won't be read soon */
+    RSD_OPEN_FOLLOW = 32 /* follow symbolic links: only for names given by the user, never for names
+                            found in a file */
 };
 
 /* How a tree is begun. */
 enum {
     RSD_TREE_FILE = 1,     /* it is one file, not a folder */
-    RSD_TREE_OVERWRITE = 2 /* replace what has the name by then */
+    RSD_TREE_OVERWRITE = 2 /* replace what has that name at commit */
 };
 
 /* How a name is held. */
@@ -139,11 +139,11 @@ enum {
                           be needed, and the folder may be removed soon */
 };
 
-/* What became of a name that is held. */
+/* What a held name stands for now. */
 typedef enum rsd_held {
-    RSD_HELD_CURRENT = 0,  /* it still stands for that */
-    RSD_HELD_REPLACED = 1, /* it does not, but all files are there */
-    RSD_HELD_LOST = 2      /* it does not, and some may be missing */
+    RSD_HELD_CURRENT = 0,  /* the same */
+    RSD_HELD_REPLACED = 1, /* something else, but all files exist */
+    RSD_HELD_LOST = 2      /* something else, and files may be missing */
 } rsd_held;
 
 typedef enum rsd_io_op { RSD_IO_READ = 1, RSD_IO_WRITE = 2 } rsd_io_op;
@@ -254,11 +254,12 @@ typedef struct rsd_store_ops {
                     rsd_error *err);
     /* What a name is, symbolic links not followed; out->name is `name`. */
     rsd_err (*stat)(void *self, const char *name, rsd_entry *out, rsd_error *err);
-    /* Makes a folder and those above it that are missing; fine if it is there. Durable on return.
+    /* Makes a folder and those above it that are missing; an existing one is fine. Durable on
+     * return.
      */
     rsd_err (*make_folder)(void *self, const char *name, rsd_error *err);
     /* Removes a file, durably, or a folder with all that is in it. A folder's name goes first and
-     * at once: nobody finds half of it under its name. */
+     * at once: no reader finds half of it under its name. */
     rsd_err (*remove)(void *self, const char *name, rsd_error *err);
 
     /* -- trees: written under a temporary name, published at once (C1 to C5). Stores without a
@@ -268,18 +269,17 @@ typedef struct rsd_store_ops {
      * it, ".<last part>.tmp-<16 hex digits>": an empty folder, or an empty file for RSD_TREE_FILE.
      * It is written to with the functions above. Removes what earlier writers of `name` left when
      * they died, never what a living one still writes to. Without RSD_TREE_OVERWRITE: RSD_E_EXISTS
-     * if there is something of that name. With it: RSD_E_EXISTS if there is something of another
-     * kind, RSD_E_UNSUPPORTED if it can't be replaced without a gap. The folder that `name` is in
-     * must exist. */
+     * if the name exists. With it: RSD_E_EXISTS if it is of another kind, RSD_E_UNSUPPORTED if it
+     * can't be replaced without a gap. The folder that `name` is in must exist. */
     rsd_err (*begin)(void *self, const char *name, uint32_t flags, void **tree, const char **temp,
                      rsd_error *err);
     /* For the other writers of a tree, in this or another process: as long as one of them or the
-     * one who began lives, nobody takes the tree for a dead one's. */
+     * writer that began lives, the tree is not taken for an abandoned one. */
     rsd_err (*attach)(void *self, const char *temp, void **tree, rsd_error *err);
-    /* By the one who began, when all files are synced and closed (C3, C4): syncs the folders, makes
-     * `name` be this tree, all or nothing, makes that durable and removes what it replaced. Ends
-     * the handle on success. After a failure `name` is what it was, the handle is only good for
-     * abort. RSD_E_EXISTS: someone else was first. */
+    /* By the writer that began, when all files are synced and closed (C3, C4): syncs the folders,
+     * makes `name` be this tree, all or nothing, makes that durable and removes what it replaced.
+     * Ends the handle on success. After a failure `name` is what it was, the handle is only good
+     * for abort. RSD_E_EXISTS: another writer was first. */
     rsd_err (*commit)(void *self, void *tree, rsd_error *err);
     /* Ends the handle; removes what was begun with it, leaves alone what it was attached to. A
      * failure means that something is left for the next begin to remove. */
@@ -296,9 +296,8 @@ typedef struct rsd_store_ops {
      * done. */
     rsd_err (*adopt)(void *self, const char *name, uint32_t flags, const char *from, void **tree,
                      const char **temp, rsd_error *err);
-    /* Makes a folder, in one that exists, that nobody but this user may write to; one that exists
-     * is fine if the same is true of it, else RSD_E_EXISTS. Durable on return. NULL: make_folder is
-     * used. */
+    /* Makes a folder, in one that exists, that only this user may write to; an existing one is fine
+     * if that holds for it, else RSD_E_EXISTS. Durable on return. NULL: make_folder is used. */
     rsd_err (*make_private)(void *self, const char *name, rsd_error *err);
     /* Holds what `name` is now: *out is a store with the same names in which it stays that,
      * whatever is published meanwhile. A folder with all files in it, except that a file that was
@@ -308,12 +307,12 @@ typedef struct rsd_store_ops {
      * readers detect a change at best. */
     rsd_err (*hold)(void *self, const char *name, const char *tail, uint32_t flags, rsd_store **out,
                     rsd_error *err);
-    /* Of a store that hold made: does the name stand for something else by now, and may files that
-     * were there be missing because of that? Given if hold is. */
+    /* Of a store that hold made: whether the name stands for something else by now, and files may
+     * be missing because of that. Given if hold is. */
     rsd_held (*replaced)(void *self);
-    /* Both or none: from lock to unlock nobody else who locks publishes in the folder that `name`
-     * is in, and hold does not look at a file there and not yet at its second one. Not nested. Of a
-     * store that hold made, and the name that it holds: nobody replaces it for about a second;
+    /* Both or none: from lock to unlock no other holder of the lock publishes in the folder of
+     * `name`, and hold does not see a file there without its second one. Not nested. Of a
+     * store that hold made, and the name that it holds: it is not replaced for about a second;
      * RSD_E_NOTFOUND if that is too late. */
     rsd_err (*lock)(void *self, const char *name, void **out, rsd_error *err);
     void (*unlock)(void *self, void *lock);
@@ -322,7 +321,7 @@ typedef struct rsd_store_ops {
     rsd_err (*protect)(void *self, const char *name, uint32_t mode, rsd_error *err);
 } rsd_store_ops;
 
-/* A store of one's own. The table is copied; `self` is handed to its functions, and belongs to the
+/* A custom store. The table is copied; `self` is handed to its functions, and belongs to the
  * store once this succeeded. [local] */
 RSD_API rsd_err rsd_store_open_custom(const rsd_store_ops *ops, void *self, rsd_store **out,
                                       rsd_error *err);
@@ -335,16 +334,15 @@ RSD_API rsd_err rsd_store_open_custom(const rsd_store_ops *ops, void *self, rsd_
  * return its code (RSD_E_FORMAT: the input is not what encoding gives); after that only free is
  * called. None of them may block or call back into this library. */
 typedef struct rsd_transform {
-    size_t size; /* sizeof(rsd_transform) */
-    const char
-        *name; /* "stream.zstd", "mine@example.org": what stands before the '/' of a descriptor */
+    size_t      size; /* sizeof(rsd_transform) */
+    const char *name; /* "stream.zstd", "mine@example.org": the part of a descriptor before '/' */
     const char
         *version; /* "1": what is written; all with the same number before the first '.' are read */
     void *arg;    /* for begin */
     /* Gives a stream; `encode` is false for one that decodes. */
     rsd_err (*begin)(void *arg, bool encode, void **stream, rsd_error *err);
-    /* Takes *used of `in_len` > 0 bytes and puts *made of at most `out_cap` > 0. It takes all, or
-     * it fills `out`. */
+    /* Consumes *used of `in_len` > 0 bytes and produces *made of at most `out_cap` > 0. It consumes
+     * all of the input or fills `out`. */
     rsd_err (*feed)(void *stream, const void *in, size_t in_len, size_t *used, void *out,
                     size_t out_cap, size_t *made, rsd_error *err);
     /* There is no more input. Puts *made of at most `out_cap` > 0 bytes; *done: that was the last.

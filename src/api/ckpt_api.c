@@ -9,6 +9,7 @@
 #include "format/open.h"
 #include "format/value_digest.h"
 
+#include <reshard/reshard_live.h>
 #include <string.h>
 
 rsd_err rsd_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err)

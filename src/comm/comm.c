@@ -7,6 +7,7 @@
 #include "base/opts.h"
 #include "comm/facts.h"
 
+#include <reshard/reshard_live.h>
 #include <inttypes.h>
 #include <string.h>
 

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OPENMPI "libreshard_mpi_openmpi.so"
-#define MPICH   "libreshard_mpi_mpich.so"
+#define OPENMPI "libreshard_mpi_openmpi.so.1"
+#define MPICH   "libreshard_mpi_mpich.so.1"
 
 /* The number of ranks that a variable tells; 0 if it does not. */
 static long ranks_in(const char *(*env)(const char *), const char *name)

@@ -10,6 +10,7 @@
 #include "shape/box.h"
 #include "shape/layout.h"
 
+#include <reshard/reshard_live.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

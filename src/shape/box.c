@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 
+#include <reshard/reshard_live.h>
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>

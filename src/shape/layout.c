@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "shape/box.h"
 
+#include <reshard/reshard_live.h>
 #include <inttypes.h>
 #include <string.h>
 

@@ -4,6 +4,7 @@
 #include "shape/box.h"
 #include "shape/layout.h"
 
+#include <reshard/reshard_live.h>
 #include <inttypes.h>
 #include <string.h>
 

@@ -2,6 +2,8 @@
 /* What both runners of the cases need. */
 #include "accept_cases.h"
 
+#include <reshard/reshard_live.h>
+
 int accept_every = 1;
 
 rsd_err accept_on(rsd_comm *comm, int32_t                                         n,

@@ -5,6 +5,7 @@
 #include "format/transform.h"
 #include "rot13.h"
 
+#include <reshard/reshard_live.h>
 #include <stdio.h>
 #include <string.h>
 

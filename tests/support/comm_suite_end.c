@@ -2,6 +2,7 @@
 /* The part of the comm suite about ranks that give up or do not come. */
 #include "comm_suite.h"
 
+#include <reshard/reshard_live.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

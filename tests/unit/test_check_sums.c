@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_check_sums.c - readers compare what they read with the side file: what they read whole by
  * default, all that they touch when told to, nothing when told not to. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

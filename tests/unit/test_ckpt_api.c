@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ckpt_api.c - the checkpoint section of the public header: arguments, options, layouts. What
  * is read is test_fetch.c's. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_fetch_records.c - the records that fetch.c reads from: their checksums, and tensors that are
  * less than their record or have elements of it several times. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_layout.c - every way to make a layout: what is refused and why, flat ranges as boxes, when
  * two are equal. All that a rank holds is test_part.c's, layouts in words are test_rules.c's. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

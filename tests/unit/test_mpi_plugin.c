@@ -50,11 +50,11 @@ static void each_launcher_has_its_library(void **state)
     const char *const pmix[] = { "PMIX_RANK", "0", "SLURM_PROCID", "0", NULL };
 
     (void)state;
-    assert_string_equal(find(openmpi).library[0], "libreshard_mpi_openmpi.so");
+    assert_string_equal(find(openmpi).library[0], "libreshard_mpi_openmpi.so.1");
     assert_null(find(openmpi).library[1]);
-    assert_string_equal(find(mpich).library[0], "libreshard_mpi_mpich.so");
-    assert_string_equal(find(pmix).library[0], "libreshard_mpi_openmpi.so");
-    assert_string_equal(find(pmix).library[1], "libreshard_mpi_mpich.so");
+    assert_string_equal(find(mpich).library[0], "libreshard_mpi_mpich.so.1");
+    assert_string_equal(find(pmix).library[0], "libreshard_mpi_openmpi.so.1");
+    assert_string_equal(find(pmix).library[1], "libreshard_mpi_mpich.so.1");
 }
 
 static void a_single_rank_needs_no_mpi(void **state)
@@ -78,7 +78,7 @@ static void the_variable_of_the_user_decides(void **state)
 
     (void)state;
     assert_null(find(none).launcher);
-    assert_string_equal(find(mpich).library[0], "libreshard_mpi_mpich.so");
+    assert_string_equal(find(mpich).library[0], "libreshard_mpi_mpich.so.1");
     variables = wrong;
     assert_int_equal(rsi_launch_find(fake_env, &launch, &err), RSD_E_INVALID);
     assert_string_equal(err.msg, "RESHARD_MPI is \"lam\", it can be openmpi, mpich or none");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_part.c - what one rank holds: its boxes, where they lie in its memory, how many bytes that
  * takes. Random layouts are left to test_random_plans.c. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

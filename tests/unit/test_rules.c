@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rules.c - the layout that rules give a tensor by its name, and rules and layouts in words.
  * Texts that can't be read are test_rules_parse.c's. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

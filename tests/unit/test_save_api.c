@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_save_api.c - rsd_save: the whole checkpoint or nothing, the same bytes every time, refusals
  * before anything is written. In memory and in folders. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

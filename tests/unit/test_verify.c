@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_verify.c - a checkpoint is gone through and everything that is wrong is told once, in the
  * order of the catalogue. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_verify_rows.c - with a side file every damaged byte is found, told once, and named by file,
  * place and what lies there; so are files that are missing, cut, longer or not listed. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

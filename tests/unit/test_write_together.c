@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_write_together.c - files that several ranks write together have the bytes that one process
  * writes: write_together.c, gather_block.c, block_holders.c. */
+#include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
