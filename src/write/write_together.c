@@ -27,9 +27,10 @@ typedef struct sharing {
     rsi_gather_block      gather;
     rsi_pool             *pool;
     rsi_write_queue       spool;
-    rsi_queued_file      *to;     /* [nfiles] those that this rank has blocks of */
-    uint64_t             *before; /* [nfiles + 1] blocks of the files before each */
-    rsi_block_span       *span;   /* [ranks] of one round */
+    rsi_queued_file      *to;         /* [nfiles] those that this rank has blocks of */
+    uint64_t             *before;     /* [nfiles + 1] blocks of the files before each */
+    uint64_t              first, end; /* the blocks of this rank */
+    rsi_block_span       *span;       /* [ranks] of one round */
     rsi_file_block        kept[KEPT];
     size_t                nkept;
     rsi_kept             *keep; /* not NULL: what is ready goes here, not into files */
@@ -96,11 +97,9 @@ static rsd_err create_files(const sharing *s, rsd_error *err)
 /* The blocks of this rank in each file, which is open from the first of them to the last. */
 static void count_blocks(const sharing *s)
 {
-    uint64_t first = first_block(s, s->comm->rank), end = first_block(s, s->comm->rank + 1);
-
     for (size_t i = 0; i < s->image->nfiles; i++) {
-        uint64_t lo = s->before[i] > first ? s->before[i] : first;
-        uint64_t hi = s->before[i + 1] < end ? s->before[i + 1] : end;
+        uint64_t lo = s->before[i] > s->first ? s->before[i] : s->first;
+        uint64_t hi = s->before[i + 1] < s->end ? s->before[i + 1] : s->end;
 
         if (lo < hi)
             atomic_init(&s->to[i].left, (size_t)(hi - lo));
@@ -109,10 +108,18 @@ static void count_blocks(const sharing *s)
 
 /* ---- blocks ---- */
 
-/* Where the share of this rank begins in its first file. */
-static uint64_t share_at(const sharing *s)
+/* A block as block.c makes it. */
+static rsi_file_block block_of(sharing *s, const rsi_block_span *span, void *buf)
 {
-    return span_of(s, first_block(s, s->comm->rank)).at;
+    return (rsi_file_block){ .image = s->image,
+                             .state = s->state,
+                             .file = span->file,
+                             .at = span->at,
+                             .len = span->len,
+                             .buf = buf,
+                             .sums = s->opts->sums,
+                             .told = told,
+                             .arg = s };
 }
 
 /* Does a gap of the block need a CRC that this rank does not have yet? */
@@ -125,7 +132,7 @@ static bool must_wait(const sharing *s, const rsi_file_block *fill)
         return false;
     for (; k < first + n && part[k].at < fill->at + fill->len; k++)
         if (part[k].kind == RSI_PART_GAP && part[k].nth > 0 &&
-            (part[k].nth == part[k].zip->spec.n || part[k - 1].at < share_at(s)))
+            (part[k].nth == part[k].zip->spec.n || part[k - 1].at < span_of(s, s->first).at))
             return true;
     return false;
 }
@@ -181,18 +188,11 @@ static rsd_err finish_block(sharing *s, rsi_file_block *fill, rsd_error *err)
 /* A block whose tensors are in `buf`, which this owns. */
 static rsd_err make_block(sharing *s, const rsi_block_span *span, void *buf, rsd_error *err)
 {
-    rsi_file_block fill = { .image = s->image,
-                            .state = s->state,
-                            .file = span->file,
-                            .at = span->at,
-                            .len = span->len,
-                            .buf = buf,
-                            .ready = true,
-                            .sums = s->opts->sums,
-                            .told = told,
-                            .arg = s };
-    rsd_err        rc = rsi_file_block_fill(&fill, err);
+    rsi_file_block fill = block_of(s, span, buf);
+    rsd_err        rc;
 
+    fill.ready = true;
+    rc = rsi_file_block_fill(&fill, err);
     if (!rc && s->image->format == RSD_FORMAT_TORCH)
         rsi_file_block_settle(&fill);
     if (!rc && !must_wait(s, &fill))
@@ -207,6 +207,19 @@ static rsd_err make_block(sharing *s, const rsi_block_span *span, void *buf, rsd
     return rc;
 }
 
+/* Bytes of a tensor's part that the share of this rank has, and where in the file they begin. */
+static uint64_t data_in_share(const sharing *s, size_t file, const rsi_out_part *part,
+                              uint64_t *from)
+{
+    uint64_t before = s->before[file], to = part->at + part->len;
+    uint64_t lo = s->first > before ? (s->first - before) * RSI_BLOCK_BYTES : 0;
+    uint64_t hi = s->end > before ? (s->end - before) * RSI_BLOCK_BYTES : 0;
+
+    *from = part->at > lo ? part->at : lo;
+    to = to < hi ? to : hi;
+    return part->kind == RSI_PART_DATA && to > *from ? to - *from : 0;
+}
+
 /* ---- CRCs of all ranks ---- */
 
 /* What one rank has of a storage. */
@@ -218,16 +231,14 @@ typedef struct crc_of {
 static size_t list_crcs(const sharing *s, crc_of *out)
 {
     size_t   n, first = rsi_image_parts(s->image, 0, &n), count = 0;
-    uint64_t lo = first_block(s, s->comm->rank) * RSI_BLOCK_BYTES;
-    uint64_t hi = first_block(s, (int64_t)s->comm->rank + 1) * RSI_BLOCK_BYTES;
+    uint64_t from, len;
 
     for (size_t k = first; k < first + n; k++) {
         const rsi_out_part *part = &s->image->part[k];
-        uint64_t            from = part->at > lo ? part->at : lo, to = part->at + part->len;
 
-        to = to < hi ? to : hi;
-        if (part->kind == RSI_PART_DATA && to > from)
-            out[count++] = (crc_of){ k, from - part->at, to - from, part->crc[part->nth] };
+        len = data_in_share(s, 0, part, &from);
+        if (len > 0)
+            out[count++] = (crc_of){ k, from - part->at, len, part->crc[part->nth] };
     }
     return count;
 }
@@ -298,21 +309,13 @@ static rsd_err run_rounds(sharing *s, rsd_err *mine, rsd_error *why, rsd_error *
 /* Blocks that waited for CRCs. */
 static rsd_err write_kept(sharing *s, rsd_error *err)
 {
-    uint64_t first = first_block(s, s->comm->rank), end = first_block(s, s->comm->rank + 1);
-    rsd_err  rc = RSD_OK;
+    rsd_err rc = RSD_OK;
 
     for (; s->nkept > 0 && !rc; s->nkept--)
         rc = finish_block(s, &s->kept[s->nkept - 1], err);
-    for (uint64_t b = first; b < end && !rc && s->image->format == RSD_FORMAT_TORCH; b++) {
+    for (uint64_t b = s->first; b < s->end && !rc && s->image->format == RSD_FORMAT_TORCH; b++) {
         rsi_block_span span = span_of(s, b);
-        rsi_file_block fill = { .image = s->image,
-                                .state = s->state,
-                                .file = span.file,
-                                .at = span.at,
-                                .len = span.len,
-                                .sums = s->opts->sums,
-                                .told = told,
-                                .arg = s };
+        rsi_file_block fill = block_of(s, &span, NULL);
         void          *buf = NULL;
 
         fill.first = rsi_image_part_at(s->image, span.file, span.at);
@@ -353,32 +356,18 @@ static rsd_err check_views(const sharing *s, rsd_error *err)
     return RSD_OK;
 }
 
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Bytes of tensors in the share of this rank. */
 static int64_t count_data(const sharing *s)
 {
-    uint64_t first = first_block(s, s->comm->rank), end = first_block(s, s->comm->rank + 1);
-    int64_t  bytes = 0;
+    uint64_t bytes = 0, from;
 
     for (size_t i = 0; i < s->image->nfiles; i++) {
-        size_t   n, k = rsi_image_parts(s->image, i, &n), last = k + n;
-        uint64_t lo = (later(first, s->before[i]) - s->before[i]) * RSI_BLOCK_BYTES;
-        uint64_t hi = (later(end, s->before[i]) - s->before[i]) * RSI_BLOCK_BYTES;
+        size_t n, k = rsi_image_parts(s->image, i, &n), last = k + n;
 
-        for (; k < last; k++) {
-            const rsi_out_part *part = &s->image->part[k];
-            uint64_t            from = later(part->at, lo), to = part->at + part->len;
-
-            to = to < hi ? to : hi;
-            if (part->kind == RSI_PART_DATA && to > from)
-                bytes += (int64_t)(to - from);
-        }
+        for (; k < last; k++)
+            bytes += data_in_share(s, i, &s->image->part[k], &from);
     }
-    return bytes;
+    return (int64_t)bytes;
 }
 
 static rsd_err prepare(sharing *s, rsd_error *err)
@@ -397,6 +386,8 @@ static rsd_err prepare(sharing *s, rsd_error *err)
     for (size_t i = 0; i < n; i++)
         s->before[i + 1] =
             s->before[i] + (s->image->file[i].bytes + RSI_BLOCK_BYTES - 1) / RSI_BLOCK_BYTES;
+    s->first = first_block(s, s->comm->rank);
+    s->end = first_block(s, (int64_t)s->comm->rank + 1);
     for (size_t k = 0; k < s->image->nparts; k++) /* a tensor may begin in another rank's share */
         if (s->image->part[k].kind == RSI_PART_DATA && s->image->part[k].crc)
             s->image->part[k].crc[s->image->part[k].nth] = 0;
