@@ -368,11 +368,6 @@ static void start(async *a)
     }
 }
 
-static rsd_err agree(const async *a, rsd_err rc, rsd_error *err)
-{
-    return a->job.commit.comm ? rsi_agree(a->job.commit.comm, rc, err) : rc;
-}
-
 static rsd_err prepare(async *a, rsd_comm *comm, const rsd_save_opts *opts, rsd_error *err)
 {
     rsd_save_opts known = *opts;
@@ -381,13 +376,14 @@ static rsd_err prepare(async *a, rsd_comm *comm, const rsd_save_opts *opts, rsd_
     known.transform = a->transform;
     rc = rsi_save_plan(&a->job, a->path, comm, a->home, &known, err);
     if (!rc)
-        rc = agree(a, rsi_outcome_begin(&a->outcome, &a->job.commit, err), err);
+        rc = rsi_commit_agree(&a->job.commit, rsi_outcome_begin(&a->outcome, &a->job.commit, err),
+                              err);
     if (!rc)
         rc = rsi_commit_open(&a->job.commit, err);
     if (!rc)
         rc = stage(a, err);
     if (!rc || !a->job.shared) /* those have agreed already */
-        rc = agree(a, rc, err);
+        rc = rsi_commit_agree(&a->job.commit, rc, err);
     return rc;
 }
 

@@ -8,6 +8,7 @@
 #include "store/file.h"
 #include "base/digest.h"
 #include "base/mem.h"
+#include "store/io_queue.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,11 +67,7 @@ bool rsi_fs_io_begin(rsd_io *io)
 {
     const rsi_fs_file *f = io->file;
 
-    io->rc = RSD_OK;
-    io->sys_errno = 0;
-    io->done = 0;
-    if (io->off > INT64_MAX || io->len > INT64_MAX - io->off ||
-        f->writing != (io->op == RSD_IO_WRITE))
+    if (rsi_io_begin(io) && f->writing != (io->op == RSD_IO_WRITE))
         io->rc = RSD_E_INVALID;
     return !io->rc && io->len > 0;
 }

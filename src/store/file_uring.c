@@ -46,6 +46,13 @@ static bool ring_can(struct io_uring *ring)
     return can;
 }
 
+static void free_ring(ring_queue *q)
+{
+    rsi_free(q->slot);
+    rsi_free(q->spare);
+    rsi_free(q);
+}
+
 rsd_err rsi_fs_ring_open(rsi_fs *fs, size_t depth, void **out, rsd_error *err)
 {
     ring_queue *q = rsi_calloc(1, sizeof(*q));
@@ -62,9 +69,7 @@ rsd_err rsi_fs_ring_open(rsi_fs *fs, size_t depth, void **out, rsd_error *err)
     q->slot = rsi_calloc(q->depth, sizeof(q->slot[0]));
     q->spare = rsi_calloc(q->depth, sizeof(q->spare[0]));
     if (!q->slot || !q->spare) {
-        rsi_free(q->slot);
-        rsi_free(q->spare);
-        rsi_free(q);
+        free_ring(q);
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a queue of %zu requests", depth);
     }
     while (q->nfree < q->depth) {
@@ -77,9 +82,7 @@ rsd_err rsi_fs_ring_open(rsi_fs *fs, size_t depth, void **out, rsd_error *err)
         failed = -ENOSYS;
     }
     if (failed < 0) {
-        rsi_free(q->slot);
-        rsi_free(q->spare);
-        rsi_free(q);
+        free_ring(q);
         return rsi_fail_errno(err, RSD_E_UNSUPPORTED, -failed, "could not set up io_uring");
     }
     *out = q;
@@ -247,9 +250,7 @@ void rsi_fs_ring_close(void *self, void *queue)
         ;
     if (!q->broken)
         io_uring_queue_exit(&q->ring);
-    rsi_free(q->slot);
-    rsi_free(q->spare);
-    rsi_free(q);
+    free_ring(q);
 }
 
 #else

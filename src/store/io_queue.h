@@ -52,4 +52,13 @@ static inline rsd_io *rsi_io_list_take(rsi_io_list *list)
     return io;
 }
 
+/* Clears the result. False, and it is set, if the bytes can't be in any file. */
+static inline bool rsi_io_begin(rsd_io *io)
+{
+    io->rc = io->off > INT64_MAX || io->len > INT64_MAX - io->off ? RSD_E_INVALID : RSD_OK;
+    io->sys_errno = 0;
+    io->done = 0;
+    return !io->rc;
+}
+
 #endif

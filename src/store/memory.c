@@ -3,6 +3,7 @@
  * the nodes and the files; names and trees are memory_tree.c's. */
 #include "store/memory.h"
 #include "base/mem.h"
+#include "store/io_queue.h"
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -269,14 +270,9 @@ static void mem_transfer(void *self, rsd_io *io)
     mem_file *f = io->file;
     bool      write = io->op == RSD_IO_WRITE;
 
-    io->rc = RSD_OK;
-    io->sys_errno = 0;
-    io->done = 0;
-    if (io->off > INT64_MAX || io->len > INT64_MAX - io->off || f->writing != write) {
+    if (rsi_io_begin(io) && f->writing != write)
         io->rc = RSD_E_INVALID;
-        return;
-    }
-    if (io->len == 0)
+    if (io->rc || io->len == 0)
         return;
     pthread_rwlock_rdlock(&mem->lock);
     if (write && io->off + io->len > f->node->cap) {

@@ -2,6 +2,7 @@
 /* A store that counts what it is given and keeps nothing: what is left of a save's time when
  * writing costs nothing. There is nothing to be read, and no name is ever there. */
 #include "base/mem.h"
+#include "store/io_queue.h"
 #include "store/store.h"
 
 #include <stdatomic.h>
@@ -34,17 +35,11 @@ static void null_transfer(void *self, rsd_io *io)
 {
     null_store *null = self;
 
-    io->rc = RSD_OK;
-    io->sys_errno = 0;
-    io->done = 0;
-    if (io->op != RSD_IO_WRITE) {
+    rsi_io_begin(io);
+    if (io->op != RSD_IO_WRITE)
         io->rc = RSD_E_UNSUPPORTED;
+    if (io->rc)
         return;
-    }
-    if (io->off > INT64_MAX || io->len > INT64_MAX - io->off) {
-        io->rc = RSD_E_INVALID;
-        return;
-    }
     atomic_fetch_add_explicit(&null->writes, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&null->bytes, io->len, memory_order_relaxed);
     io->done = io->len;

@@ -10,13 +10,34 @@
 #include <pthread.h>
 #include <string.h>
 
+static rsi_file *new_file(rsd_store *store, const char *name, uint32_t flags, rsd_error *err)
+{
+    size_t    len = strlen(name) + 1;
+    rsi_file *file = rsi_calloc(1, sizeof(*file) + len);
+
+    if (!file) {
+        rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
+        return NULL;
+    }
+    file->store = store;
+    file->flags = flags;
+    pthread_mutex_init(&file->opening, NULL);
+    memcpy(file->name, name, len);
+    return file;
+}
+
+static void free_file(rsi_file *file)
+{
+    pthread_mutex_destroy(&file->opening);
+    rsi_free(file);
+}
+
 rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64_t bytes,
                       rsi_file **out, rsd_error *err)
 {
     const uint32_t how = flags & (RSD_OPEN_READ | RSD_OPEN_CREATE | RSD_OPEN_WRITE);
     rsd_opened     opened = { .align = 1 };
     rsi_file      *file;
-    size_t         len;
     rsd_err        rc = rsi_store_name_check(name, err);
 
     if (rc)
@@ -26,27 +47,22 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
     if (bytes > INT64_MAX)
         return rsi_fail(err, RSD_E_INVALID, "\"%s\" can't become %" PRIu64 " bytes long", name,
                         bytes);
-    len = strlen(name) + 1;
-    file = rsi_calloc(1, sizeof(*file) + len);
+    file = new_file(store, name, flags, err);
     if (!file)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
+        return RSD_E_NOMEM;
     rc = store->ops.open(store->self, name, flags, bytes, &opened, RSI_PLACE(err));
     rsi_beat();
     if (rc) {
-        rsi_free(file);
+        free_file(file);
         return rc;
     }
-    file->store = store;
-    file->flags = flags;
     file->handle = opened.file;
     file->size = opened.size;
     file->align = opened.align;
     file->version = how == RSD_OPEN_READ ? opened.version : 0;
     file->touched = opened.touched;
     file->mode = opened.mode;
-    pthread_mutex_init(&file->opening, NULL);
     file->scarce = opened.scarce;
-    memcpy(file->name, name, len);
     if (how == RSD_OPEN_READ && store->ops.stamp)
         rc = store->ops.stamp(store->self, file->handle, &file->stamp, RSI_PLACE(err));
     if (rc) {
@@ -67,17 +83,12 @@ static rsd_err changed(const rsi_file *file, rsd_error *err)
 rsd_err rsi_file_missing(rsd_store *store, const char *name, uint32_t flags, rsi_file **out,
                          rsd_error *err)
 {
-    size_t    len = strlen(name) + 1;
-    rsi_file *file = rsi_calloc(1, sizeof(*file) + len);
+    rsi_file *file = new_file(store, name, flags, err);
 
     if (!file)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
-    file->store = store;
-    file->flags = flags;
+        return RSD_E_NOMEM;
     file->missing = true;
     atomic_init(&file->users, -1); /* closed, and opening it again fails */
-    pthread_mutex_init(&file->opening, NULL);
-    memcpy(file->name, name, len);
     *out = file;
     return RSD_OK;
 }
@@ -174,8 +185,7 @@ rsd_err rsi_file_close(rsi_file *file, rsd_error *err)
     rsi_beat();
     if (rc)
         rsi_while(err, rc, "file \"%s\"", file->name);
-    pthread_mutex_destroy(&file->opening);
-    rsi_free(file);
+    free_file(file);
     return rc;
 }
 
@@ -206,33 +216,41 @@ rsd_err rsi_io_check(const rsi_file *file, const rsd_io *io, rsd_error *err)
     return RSD_OK;
 }
 
-void rsi_file_transfer(rsi_file *file, rsd_io *io)
+/* Fails if the file is not there to be used any more; how the request went is in *io. */
+static rsd_err transfer(rsi_file *file, rsd_io *io, rsd_error *err)
 {
-    rsd_error why = { .rank = -1 };
+    rsd_err rc = take(file, err);
 
-    io->done = 0;
-    io->rc = take(file, &why);
-    io->sys_errno = why.sys_errno;
-    if (io->rc)
-        return;
+    if (rc)
+        return rc;
     io->file = file->handle;
     file->store->ops.transfer(file->store->self, io);
     rsi_handle_leave(file);
     rsi_beat();
+    return RSD_OK;
+}
+
+void rsi_file_transfer(rsi_file *file, rsd_io *io)
+{
+    rsd_error why = { .rank = -1 };
+    rsd_err   rc;
+
+    io->rc = RSD_OK;
+    io->sys_errno = 0;
+    io->done = 0;
+    rc = transfer(file, io, &why);
+    if (rc) {
+        io->rc = rc;
+        io->sys_errno = why.sys_errno;
+    }
 }
 
 rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_error *err)
 {
     rsd_io  io = { .op = RSD_IO_READ, .off = off, .buf = buf, .len = len };
-    rsd_err rc = take(file, err);
+    rsd_err rc = transfer(file, &io, err);
 
-    if (rc)
-        return rc;
-    io.file = file->handle;
-    file->store->ops.transfer(file->store->self, &io);
-    rsi_handle_leave(file);
-    rsi_beat();
-    return rsi_io_check(file, &io, err);
+    return rc ? rc : rsi_io_check(file, &io, err);
 }
 
 rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len, rsd_error *err)
