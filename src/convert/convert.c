@@ -163,10 +163,10 @@ static rsd_err choose_way(converting *c, rsd_error *err)
     c->stream = save->image.transform || !random;
     c->keep = (c->opts->keep || c->opts->resume) && !c->stream;
     if (c->keep && !rsi_store_adopts(save->store))
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "a %s store can't keep what is half done", kind);
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "a %s store can't keep an interrupted conversion",
+                        kind);
     if (c->keep && !rsi_hash128_available())
-        return rsi_fail(err, RSD_E_UNSUPPORTED,
-                        "this build has no xxHash to know by what is half done");
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "resuming needs xxHash, which this build lacks");
     if (!c->stream)
         return rsi_convert_blocks_make(&c->job.cuts, &save->image, err);
     if (ranks > 1 && !save->image.transform)

@@ -89,7 +89,7 @@ static rsd_err compare(const rsi_carry *carry, const char *name, rsi_file *file,
         return RSD_OK;
     row = rsi_sums_rows_of(book, place, &n);
     if (file->size != book->file[place].size)
-        rc = rsi_fail(err, RSD_E_CORRUPT, "it has another size than the side file says");
+        rc = rsi_fail(err, RSD_E_CORRUPT, "it has another size than the checksum file says");
     for (size_t i = 0; i < n && !rc; i++)
         rc = rsi_check_row(file, &row[i], err);
     return rc ? rsi_while(err, rc, "file \"%s\"", name) : RSD_OK;

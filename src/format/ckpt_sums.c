@@ -97,7 +97,7 @@ static rsd_err read_book(rsi_ckpt_sums *sums, const rsi_files *files, rsd_error 
     if (rc) {
         rsi_sums_book_free(sums->book);
         sums->book = NULL;
-        rsi_while(err, rc, "side file \"%s\"", sums->file->name);
+        rsi_while(err, rc, "checksum file \"%s\"", sums->file->name);
     }
     return rc;
 }

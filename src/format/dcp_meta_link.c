@@ -152,7 +152,7 @@ static rsd_err add_name(linking *l, rsi_pv key, rsi_pv v, rsd_error *err)
         return rc;
     name = &l->name[rsi_pickle_shared(key)];
     if (*name)
-        return rsi_fail(err, RSD_E_FORMAT, "\"%s\" is there twice", text);
+        return rsi_fail(err, RSD_E_FORMAT, "\"%s\" is a duplicate", text);
     if (is_record(l->r->p, v, REC_TENSOR, &record)) {
         rsi_dcp_tensor *t = &meta->tensor[meta->ntensors];
 

@@ -76,9 +76,8 @@ static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
     else if (len == 9 && (head[8] == '{' || is_spaced(head)))
         *out = RSD_FORMAT_SAFETENSORS;
     else
-        return rsi_fail(
-            err, RSD_E_FORMAT,
-            "it is no checkpoint: it starts like neither torch.save's nor safetensors'");
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "it is neither a torch.save archive nor a safetensors file");
     return RSD_OK;
 }
 

@@ -106,7 +106,7 @@ static rsd_err take_member(parser *p, const rsi_json_token *key)
 
     if (rsi_json_is(key, "weight_map")) {
         if (p->has_map)
-            return rsi_fail(p->err, RSD_E_FORMAT, "byte %zu: \"weight_map\" is there twice",
+            return rsi_fail(p->err, RSD_E_FORMAT, "byte %zu: \"weight_map\" is a duplicate",
                             key->at);
         p->has_map = true;
         return take_weights(p);
@@ -140,7 +140,7 @@ static rsd_err take_all(parser *p)
     if (twice == p->index->nweights)
         return RSD_OK;
     name = &p->index->weight[twice].name;
-    return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu32 ": tensor \"%.*s\" is there twice",
+    return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu32 ": tensor \"%.*s\" is a duplicate",
                     name->at, rsi_convert_block(name->text, name->len), name->text);
 }
 
@@ -235,7 +235,7 @@ rsd_err rsi_st_index_write(size_t n, const char *const *name, const uint32_t *of
     qsort_r(order, n, sizeof(order[0]), by_name, (void *)(uintptr_t)name);
     for (size_t i = 1; i < n && !rc; i++)
         if (strcmp(name[order[i]], name[order[i - 1]]) == 0)
-            rc = rsi_fail(err, RSD_E_INVALID, "tensor \"%.120s\" is there twice", name[order[i]]);
+            rc = rsi_fail(err, RSD_E_INVALID, "tensor \"%.120s\" is a duplicate", name[order[i]]);
     if (rc)
         goto out;
     out->style = RSI_JSON_INDENTED;

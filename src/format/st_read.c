@@ -149,7 +149,7 @@ static rsd_err take_field(parser *p, const rsi_json_token *key, rsi_st_tensor *t
                         "data_offsets are allowed",
                         p->json.base + key->at, rsi_convert_block(key->text, key->len), key->text);
     if (*seen & field)
-        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the field \"%.*s\" is there twice",
+        return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the field \"%.*s\" is a duplicate",
                         p->json.base + key->at, (int)key->len, key->text);
     *seen |= field;
     return field == DTYPE   ? take_dtype(p, tensor)
@@ -275,7 +275,7 @@ static rsd_err take_metadata(parser *p, const rsi_json_token *key)
     rsd_err           rc;
 
     if (head->has_meta)
-        return refuse(p, key, "\"__metadata__\" is there twice");
+        return refuse(p, key, "\"__metadata__\" is a duplicate");
     head->has_meta = true;
     rc = rsi_json_next(&p->json, &token, p->err);
     if (!rc && token.kind == RSI_JSON_NULL) /* none; some writers say so */
@@ -313,7 +313,7 @@ static rsd_err check_twice(parser *p)
     if (tensor == head->ntensors && key == head->nmeta)
         return RSD_OK;
     name = tensor < head->ntensors ? &head->tensor[tensor].name : &head->meta[key].key;
-    return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu32 ": %s \"%.*s\" is there twice", name->at,
+    return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu32 ": %s \"%.*s\" is a duplicate", name->at,
                     tensor < head->ntensors ? "tensor" : "the metadata key",
                     rsi_convert_block(name->text, name->len), name->text);
 }

@@ -117,7 +117,7 @@ static rsd_err place(maker *m)
 
 static rsd_err twice(const maker *m, const char *what, const char *name)
 {
-    return rsi_fail(m->err, RSD_E_INVALID, "%s \"%.*s\" is there twice", what,
+    return rsi_fail(m->err, RSD_E_INVALID, "%s \"%.*s\" is a duplicate", what,
                     rsi_convert_block(name, strlen(name)), name);
 }
 

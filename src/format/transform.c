@@ -112,7 +112,8 @@ rsd_err rsi_transform_find(const char *descriptor, const rsd_transform **out, rs
         return rsi_fail(err, RSD_E_UNSUPPORTED, "transform \"%s\": this build has no zstd",
                         descriptor);
     if (!found)
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "nobody registered the transform \"%s\"",
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "unknown transform \"%s\": register it with rsd_transform_register",
                         descriptor);
     if (!version_fits(found->version, version))
         return rsi_fail(err, RSD_E_UNSUPPORTED,

@@ -95,7 +95,7 @@ static rsd_err each_ref(rsi_share *s, int32_t ranks, bool place, rsd_error *err)
         for (; w < end; w += words_of(s, w[1]), number++) {
             if (end - w < 2 || w[0] < 0 || (size_t)w[0] >= s->ckpt->ntensors || w[1] < 0 ||
                 w[1] > RSD_MAX_NDIM || (size_t)(end - w) < words_of(s, w[1]))
-                return rsi_fail(err, RSD_E_BUG, "rank %d wants what is no box", (int)r);
+                return rsi_fail(err, RSD_E_BUG, "rank %d sent a malformed request", (int)r);
             s->ckpt->ops->tensor(s->ckpt, (size_t)w[0], &info);
             if (info.ndim != w[1])
                 return rsi_fail(err, RSD_E_BUG, "rank %d means another \"%s\"", (int)r, info.name);

@@ -11,9 +11,8 @@
 
 rsd_err rsi_check_differs(const rsi_sum_row *row, rsd_error *err)
 {
-    return rsi_fail(err, RSD_E_CORRUPT,
-                    "%" PRIu32 " bytes from byte %" PRIu64 " on are not those that were written",
-                    row->len, row->off);
+    return rsi_fail(err, RSD_E_CORRUPT, "checksum mismatch in bytes %" PRIu64 "-%" PRIu64, row->off,
+                    row->off + row->len - 1);
 }
 
 rsd_err rsi_check_hash(const rsi_sum_row *row, const rsi_hash128_stream *stream, rsd_error *err)
@@ -113,7 +112,7 @@ rsd_err rsi_check_foreign(rsd_ckpt *ckpt, rsd_error *err)
             return RSD_OK;
     }
     return rsi_fail(err, RSD_E_CORRUPT,
-                    "side file \"%s\" belongs to another file: neither the size nor the first "
+                    "checksum file \"%s\" belongs to another file: neither the size nor the first "
                     "bytes fit",
                     sums->file->name);
 }
@@ -131,7 +130,7 @@ rsd_err rsi_check_size(const rsd_ckpt *ckpt, uint32_t file, rsd_error *err)
     if (size == ckpt->files.file[file]->size)
         return RSD_OK;
     return rsi_fail(err, RSD_E_CORRUPT,
-                    "file \"%s\" has %" PRIu64 " bytes, its side file says %" PRIu64,
+                    "file \"%s\" has %" PRIu64 " bytes, its checksum file says %" PRIu64,
                     rsi_files_name(&ckpt->files, file), ckpt->files.file[file]->size, size);
 }
 
@@ -191,7 +190,8 @@ static rsd_err check_sizes(const rsd_ckpt *ckpt, rsd_error *err)
     rsd_err     rc = RSD_OK;
 
     if (lost)
-        return rsi_fail(err, RSD_E_CORRUPT, "file \"%s\" is missing, the side file lists it", lost);
+        return rsi_fail(err, RSD_E_CORRUPT, "file \"%s\" is missing, the checksum file lists it",
+                        lost);
     for (uint32_t i = 0; i < ckpt->files.n && !rc; i++)
         rc = rsi_check_size(ckpt, i, err);
     return rc;

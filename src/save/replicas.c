@@ -113,10 +113,10 @@ static rsd_err tell(const hashing *h, const copy_of *all, size_t n, const copy_o
             rsi_text_add(&ranks, " and others");
         lowest = count++ ? lowest : (int32_t)all[i].rank;
     }
-    rc = rsi_fail(
-        err, RSD_E_MISMATCH,
-        "tensor \"%s\" is meant to be equal, but not the same as on rank %" PRId64 " on rank%s %s",
-        h->state->tensor[first->tensor].spot.name, first->rank, count > 1 ? "s" : "", text);
+    rc = rsi_fail(err, RSD_E_MISMATCH,
+                  "tensor \"%s\": replicas differ: rank%s %s %s not match rank %" PRId64,
+                  h->state->tensor[first->tensor].spot.name, count > 1 ? "s" : "", text,
+                  count > 1 ? "do" : "does", first->rank);
     err->rank = lowest;
     err->nfailed = count;
     return rc;

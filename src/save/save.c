@@ -40,7 +40,8 @@ static rsd_err refuse_missing_values(const rsi_save_job *s, rsd_error *err)
     for (size_t i = 0; i < s->state->nvalues; i++)
         if (!s->state->value[i].value)
             return rsi_fail(err, RSD_E_UNSUPPORTED,
-                            "has no \"%s\", which a file that ranks write together needs of all",
+                            "value \"%s\" is missing on this rank; a jointly written file needs it "
+                            "on every rank",
                             s->state->value[i].spot.name);
     return RSD_OK;
 }

@@ -106,8 +106,9 @@ static rsd_err normal_place(const rsd_layout *layout, const char *axis, rsd_plac
         normal.split = place.kind == RSD_STRIDED ? place.split : 1;
         if (normal.dim < 0 || normal.dim >= layout->ndim)
             return rsi_fail(err, RSD_E_INVALID,
-                            "axis \"%s\" shards dimension %" PRId32 ", the tensor has %" PRId32,
-                            axis, place.dim, layout->ndim);
+                            "axis \"%s\" shards dimension %" PRId32 ", but the tensor has %" PRId32
+                            " dimension%s",
+                            axis, place.dim, layout->ndim, layout->ndim == 1 ? "" : "s");
         if (normal.split < 1)
             return rsi_fail(err, RSD_E_INVALID, "axis \"%s\" has the split factor %" PRId64, axis,
                             place.split);

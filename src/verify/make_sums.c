@@ -223,7 +223,7 @@ rsd_err rsi_make_sums(rsd_store *store, const char *path, const rsd_checksum_opt
     if (rc)
         return rc;
     if (s.ckpt->sums.there && !opts->overwrite) /* told before the bytes are read */
-        rc = rsi_fail(err, RSD_E_EXISTS, "checkpoint \"%s\" has a side file already", path);
+        rc = rsi_fail(err, RSD_E_EXISTS, "checkpoint \"%s\" has a checksum file already", path);
     if (!rc)
         rc = find_cuts(&s, err);
     if (!rc)

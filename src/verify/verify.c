@@ -441,7 +441,7 @@ static rsd_err check_side_file(rsi_verifying *v, rsd_error *err)
         rc = rsi_check_size(ckpt, i, &damage.what);
         if (ckpt->sums.place[i] == SIZE_MAX)
             rc = rsi_fail(&damage.what, RSD_E_CORRUPT,
-                          "file \"%s\" of the checkpoint is not listed in side file \"%s\"",
+                          "file \"%s\" of the checkpoint is not listed in checksum file \"%s\"",
                           rsi_files_name(&ckpt->files, i), ckpt->sums.file->name);
         rc = rc ? rsi_verify_note(v, &damage, err) : RSD_OK;
     }

@@ -34,7 +34,7 @@ static rsd_err open_other(pass *p, size_t i, rsd_error *err)
     rsd_err          rc;
 
     if (files->single)
-        return note_file(p, i, RSD_E_CORRUPT, "is listed in the side file of another one", err);
+        return note_file(p, i, RSD_E_CORRUPT, "is listed in the checksum file of another one", err);
     rc = rsi_files_open_beside(files, p->v->book->file[i].name, false, &p->file[i], &why);
     if (rc == RSD_E_NOMEM && err)
         *err = why;
@@ -42,13 +42,15 @@ static rsd_err open_other(pass *p, size_t i, rsd_error *err)
         return rc;
     if (rc)
         return note_file(p, i, rc,
-                         rc == RSD_E_NOTFOUND ? "is missing, the side file lists it"
-                                              : "is listed in the side file and can't be opened",
+                         rc == RSD_E_NOTFOUND
+                             ? "is missing, the checksum file lists it"
+                             : "is listed in the checksum file and can't be opened",
                          err);
     p->opened[i] = true;
     return p->file[i]->size == p->v->book->file[i].size
                ? RSD_OK
-               : note_file(p, i, RSD_E_CORRUPT, "has another size than the side file says", err);
+               : note_file(p, i, RSD_E_CORRUPT, "has another size than the checksum file says",
+                           err);
 }
 
 static rsd_err open_files(pass *p, rsd_error *err)

@@ -280,7 +280,7 @@ rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image
         rc = rsi_image_torch(image, state, err);
         break;
     default:
-        rc = rsi_fail(err, RSD_E_INVALID, "the format to write has to be told");
+        rc = rsi_fail(err, RSD_E_INVALID, "no output format given");
     }
     if (rc)
         rsi_image_release(image);

@@ -198,7 +198,7 @@ static rsd_err make_block(sharing *s, const rsi_block_span *span, void *buf, rsd
     if (!rc && !must_wait(s, &fill))
         return finish_block(s, &fill, err);
     if (!rc && s->nkept == KEPT && has_data(&fill))
-        rc = rsi_fail(err, RSD_E_BUG, "more blocks wait for checksums than can be");
+        rc = rsi_fail(err, RSD_E_BUG, "too many blocks pending on CRCs");
     if (!rc && s->nkept < KEPT && has_data(&fill)) {
         s->kept[s->nkept++] = fill;
         return RSD_OK;

@@ -19,7 +19,7 @@ same: 3 tensors, 3.1 KiB, 0 objects
 $ reshard verify three
 ok: dcp, 3 tensors, 3.1 KiB, 1 object
 $ reshard verify three
-damage: file "__1_0.distcp": 2176 bytes from byte 2089 on are not those that were written: tensor "model.mlp.weight" [0:24, 6:12]
+damage: file "__1_0.distcp": checksum mismatch in bytes 2089-4264: tensor "model.mlp.weight" [0:24, 6:12]
 damaged: model.mlp.weight
 $ reshard plan eight --layout 'mesh tp=3; *norm* replicate; * shard(1)@tp' --html page.html
 # Open it in a browser: /tmp/tour/page.html

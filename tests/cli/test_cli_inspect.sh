@@ -251,7 +251,7 @@ END
 t 'a file of something else ends in 4' inspect golden/dcp_rows.json
 code 4
 err <<'END'
-reshard: checkpoint "golden/dcp_rows.json": it is no checkpoint: it starts like neither torch.save's nor safetensors'
+reshard: checkpoint "golden/dcp_rows.json": it is neither a torch.save archive nor a safetensors file
 END
 
 t 'a device ends in 4' inspect /dev/null

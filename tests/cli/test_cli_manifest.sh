@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# reshard manifest, and what verify makes of the side file
+# reshard manifest, and what verify makes of the checksum file
 . "$(dirname "$0")/expect.sh"
 
 cp -r golden/dcp_rows golden/plain.safetensors "$T"
@@ -12,7 +12,7 @@ END
     finish
 fi
 rm "$T/plain.safetensors.reshard-sums"
-t 'a checkpoint gets its side file, and that is said' -c 'cd "$T"; "$R" manifest dcp_rows && ls -A dcp_rows'
+t 'a checkpoint gets its checksum file, and that is said' -c 'cd "$T"; "$R" manifest dcp_rows && ls -A dcp_rows'
 err <<'END'
 reshard: wrote dcp_rows/.reshard-sums: checksums of 20.5 KiB
 END
@@ -25,15 +25,15 @@ __2_0.distcp
 __3_0.distcp
 END
 
-t 'a good checkpoint with a side file is ok' -c 'cd "$T"; "$R" verify dcp_rows'
+t 'a good checkpoint with a checksum file is ok' -c 'cd "$T"; "$R" verify dcp_rows'
 out <<'END'
 ok: dcp, 3 tensors, 344 B, 0 objects
 END
 
-t 'a side file that is there is not replaced unasked' -c 'cd "$T"; "$R" manifest dcp_rows'
+t 'a checksum file that is there is not replaced unasked' -c 'cd "$T"; "$R" manifest dcp_rows'
 code 3
 err <<'END'
-reshard: checkpoint "dcp_rows" has a side file already; --overwrite replaces it
+reshard: checkpoint "dcp_rows" has a checksum file already; --overwrite replaces it
 END
 
 t '--overwrite replaces it' -c 'cd "$T"; "$R" manifest -q --overwrite dcp_rows'
@@ -41,7 +41,7 @@ t '--overwrite replaces it' -c 'cd "$T"; "$R" manifest -q --overwrite dcp_rows'
 t 'a changed byte is named by file, range and tensor' -c 'cd "$T"; printf X | dd of=dcp_rows/__1_0.distcp bs=1 seek=700 conv=notrunc 2>"$T/dd"; "$R" verify dcp_rows'
 code 1
 out <<'END'
-damage: file "__1_0.distcp": 1577 bytes from byte 0 on are not those that were written: tensor "row" [2:4, 0:6]
+damage: file "__1_0.distcp": checksum mismatch in bytes 0-1576: tensor "row" [2:4, 0:6]
 1 damage
 damaged: row
 2 whole, 1 damaged, 0 gone
@@ -55,11 +55,11 @@ END
 t '--quick sees a file that became longer' -c 'cd "$T"; printf X >>dcp_rows/__2_0.distcp; "$R" verify --quick dcp_rows'
 code 1
 out <<'END'
-damage: file "__2_0.distcp" has 4732 bytes, its side file says 4731
+damage: file "__2_0.distcp" has 4732 bytes, its checksum file says 4731
 1 damage
 END
 
-t 'a file gets its side file beside it' -c 'cd "$T"; "$R" manifest plain.safetensors && ls plain*; "$R" verify plain.safetensors'
+t 'a file gets its checksum file beside it' -c 'cd "$T"; "$R" manifest plain.safetensors && ls plain*; "$R" verify plain.safetensors'
 err <<'END'
 reshard: wrote plain.safetensors.reshard-sums: checksums of 4.1 KiB
 END

@@ -104,7 +104,7 @@ END
 t 'a layout that cuts a dimension that is not there is misuse' plan golden/dcp_blocks --layout "mesh tp=2; * shard(2)@tp"
 code 2
 err <<'END'
-reshard: tensor "blocks", rule in line 1: axis "tp" shards dimension 2, the tensor has 2
+reshard: tensor "blocks", rule in line 1: axis "tp" shards dimension 2, but the tensor has 2 dimensions
 END
 
 t 'a file that holds no layout is misuse' plan golden/dcp_rows --layout golden/plain.safetensors

@@ -20,7 +20,7 @@ out <<'END'
 ok: safetensors, 9 tensors, 1.4 KiB, 0 objects; no checksums: changes can't be detected; `reshard manifest` adds checksums
 END
 
-t 'with a side file all bytes are checked' -c 'cp -r golden/hf_parts "$T/hf" && "$R" manifest -q "$T/hf" && "$R" verify "$T/hf"'
+t 'with a checksum file all bytes are checked' -c 'cp -r golden/hf_parts "$T/hf" && "$R" manifest -q "$T/hf" && "$R" verify "$T/hf"'
 out <<'END'
 ok: safetensors, 9 tensors, 1.4 KiB, 0 objects
 END

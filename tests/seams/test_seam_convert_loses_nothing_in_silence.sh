@@ -113,7 +113,7 @@ END
 
 t 'they are listed with the checksums: damage is found, and overwriting knows them' -c 'cd "$T"; printf X | dd of=hf2/config.json bs=1 conv=notrunc 2>/dev/null; "$R" verify hf2; "$R" convert -q hf hf2 --to safetensors --overwrite 2>/dev/null && cmp hf/config.json hf2/config.json'
 out <<'END'
-damage: file "config.json": 18 bytes from byte 0 on are not those that were written: not of the checkpoint
+damage: file "config.json": checksum mismatch in bytes 0-17: not of the checkpoint
 1 damage
 END
 

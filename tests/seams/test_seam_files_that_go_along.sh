@@ -24,7 +24,7 @@ out <<'END'
 layers 32
 END
 err <<'END'
-reshard: checkpoint "out": file "config.json": 10 bytes from byte 0 on are not those that were written
+reshard: checkpoint "out": file "config.json": checksum mismatch in bytes 0-9
 ls: cannot access 'out*': No such file or directory
 END
 

@@ -13,6 +13,7 @@
 #include "ckpt_sample.h"
 #include "format/sums.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +84,17 @@ static uint64_t start_of(rsd_ckpt *ckpt)
 
 /* ---- rows ---- */
 
+/* The message names the row of "x.safetensors" that begins at byte `at`. */
+static void assert_row_named(const rsd_error *err, uint64_t at)
+{
+    char want[128];
+
+    snprintf(want, sizeof(want),
+             "tensor \"a\": file \"x.safetensors\": checksum mismatch in bytes %lu-%lu",
+             (unsigned long)at, (unsigned long)(at + RSI_SUM_ROW_BYTES - 1));
+    assert_non_null(strstr(err->msg, want));
+}
+
 static void whole_rows_are_compared_by_default(void **state)
 {
     rsd_store *store = save_large("x.safetensors");
@@ -93,7 +105,7 @@ static void whole_rows_are_compared_by_default(void **state)
     assert_int_equal(read_lines(ckpt, 0, LINES, RSD_DEFAULT, &err), RSD_OK);
     fix_flip(store, "x.safetensors", start_of(ckpt) + 600 * LINE + 7);
     assert_int_equal(read_lines(ckpt, 0, LINES, RSD_DEFAULT, &err), RSD_E_CORRUPT);
-    assert_non_null(strstr(err.msg, "tensor \"a\": file \"x.safetensors\": 4194304 bytes from "));
+    assert_row_named(&err, start_of(ckpt) + 600 * LINE / RSI_SUM_ROW_BYTES * RSI_SUM_ROW_BYTES);
     assert_int_equal(read_lines(ckpt, 0, LINES, RSD_NEVER, NULL), RSD_OK);
     assert_int_equal(read_lines(ckpt, 100, 1000, RSD_DEFAULT, NULL), RSD_E_CORRUPT);
     rsd_ckpt_close(ckpt);
@@ -110,7 +122,7 @@ static void parts_of_rows_are_compared_when_told_to(void **state)
     fix_flip(store, "x.safetensors", start_of(ckpt) + 5);
     assert_int_equal(read_lines(ckpt, 100, 500, RSD_DEFAULT, NULL), RSD_OK); /* not line 0 */
     assert_int_equal(read_lines(ckpt, 100, 500, RSD_ALWAYS, &err), RSD_E_CORRUPT);
-    assert_non_null(strstr(err.msg, "tensor \"a\": file \"x.safetensors\": 4194304 bytes from "));
+    assert_row_named(&err, start_of(ckpt));
     assert_int_equal(read_lines(ckpt, 512, 700, RSD_ALWAYS, NULL), RSD_OK); /* not its row */
     assert_int_equal(read_box(ckpt, fix_box2(0, 50, LINES, 3), RSD_ALWAYS, NULL), RSD_E_CORRUPT);
     assert_int_equal(read_box(ckpt, fix_box2(600, 50, 300, 3), RSD_ALWAYS, NULL), RSD_OK);
@@ -130,7 +142,7 @@ static void parts_of_a_dcp_item_are_compared_row_by_row(void **state)
     assert_int_equal(read_lines(ckpt, 10, 1200, RSD_ALWAYS, &err), RSD_OK);
     fix_flip(store, "ck/__0_0.distcp", start_of(ckpt) + 600 * LINE + 7);
     assert_int_equal(read_lines(ckpt, 10, 1200, RSD_DEFAULT, &err), RSD_E_CORRUPT);
-    assert_non_null(strstr(err.msg, "4194304 bytes from byte 4194304 on"));
+    assert_non_null(strstr(err.msg, "checksum mismatch in bytes 4194304-8388607"));
     assert_int_equal(read_lines(ckpt, 0, LINES, RSD_DEFAULT, &err), RSD_E_CORRUPT);
     assert_non_null(strstr(err.msg, "CRC32"));
     rsd_ckpt_close(ckpt);

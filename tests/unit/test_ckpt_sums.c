@@ -98,7 +98,7 @@ static void a_side_file_that_is_damaged_stays_damaged(void **state)
     ckpt = fix_open(store, "ck");
     for (int i = 0; i < 2; i++) {
         assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, &err), RSD_E_CORRUPT);
-        assert_non_null(strstr(err.msg, "side file \"ck/" RSI_SUMS_NAME "\""));
+        assert_non_null(strstr(err.msg, "checksum file \"ck/" RSI_SUMS_NAME "\""));
     }
     rsd_ckpt_close(ckpt);
     rsd_store_close(store);

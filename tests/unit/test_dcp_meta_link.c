@@ -139,7 +139,7 @@ static void name_that_is_there_twice_is_refused(void **state)
 {
     (void)state;
     meta_table.item.name = "a.0";
-    meta_refuse(meta_written(&meta_table.meta), RSD_E_FORMAT, "\"a.0\" is there twice");
+    meta_refuse(meta_written(&meta_table.meta), RSD_E_FORMAT, "\"a.0\" is a duplicate");
 }
 
 static void path_that_is_there_twice_is_refused(void **state)

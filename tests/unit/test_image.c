@@ -430,7 +430,7 @@ static void what_a_format_is_not_is_refused(void **state)
         (rsi_image_spec){ .format = RSD_FORMAT_SAFETENSORS, .one_file = true, .distributed = true };
     assert_refused(made, &spec, RSD_E_INVALID, "distributed safetensors are a folder");
     spec = (rsi_image_spec){ .format = RSD_FORMAT_AUTO };
-    assert_refused(made, &spec, RSD_E_INVALID, "the format to write has to be told");
+    assert_refused(made, &spec, RSD_E_INVALID, "no output format given");
     spec = (rsi_image_spec){ .format = RSD_FORMAT_TORCH, .transform = "stream.zstd" };
     assert_refused(made, &spec, RSD_E_UNSUPPORTED, "only DCP checkpoints can be transformed");
     spec = (rsi_image_spec){ .format = RSD_FORMAT_DCP, .transform = "stream.nobody" };

@@ -104,11 +104,15 @@ static void dimension_that_the_tensor_has_not_is_refused(void **state)
     rsd_placement beyond = { .kind = RSD_STRIDED, .dim = 2, .split = 2 };
 
     (void)state;
-    refuse_places(below, shard_0, 2, "axis \"dp\" shards dimension -3, the tensor has 2");
-    refuse_places(replicate, beyond, 2, "axis \"tp\" shards dimension 2, the tensor has 2");
-    refuse_places(replicate, shard_0, 0, "axis \"tp\" shards dimension 0, the tensor has 0");
+    refuse_places(below, shard_0, 2,
+                  "axis \"dp\" shards dimension -3, but the tensor has 2 dimensions");
+    refuse_places(replicate, beyond, 2,
+                  "axis \"tp\" shards dimension 2, but the tensor has 2 dimensions");
+    refuse_places(replicate, shard_0, 0,
+                  "axis \"tp\" shards dimension 0, but the tensor has 0 dimensions");
     below.dim = INT32_MIN;
-    refuse_places(below, shard_0, 2, "axis \"dp\" shards dimension -2147483648, the tensor has 2");
+    refuse_places(below, shard_0, 2,
+                  "axis \"dp\" shards dimension -2147483648, but the tensor has 2 dimensions");
 }
 
 static void split_factor_below_1_is_refused(void **state)
@@ -180,7 +184,7 @@ static void chunked_layout_without_good_ranks_is_refused(void **state)
     assert_refused(rsd_layout_create_chunked(0, 3, twice, RSD_F32, 1, &ten, &layout, &err),
                    "rank 3 is in the mesh twice");
     assert_refused(rsd_layout_create_chunked(1, 2, twice, RSD_F32, 1, &ten, &layout, &err),
-                   "axis \"0\" shards dimension 1, the tensor has 1");
+                   "axis \"0\" shards dimension 1, but the tensor has 1 dimension");
     assert_refused(rsd_layout_create_chunked(0, 2, twice, RSD_F32, 1, &ten, NULL, &err),
                    "a layout needs a mesh and a placement for each axis");
 }

@@ -130,7 +130,7 @@ static void a_side_file_is_replaced_only_if_asked(void **state)
     fix_put_text(store, "ck/" RSI_SUMS_NAME, "broken");
     before = fix_sum(store, "ck");
     assert_int_equal(rsd_ckpt_add_checksums(store, "ck", NULL, &err), RSD_E_EXISTS);
-    assert_non_null(strstr(err.msg, "has a side file already"));
+    assert_non_null(strstr(err.msg, "has a checksum file already"));
     assert_int_equal(fix_sum(store, "ck"), before);
     assert_int_equal(rsd_ckpt_add_checksums(store, "ck", &over, &err), RSD_OK);
     rsi_sums_book_free(book_of(store, "ck/" RSI_SUMS_NAME));

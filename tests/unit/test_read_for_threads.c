@@ -185,7 +185,7 @@ static void a_wrong_crc_is_found_though_each_rank_wants_columns(void **unused)
 
 static void a_wrong_hash_is_found_though_each_rank_wants_columns(void **unused)
 {
-    damage d = { "one.safetensors", "one.safetensors", "are not those that were written" };
+    damage d = { "one.safetensors", "one.safetensors", "checksum mismatch in bytes" };
 
     (void)unused;
     if (!rsi_hash128_available())

@@ -266,7 +266,7 @@ static void error_of_a_layout_names_the_tensor_and_the_line(void **state)
     (void)state;
     assert_int_equal(rsd_rules_layout(rules, "w.1", RSD_F32, 1, &n, &layout, &err), RSD_E_INVALID);
     assert_string_equal(err.msg, "tensor \"w.1\", rule in line 4: axis \"a\" shards dimension 1, "
-                                 "the tensor has 1");
+                                 "but the tensor has 1 dimension");
     assert_int_equal(rsd_rules_layout(rules, "b.1", RSD_F32, 1, &bad, &layout, &err),
                      RSD_E_INVALID);
     assert_string_equal(err.msg, "tensor \"b.1\", rule in line 4: dimension 0 has the size -5");

@@ -217,7 +217,7 @@ static void replicas_that_differ_are_named_with_their_ranks(void **state)
 
     (void)state;
     j.opts.check_equal = true;
-    j.text = "tensor \"copied\" is meant to be equal, but not the same as on rank 1 on rank 3";
+    j.text = "tensor \"copied\": replicas differ: rank 3 does not match rank 1";
     assert_int_equal(run(4, save_copies, &j), RSD_OK);
     assert_string_equal(fix_list(j.store, ""), "");
     j = (job){ .store = j.store, .path = "ck", .odd = -1, .opts = { .check_equal = true } };

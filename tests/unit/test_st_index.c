@@ -111,9 +111,9 @@ static void an_index_of_another_shape_is_refused(void **state)
         "{\"weight_map\":{\"a\":1}}",
         "tensor \"a\": line 1, byte 19: expected a file name as a string, found the number 1");
     assert_refused("{\"weight_map\":{},\"weight_map\":{}}",
-                   "byte 17: \"weight_map\" is there twice");
+                   "byte 17: \"weight_map\" is a duplicate");
     assert_refused("{\"weight_map\":{\"a\":\"x\",\"\\u0061\":\"x\"}}",
-                   "byte 23: tensor \"a\" is there twice");
+                   "byte 23: tensor \"a\" is a duplicate");
     assert_refused("{\"weight_map\":{\"a\\u0000\":\"x\"}}", "byte 15: a name has a NUL in it");
 }
 
@@ -150,7 +150,7 @@ static void a_name_that_is_there_twice_is_not_written(void **state)
 
     (void)state;
     assert_int_equal(rsi_st_index_write(3, name, of, file, 12, &out, &err), RSD_E_INVALID);
-    assert_string_equal(err.msg, "tensor \"b\" is there twice");
+    assert_string_equal(err.msg, "tensor \"b\" is a duplicate");
     assert_int_equal(out.len, 0);
 }
 

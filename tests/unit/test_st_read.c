@@ -189,7 +189,7 @@ static void headers_that_are_no_such_json_are_refused(void **state)
         { "{\"__metadata__\":{\"a\":1}}", 0, RSD_E_FORMAT,
           "line 1, byte 29: expected an object of strings as __metadata__, found the number 1" },
         { "{\"__metadata__\":{},\"__metadata__\":{}}", 0, RSD_E_FORMAT,
-          "byte 27: \"__metadata__\" is there twice" },
+          "byte 27: \"__metadata__\" is a duplicate" },
     };
 
     (void)state;
@@ -205,7 +205,7 @@ static void fields_that_are_wrong_are_refused(void **state)
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, RSD_E_FORMAT,
           "tensor \"a\": byte 39: the field \"data_offsets\" is missing" },
         { "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 8, RSD_E_FORMAT,
-          "tensor \"a\": byte 28: the field \"dtype\" is there twice" },
+          "tensor \"a\": byte 28: the field \"dtype\" is a duplicate" },
         { TYPED("\"F33\""), 8, RSD_E_FORMAT, "tensor \"a\": byte 22: unknown dtype \"F33\"" },
         { TYPED("\"float32\""), 8, RSD_E_FORMAT,
           "tensor \"a\": byte 22: unknown dtype \"float32\"" },
@@ -319,10 +319,10 @@ static void what_the_reference_library_lets_pass_is_refused(void **state)
 {
     static const sample bad[] = {
         { "{\"__metadata__\":{\"a\":\"1\",\"a\":\"1\"}}", 0, RSD_E_FORMAT,
-          "byte 33: the metadata key \"a\" is there twice" },
+          "byte 33: the metadata key \"a\" is a duplicate" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"\\u0061\":{\"dtype\":"
           "\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
-          8, RSD_E_FORMAT, "byte 62: tensor \"a\" is there twice" },
+          8, RSD_E_FORMAT, "byte 62: tensor \"a\" is a duplicate" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8,
           RSD_E_FORMAT,
           "tensor \"a\": byte 61: unknown field \"x\", only dtype, shape and data_offsets are "

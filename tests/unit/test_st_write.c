@@ -159,7 +159,7 @@ static void what_the_format_can_not_hold_is_refused_by_name(void **state)
     assert_refused(&neg, 1, RSD_E_INVALID, "tensor \"n\": dimension 0 has the size -1");
     assert_refused(&big, 1, RSD_E_INVALID, "tensor \"n\": the size does not fit into 64 bits");
     assert_refused(&bytes, 1, RSD_E_INVALID, "\"a\" is not UTF-8 at its byte 1");
-    assert_refused(twice, 2, RSD_E_INVALID, "tensor \"n\" is there twice");
+    assert_refused(twice, 2, RSD_E_INVALID, "tensor \"n\" is a duplicate");
     assert_refused(sum, 3, RSD_E_INVALID, "the file would have more than 2^63-1 bytes");
 }
 
@@ -171,7 +171,7 @@ static void metadata_keys_must_differ(void **state)
 
     (void)state;
     assert_int_equal(rsi_st_image_make(0, NULL, 3, meta, &image, &err), RSD_E_INVALID);
-    assert_string_equal(err.msg, "the metadata key \"a\" is there twice");
+    assert_string_equal(err.msg, "the metadata key \"a\" is a duplicate");
 }
 
 static void a_header_over_the_limit_is_refused(void **state)

@@ -64,7 +64,7 @@ static void an_unknown_transform_is_named_with_the_file(void **state)
 {
     (void)state;
     assert_refused("stream.lzma/1", "x", 1, 1, RSD_E_UNSUPPORTED, "\"stream.lzma/1\"");
-    assert_refused("", "x", 1, 1, RSD_E_UNSUPPORTED, "nobody registered");
+    assert_refused("", "x", 1, 1, RSD_E_UNSUPPORTED, "unknown transform");
 }
 
 static void the_domain_is_part_of_the_name(void **state)

@@ -88,16 +88,16 @@ static void assert_named(rsd_ckpt *ckpt, const char *file, uint64_t at, const ch
 {
     const char     *last = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
     char            want[128];
-    unsigned long   bytes;
-    unsigned long   off;
+    unsigned long   first, end;
     const char     *place;
     rsd_tensor_info info = { .size = sizeof(info) };
     rsd_chunk       chunk = { .size = sizeof(chunk) };
 
     snprintf(want, sizeof(want), "file \"%s\": ", last);
     place = strstr(msg, want);
-    if (!place || sscanf(place + strlen(want), "%lu bytes from byte %lu on", &bytes, &off) != 2 ||
-        at < off || at >= off + bytes)
+    if (!place ||
+        sscanf(place + strlen(want), "checksum mismatch in bytes %lu-%lu", &first, &end) != 2 ||
+        at < first || at > end)
         fail_msg("byte %lu of %s: \"%s\"", (unsigned long)at, file, msg);
     for (size_t t = 0; t < rsd_ckpt_tensors(ckpt); t++) {
         assert_int_equal(rsd_ckpt_tensor(ckpt, t, &info, NULL), RSD_OK);
@@ -198,7 +198,7 @@ static void every_flipped_byte_of_the_side_file_is_told(void **state)
         for (int quick = 0; quick < 2; quick++) {
             verify(ckpt, quick, &found);
             assert_int_equal(found.n, 1);
-            assert_non_null(strstr(found.at[0].msg, "side file \"ck/" RSI_SUMS_NAME "\""));
+            assert_non_null(strstr(found.at[0].msg, "checksum file \"ck/" RSI_SUMS_NAME "\""));
         }
         rsd_ckpt_close(ckpt);
         fix_flip(store, "ck/" RSI_SUMS_NAME, at);
@@ -235,14 +235,20 @@ static void damage_names_the_part_of_the_tensor(void **state)
     rsd_ckpt  *ckpt = fix_open(store, "x.safetensors");
     rsd_chunk  chunk = { .size = sizeof(chunk) };
     damages    found;
+    char       want[128];
+    uint64_t   row;
 
     (void)state;
     assert_int_equal(rsd_ckpt_chunk(ckpt, 0, 0, &chunk, NULL), RSD_OK);
-    fix_flip(store, "x.safetensors", chunk.offset + RSI_SUM_ROW_BYTES + 5);
+    row = (uint64_t)chunk.offset + RSI_SUM_ROW_BYTES;
+    snprintf(want, sizeof(want),
+             "file \"x.safetensors\": checksum mismatch in bytes %lu-%lu: ", (unsigned long)row,
+             (unsigned long)(row + RSI_SUM_ROW_BYTES - 1));
+    fix_flip(store, "x.safetensors", row + 5);
     verify(ckpt, false, &found);
     assert_int_equal(found.n, 1);
     assert_int_equal(found.at[0].code, RSD_E_CORRUPT);
-    assert_non_null(strstr(found.at[0].msg, "file \"x.safetensors\": 4194304 bytes from byte "));
+    assert_non_null(strstr(found.at[0].msg, want));
     assert_non_null(strstr(found.at[0].msg, ": tensor \"a\" [512:1024, 0:2048]"));
     verify(ckpt, true, &found); /* reads no data */
     assert_int_equal(found.n, 0);
@@ -361,7 +367,7 @@ static void a_listed_file_that_is_missing_is_told(void **state)
     fix_put_text(store, "ck/extra", "tools");
     verify(ckpt, false, &found);
     assert_int_equal(found.n, 1);
-    assert_non_null(strstr(found.at[0].msg, "file \"extra\": 5 bytes from byte 0 on"));
+    assert_non_null(strstr(found.at[0].msg, "file \"extra\": checksum mismatch in bytes 0-4"));
     free(text);
     rsd_ckpt_close(ckpt);
     rsd_store_close(store);
@@ -419,7 +425,7 @@ static void a_file_with_another_size_is_told(void **state)
         verify(ckpt, quick, &found);
         assert_int_equal(found.n, 1);
         assert_non_null(strstr(found.at[0].msg, "file \"__0_0.distcp\" has "));
-        assert_non_null(strstr(found.at[0].msg, "its side file says"));
+        assert_non_null(strstr(found.at[0].msg, "its checksum file says"));
     }
     free(bytes);
     rsd_ckpt_close(ckpt);
@@ -447,7 +453,7 @@ static void a_file_shorter_than_its_rows_is_told_once(void **state)
     for (int quick = 0; quick < 2; quick++) {
         verify(ckpt, quick, &found);
         assert_int_equal(found.n, 1);
-        assert_non_null(strstr(found.at[0].msg, "its side file says"));
+        assert_non_null(strstr(found.at[0].msg, "its checksum file says"));
     }
     free(text);
     rsd_ckpt_close(ckpt);
