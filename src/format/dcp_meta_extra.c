@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/dcp_meta_core.h"
+#include "format/path.h"
 
 static rsi_pickle_kind kind_of(const dcp_reading *r, rsi_pv v)
 {
@@ -39,35 +40,14 @@ static rsd_err add_transforms(const dcp_reading *r, rsi_dcp_meta *meta, rsd_erro
 
 /* ---- planner_data ---- */
 
-/* Takes `len` bytes off the front of what is left of a name; false if it goes on differently. */
-static bool match(const char **name, const char *text, size_t len)
-{
-    if (strncmp(*name, text, len) != 0)
-        return false;
-    *name += len;
-    return true;
-}
-
 /* The parts joined by dots must be the name. */
 static bool joins_to(const rsi_dcp_path *path)
 {
     const char *left = path->name;
-    char        number[24];
 
-    for (size_t i = 0; i < path->nparts; i++) {
-        const rsi_dcp_part *part = &path->part[i];
-        const char         *text = part->key;
-
-        if (!text) {
-            rsi_text index = rsi_text_begin(number, sizeof(number));
-
-            rsi_text_add(&index, "%" PRId64, part->index);
-            text = number;
-        }
-        if ((i && !match(&left, ".", 1)) || !match(&left, text, strlen(text)))
-            return false;
-    }
-    return *left == '\0';
+    for (size_t i = 0; i < path->nparts && left; i++)
+        left = rsi_path_step(left, i, path->part[i].key, path->part[i].index);
+    return left && *left == '\0';
 }
 
 static rsd_err set_parts(const dcp_reading *r, rsi_pv v, rsi_dcp_part *part, size_t n,

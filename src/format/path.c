@@ -20,23 +20,24 @@ size_t rsi_path_join(const rsd_path_part *part, size_t n, char *buf, size_t cap)
     return text.len;
 }
 
+const char *rsi_path_step(const char *name, size_t i, const char *key, int64_t index)
+{
+    char   number[24];
+    size_t len;
+
+    if (i && *name++ != '.')
+        return NULL;
+    if (!key) {
+        snprintf(number, sizeof(number), "%" PRId64, index);
+        key = number;
+    }
+    len = strlen(key);
+    return strncmp(name, key, len) == 0 ? name + len : NULL;
+}
+
 bool rsi_path_is(const char *name, const rsd_path_part *part, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        char        number[24];
-        const char *text = part[i].key;
-        size_t      len;
-
-        if (i && *name++ != '.')
-            return false;
-        if (!text) {
-            snprintf(number, sizeof(number), "%" PRId64, part[i].index);
-            text = number;
-        }
-        len = strlen(text);
-        if (strncmp(name, text, len) != 0)
-            return false;
-        name += len;
-    }
-    return *name == '\0';
+    for (size_t i = 0; i < n && name; i++)
+        name = rsi_path_step(name, i, part[i].key, part[i].index);
+    return name && *name == '\0';
 }

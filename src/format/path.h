@@ -7,6 +7,9 @@
 
 /* The parts joined by dots, into buf like snprintf. */
 size_t rsi_path_join(const rsd_path_part *part, size_t n, char *buf, size_t cap);
+/* What is left of a name behind part i of its path (a key or, if that is NULL, an index) and the
+ * dot before it; NULL: the name goes on differently. */
+const char *rsi_path_step(const char *name, size_t i, const char *key, int64_t index);
 /* True if these parts, joined by dots, are `name`. */
 bool rsi_path_is(const char *name, const rsd_path_part *part, size_t n);
 

@@ -4,6 +4,7 @@
  * as they are, so a million of them need no second table. */
 #include "base/checked.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "format/st_dcp.h"
 #include "format/st_header.h"
 #include "format/st_index.h"
@@ -92,9 +93,7 @@ static rsd_err add_file(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *err)
 
 static bool is_safetensors(const char *name)
 {
-    size_t len = strlen(name), end = strlen(".safetensors");
-
-    return len > end && strcmp(name + len - end, ".safetensors") == 0;
+    return rsi_text_ends(name, ".safetensors");
 }
 
 /* ---- the index and the files must tell the same ---- */

@@ -84,24 +84,12 @@ static void rows_stream(unsigned char *to, int64_t to_step, const unsigned char 
 
 static row_copier copier_for(int64_t run)
 {
-    switch (run) {
-    case 1:
-        return rows_1;
-    case 2:
-        return rows_2;
-    case 4:
-        return rows_4;
-    case 8:
-        return rows_8;
-    case 16:
-        return rows_16;
-    case 32:
-        return rows_32;
-    case 64:
-        return rows_64;
-    default:
-        return rows_any;
-    }
+    static const row_copier of_size[] = {
+        [1] = rows_1,   [2] = rows_2,   [4] = rows_4,  [8] = rows_8,
+        [16] = rows_16, [32] = rows_32, [64] = rows_64
+    };
+
+    return run <= 64 && of_size[run] ? of_size[run] : rows_any;
 }
 
 /* The two innermost loops, in square tiles through a small buffer: both sides see whole lines, and

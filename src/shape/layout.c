@@ -217,43 +217,41 @@ static rsd_err create_table(rsd_dtype dtype, int ndim, const int64_t *shape, siz
     return RSD_OK;
 }
 
+/* Box i belongs to owner[i], or to `rank` if there is no list. */
+static rsd_err create_boxes(rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
+                            const int32_t *owner, int32_t rank, const rsd_box *box, bool cover,
+                            rsd_layout **out, rsd_error *err)
+{
+    rsi_given *given = rsi_calloc(n, sizeof(given[0]));
+    rsd_err    rc;
+
+    if (!given)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a %s of %zu boxes",
+                        cover ? "layout" : "part", n);
+    for (size_t i = 0; i < n; i++)
+        given[i] = (rsi_given){ .owner = owner ? owner[i] : rank, .box = box[i] };
+    rc = create_table(dtype, ndim, shape, n, given, cover, out, err);
+    rsi_free(given);
+    return rc;
+}
+
 rsd_err rsd_layout_create_boxes(rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
                                 const int32_t *owner, const rsd_box *box, rsd_layout **out,
                                 rsd_error *err)
 {
-    rsi_given *given;
-    rsd_err    rc;
-
     if (!out || (n > 0 && (!owner || !box)))
         return rsi_fail(err, RSD_E_INVALID, "a layout of %zu boxes needs an owner for each", n);
-    given = rsi_calloc(n, sizeof(given[0]));
-    if (!given)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a layout of %zu boxes", n);
-    for (size_t i = 0; i < n; i++)
-        given[i] = (rsi_given){ .owner = owner[i], .box = box[i] };
-    rc = create_table(dtype, ndim, shape, n, given, true, out, err);
-    rsi_free(given);
-    return rc;
+    return create_boxes(dtype, ndim, shape, n, owner, 0, box, true, out, err);
 }
 
 rsd_err rsd_layout_create_part(rsd_dtype dtype, int ndim, const int64_t *shape, int32_t rank,
                                size_t n, const rsd_box *box, rsd_layout **out, rsd_error *err)
 {
-    rsi_given *given;
-    rsd_err    rc;
-
     if (!out || (n > 0 && !box))
         return rsi_fail(err, RSD_E_INVALID, "a part of %zu boxes needs the boxes", n);
     if (rank < 0 || rank == INT32_MAX)
         return rsi_fail(err, RSD_E_INVALID, "a part can't belong to the rank %" PRId32, rank);
-    given = rsi_calloc(n, sizeof(given[0]));
-    if (!given)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a part of %zu boxes", n);
-    for (size_t i = 0; i < n; i++)
-        given[i] = (rsi_given){ .owner = rank, .box = box[i] };
-    rc = create_table(dtype, ndim, shape, n, given, false, out, err);
-    rsi_free(given);
-    return rc;
+    return create_boxes(dtype, ndim, shape, n, NULL, rank, box, false, out, err);
 }
 
 static rsd_err check_range(size_t i, int32_t owner, int64_t start, int64_t count, int64_t elems,

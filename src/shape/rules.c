@@ -10,7 +10,7 @@
 #include <fnmatch.h>
 #include <inttypes.h>
 
-static const char *const reductions[] = { "?", "sum", "avg", "min", "max", "product" };
+const char *const rsi_reductions[] = { "?", "sum", "avg", "min", "max", "product" };
 
 void rsd_rules_free(rsd_rules *rules)
 {
@@ -76,7 +76,7 @@ static void add_place(rsi_text *text, const char *axis, const rsd_placement *pla
         rsi_text_add(text, " strided(%" PRId32 ",%" PRId64 ")@%s", place->dim, place->split, axis);
         break;
     case RSD_PARTIAL:
-        rsi_text_add(text, " partial(%s)@%s", reductions[place->reduce], axis);
+        rsi_text_add(text, " partial(%s)@%s", rsi_reductions[place->reduce], axis);
         break;
     }
 }

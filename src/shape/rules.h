@@ -22,4 +22,7 @@ struct rsd_rules {
     rsi_arena mem;
 };
 
+/* The words for reductions, by rsd_reduce. */
+extern const char *const rsi_reductions[];
+
 #endif

@@ -217,20 +217,12 @@ static rsd_err take_axis(parser *p, const char *stops, int *out)
 
 static rsd_err take_reduction(parser *p, rsd_reduce *out)
 {
-    static const struct {
-        const char *name;
-        rsd_reduce  reduce;
-    } known[] = { { "sum", RSD_SUM },
-                  { "avg", RSD_AVG },
-                  { "min", RSD_MIN },
-                  { "max", RSD_MAX },
-                  { "product", RSD_PRODUCT } };
     size_t len = word_len(p->at, ")");
 
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strlen(known[i].name) == len && strncmp(known[i].name, p->at, len) == 0) {
+    for (int r = RSD_SUM; r <= RSD_PRODUCT; r++)
+        if (strlen(rsi_reductions[r]) == len && strncmp(rsi_reductions[r], p->at, len) == 0) {
             p->at += len;
-            *out = known[i].reduce;
+            *out = (rsd_reduce)r;
             return RSD_OK;
         }
     return expected(p, "sum, avg, min, max or product");
