@@ -365,7 +365,7 @@ static rsd_err prove(converting *c, rsd_error *err)
 static rsd_err make_workers(converting *c, rsd_error *err)
 {
     size_t       memory = c->opts->max_memory ? c->opts->max_memory : DEFAULT_MEMORY;
-    size_t       most = memory / (rsi_convert_thread_memory() + rsi_pull_memory());
+    size_t       most = memory / (RSI_CONVERT_BUFFER + RSI_PULL_CAST_BYTES + RSI_PULL_FETCH_BYTES);
     rsi_workers *workers;
     rsd_err      rc = rsi_workers_create(c->opts->threads, &workers, err);
 

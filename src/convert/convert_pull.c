@@ -9,14 +9,6 @@
 
 #include <string.h>
 
-#define CAST_BYTES  ((size_t)1 << 20)
-#define FETCH_BYTES ((size_t)8 << 20) /* a buffer of fetch.c */
-
-size_t rsi_pull_memory(void)
-{
-    return FETCH_BYTES + CAST_BYTES;
-}
-
 rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor, rsd_choice verify,
                       size_t threads, size_t limit, rsd_error *err)
 {
@@ -26,9 +18,9 @@ rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor
     pull->opts = (rsd_read_opts){ .size = sizeof(pull->opts), .verify = verify };
     rc = rsi_extents_create(source, limit, &pull->tools.extents, err);
     if (!rc)
-        rc = rsi_pool_create(threads * CAST_BYTES, CAST_BYTES, &pull->cast, err);
+        rc = rsi_pool_create(threads * RSI_PULL_CAST_BYTES, RSI_PULL_CAST_BYTES, &pull->cast, err);
     if (!rc)
-        rc = rsi_fetch_pool(threads * FETCH_BYTES, &pull->tools.pool, err);
+        rc = rsi_fetch_pool(threads * RSI_PULL_FETCH_BYTES, &pull->tools.pool, err);
     if (rc)
         rsi_pull_close(pull);
     return rc;
@@ -150,7 +142,7 @@ rsd_err rsi_pull_bytes(void *arg, size_t number, const rsd_box *box, uint64_t of
         if (dtype == info.dtype) {
             rc = pull_stored(pull, t, box, at, at + n, (int64_t)elem, to, err);
         } else {
-            n = rsi_min(n, (int64_t)(CAST_BYTES / rsd_dtype_size(info.dtype)));
+            n = rsi_min(n, (int64_t)(RSI_PULL_CAST_BYTES / rsd_dtype_size(info.dtype)));
             rc = pull_cast(pull, t, info.dtype, dtype, box, at, n, to, err);
         }
         if (rc)

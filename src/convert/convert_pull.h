@@ -30,8 +30,9 @@ rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor
 rsd_err rsi_pull_prove(rsi_pull *pull, size_t n, rsi_workers *workers, size_t first, size_t step,
                        rsd_error *err);
 void    rsi_pull_close(rsi_pull *pull);
-/* Bytes that one thread takes at most. */
-size_t rsi_pull_memory(void);
+/* Bytes that one thread takes at most: to cast, and a buffer of fetch.c. */
+#define RSI_PULL_CAST_BYTES  ((size_t)1 << 20)
+#define RSI_PULL_FETCH_BYTES ((size_t)8 << 20)
 
 /* For rsi_state_tensor: `arg` is the rsi_pull, `number` that of a rsi_pulled. */
 rsd_err rsi_pull_bytes(void *arg, size_t number, const rsd_box *box, uint64_t off, size_t len,

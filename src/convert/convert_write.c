@@ -15,9 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SLICE  ((size_t)1 << 20) /* bytes that are read, summed and written at once */
-#define PAGE   ((size_t)4096)
-#define BUFFER ((size_t)2 << 20) /* a slice wherever it begins, in a page of its own */
+#define SLICE ((size_t)1 << 20) /* bytes that are read, summed and written at once */
+#define PAGE  ((size_t)4096)
 
 /* Consecutive blocks of one file that a thread does at once. */
 typedef struct unit {
@@ -53,11 +52,6 @@ typedef struct doing {
     uint64_t            off; /* of buf[0] in the file */
     rsi_hash128_stream *hash;
 } doing;
-
-size_t rsi_convert_thread_memory(void)
-{
-    return BUFFER;
-}
 
 static rsd_err open_target(const rsi_convert_job *job, size_t f, uint32_t flags, rsi_file **out,
                            rsd_error *err)
@@ -445,8 +439,8 @@ rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
     p.target = rsi_calloc(job->commit.image.nfiles, sizeof(p.target[0]));
     rc = p.target ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
     if (!rc)
-        rc =
-            rsi_pool_create((size_t)rsi_workers_count(job->workers) * BUFFER, BUFFER, &p.pool, err);
+        rc = rsi_pool_create((size_t)rsi_workers_count(job->workers) * RSI_CONVERT_BUFFER,
+                             RSI_CONVERT_BUFFER, &p.pool, err);
     rc = rsi_commit_agree(&job->commit, rc, err);
     if (!rc)
         rc = run_passes(&p, again, err);

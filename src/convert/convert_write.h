@@ -16,8 +16,10 @@ typedef struct rsi_convert_job {
     rsi_journal       *journal; /* NULL: none is kept */
 } rsi_convert_job;
 
-/* Bytes that a thread takes at most, besides what pulling takes. */
-size_t rsi_convert_thread_memory(void);
+/* Bytes that a thread takes at most, besides what pulling takes: a slice wherever it begins, in a
+ * page of its own. */
+#define RSI_CONVERT_BUFFER ((size_t)2 << 20)
+
 /* Makes the files of the image; those that are there stay as they are. */
 rsd_err rsi_convert_make_files(const rsi_convert_job *job, rsd_error *err);
 /* All data, into files that are there: sets `done`, hashes and CRCs of the cuts on every rank. Cuts
