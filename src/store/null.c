@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store that counts what it is given and keeps nothing: what is left of a save's time when
+/* A store that keeps nothing of what it is given: what is left of a save's time when
  * writing costs nothing. There is nothing to be read, and no name is ever there. */
 #include "base/mem.h"
 #include "store/io_queue.h"
 #include "store/store.h"
 
-#include <stdatomic.h>
 #include <string.h>
-
-typedef struct null_store {
-    _Atomic uint64_t files, writes, bytes, syncs, trees;
-} null_store;
 
 static rsd_err none(const char *name, rsd_error *err)
 {
@@ -20,42 +15,27 @@ static rsd_err none(const char *name, rsd_error *err)
 static rsd_err null_open(void *self, const char *name, uint32_t flags, uint64_t bytes,
                          rsd_opened *out, rsd_error *err)
 {
-    null_store *null = self;
-
+    (void)self;
     (void)bytes;
     if (flags & RSD_OPEN_READ)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "a null store has nothing to read in \"%s\"", name);
-    if (flags & RSD_OPEN_CREATE)
-        atomic_fetch_add(&null->files, 1);
-    *out = (rsd_opened){ .file = null, .align = 1 };
+    *out = (rsd_opened){ .align = 1 };
     return RSD_OK;
 }
 
 static void null_transfer(void *self, rsd_io *io)
 {
-    null_store *null = self;
-
+    (void)self;
     rsi_io_begin(io);
     if (io->op != RSD_IO_WRITE)
         io->rc = RSD_E_UNSUPPORTED;
     if (io->rc)
         return;
-    atomic_fetch_add_explicit(&null->writes, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&null->bytes, io->len, memory_order_relaxed);
     io->done = io->len;
 }
 
-static rsd_err null_sync(void *self, void *file, rsd_error *err)
-{
-    null_store *null = self;
-
-    (void)file;
-    (void)err;
-    atomic_fetch_add(&null->syncs, 1);
-    return RSD_OK;
-}
-
-static rsd_err null_close(void *self, void *file, rsd_error *err)
+/* Syncs or closes. */
+static rsd_err null_done(void *self, void *file, rsd_error *err)
 {
     (void)self;
     (void)file;
@@ -123,17 +103,8 @@ static rsd_err null_attach(void *self, const char *temp, void **tree, rsd_error 
     return RSD_OK;
 }
 
-static rsd_err null_commit(void *self, void *tree, rsd_error *err)
-{
-    null_store *null = self;
-
-    (void)err;
-    atomic_fetch_add(&null->trees, 1);
-    rsi_free(tree);
-    return RSD_OK;
-}
-
-static rsd_err null_abort(void *self, void *tree, rsd_error *err)
+/* Publishes or aborts. */
+static rsd_err null_end(void *self, void *tree, rsd_error *err)
 {
     (void)self;
     (void)err;
@@ -146,41 +117,21 @@ static const rsd_store_ops null_ops = {
     .name = "null",
     .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE,
     .threads = 1,
-    .destroy = rsi_free,
     .open = null_open,
     .transfer = null_transfer,
-    .sync = null_sync,
-    .close = null_close,
+    .sync = null_done,
+    .close = null_done,
     .list = null_list,
     .stat = null_stat,
     .make_folder = null_make_folder,
     .remove = null_remove,
     .begin = null_begin,
     .attach = null_attach,
-    .commit = null_commit,
-    .abort = null_abort,
+    .commit = null_end,
+    .abort = null_end,
 };
 
 rsd_err rsi_null_store_open(rsd_store **out, rsd_error *err)
 {
-    null_store *null = rsi_calloc(1, sizeof(*null));
-    rsd_err     rc;
-
-    if (!null)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a store");
-    rc = rsd_store_open_custom(&null_ops, null, out, err);
-    if (rc)
-        rsi_free(null);
-    return rc;
-}
-
-rsi_null_stats rsi_null_stats_get(const rsd_store *store)
-{
-    const null_store *null = rsi_store_self(store);
-
-    return (rsi_null_stats){ .files = null->files,
-                             .writes = null->writes,
-                             .bytes = null->bytes,
-                             .syncs = null->syncs,
-                             .trees = null->trees };
+    return rsd_store_open_custom(&null_ops, NULL, out, err);
 }

@@ -146,12 +146,6 @@ const char *rsi_last_part(const char *name);
 rsd_err rsi_memory_store_open(rsd_store **out, rsd_error *err);
 rsd_err rsi_null_store_open(rsd_store **out, rsd_error *err);
 
-/* What a null store was given. */
-typedef struct rsi_null_stats {
-    uint64_t files, writes, bytes, syncs, trees; /* trees: published */
-} rsi_null_stats;
-rsi_null_stats rsi_null_stats_get(const rsd_store *store);
-
 /* A file store at the folder that `path` is in, and `path`'s last part: how a path that the user
  * gave becomes a name. `make`: makes that folder if it is not there. *name is freed with rsi_free.
  * RSD_E_INVALID for paths that end in nothing, "." or "..". */

@@ -14,15 +14,14 @@
 
 /* ---- null ---- */
 
-static void the_null_store_counts_what_a_save_gives_it(void **state)
+static void the_null_store_takes_what_a_save_gives_it(void **state)
 {
-    rsd_store     *store;
-    rsi_tree      *tree, *other;
-    rsi_file      *file;
-    rsi_queue     *queue;
-    rsd_io         io[3], *got[3];
-    char           bytes[100] = "";
-    rsi_null_stats s;
+    rsd_store *store;
+    rsi_tree  *tree, *other;
+    rsi_file  *file;
+    rsi_queue *queue;
+    rsd_io     io[3], *got[3];
+    char       bytes[100] = "";
 
     (void)state;
     assert_int_equal(rsd_store_open("null:", &store, NULL), RSD_OK);
@@ -42,12 +41,6 @@ static void the_null_store_counts_what_a_save_gives_it(void **state)
     assert_int_equal(rsi_file_sync(file, NULL), RSD_OK);
     assert_int_equal(rsi_file_close(file, NULL), RSD_OK);
     assert_int_equal(rsi_tree_commit(tree, NULL), RSD_OK);
-    s = rsi_null_stats_get(store);
-    assert_int_equal(s.files, 1);
-    assert_int_equal(s.writes, 3);
-    assert_int_equal(s.bytes, 30);
-    assert_int_equal(s.syncs, 1);
-    assert_int_equal(s.trees, 1);
     rsd_store_close(store);
 }
 
@@ -287,7 +280,7 @@ static void a_table_with_a_hole_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_null_store_counts_what_a_save_gives_it),
+        cmocka_unit_test(the_null_store_takes_what_a_save_gives_it),
         cmocka_unit_test(the_null_store_has_nothing_to_read),
         cmocka_unit_test(an_address_chooses_the_store),
         cmocka_unit_test(an_unknown_address_is_refused),
