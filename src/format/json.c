@@ -24,7 +24,7 @@ void rsi_json_begin(rsi_json *json, const char *text, size_t len, uint64_t base,
     *json = (rsi_json){ .text = text, .len = len, .base = base, .mem = mem, .state = VALUE };
 }
 
-int rsi_convert_block(const char *text, size_t len)
+int rsi_json_shown(const char *text, size_t len)
 {
     size_t n = len < SHOWN ? len : SHOWN;
 
@@ -104,9 +104,9 @@ rsd_err rsi_json_expected(const rsi_json *json, const rsi_json_token *found, con
 
     rsi_text_add(&text, "%s", names[found->kind]);
     if (found->kind == RSI_JSON_KEY || found->kind == RSI_JSON_STRING)
-        rsi_text_add(&text, " \"%.*s\"", rsi_convert_block(found->text, found->len), found->text);
+        rsi_text_add(&text, " \"%.*s\"", rsi_json_shown(found->text, found->len), found->text);
     if (found->kind == RSI_JSON_INTEGER || found->kind == RSI_JSON_NUMBER)
-        rsi_text_add(&text, " %.*s", rsi_convert_block(found->text, found->len), found->text);
+        rsi_text_add(&text, " %.*s", rsi_json_shown(found->text, found->len), found->text);
     return fail_at(json, found->at, what, words, err);
 }
 

@@ -82,6 +82,6 @@ rsd_err rsi_json_name(const rsi_json *json, const rsi_json_token *token, rsi_nam
                       rsd_error *err);
 
 /* How many bytes of a name to show with "%.*s": at most 120, no half characters. */
-int rsi_convert_block(const char *text, size_t len);
+int rsi_json_shown(const char *text, size_t len);
 
 #endif

@@ -131,7 +131,7 @@ static size_t put_character(rsi_json_out *out, const char *text, size_t len, siz
 
     if (n == 0 && !out->rc)
         out->rc = rsi_fail(&out->err, RSD_E_INVALID, "\"%.*s\" is not UTF-8 at its byte %zu",
-                           rsi_convert_block(text, at), text, at);
+                           rsi_json_shown(text, at), text, at);
     if (out->rc)
         return 0;
     longer = escape(out, to, code);

@@ -76,7 +76,7 @@ static rsd_err take_name(parser *p, const rsi_json_token *key)
     rc = take_entry(p, tensor);
     if (rc)
         rc = rsi_while(p->err, rc, "tensor \"%.*s\"",
-                       rsi_convert_block(tensor->name.text, tensor->name.len), tensor->name.text);
+                       rsi_json_shown(tensor->name.text, tensor->name.len), tensor->name.text);
     return rc;
 }
 
@@ -95,7 +95,7 @@ static rsd_err take_all(parser *p)
         name = &p->header->tensor[i].name;
         if (!p->seen[i])
             rc = rsi_fail(p->err, RSD_E_FORMAT, "tensor \"%.*s\" has no saved_offsets",
-                          rsi_convert_block(name->text, name->len), name->text);
+                          rsi_json_shown(name->text, name->len), name->text);
     }
     return rc;
 }

@@ -61,7 +61,7 @@ static rsd_err take_file(parser *p, uint32_t *out)
     if (!is_inside(token.text, token.len))
         return rsi_fail(p->err, RSD_E_FORMAT,
                         "byte %zu: \"%.*s\" is not the name of a file in the folder", token.at,
-                        rsi_convert_block(token.text, token.len), token.text);
+                        rsi_json_shown(token.text, token.len), token.text);
     if (!rsi_map_add(&p->files, token.text, token.len, &place, &was))
         return no_memory(p);
     if (!was) {
@@ -91,8 +91,7 @@ static rsd_err take_weights(parser *p)
         rc = take_file(p, &weight.file);
         if (rc)
             return rsi_while(p->err, rc, "tensor \"%.*s\"",
-                             rsi_convert_block(weight.name.text, weight.name.len),
-                             weight.name.text);
+                             rsi_json_shown(weight.name.text, weight.name.len), weight.name.text);
         index->weight[index->nweights++] = weight;
     }
     return rc;
@@ -141,7 +140,7 @@ static rsd_err take_all(parser *p)
         return RSD_OK;
     name = &p->index->weight[twice].name;
     return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu32 ": tensor \"%.*s\" is a duplicate",
-                    name->at, rsi_convert_block(name->text, name->len), name->text);
+                    name->at, rsi_json_shown(name->text, name->len), name->text);
 }
 
 rsd_err rsi_st_index_read(char *text, size_t len, rsi_st_index *out, rsd_error *err)

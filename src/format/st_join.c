@@ -31,7 +31,7 @@ static rsd_err disagree(const joiner *j, const rsi_st_whole *whole, uint32_t fir
                         const char *why)
 {
     return rsi_fail(j->err, RSD_E_FORMAT, "tensor \"%.*s\" in \"%.100s\" and \"%.100s\": %s",
-                    rsi_convert_block(whole->name->text, whole->name->len), whole->name->text,
+                    rsi_json_shown(whole->name->text, whole->name->len), whole->name->text,
                     j->file[first].path, j->file[file].path, why);
 }
 
@@ -92,7 +92,7 @@ static rsd_err gather(joiner *j, size_t nfiles)
             return rsi_fail(
                 j->err, RSD_E_FORMAT,
                 "tensor \"%.*s\": the size of all parts together does not fit into 64 bits",
-                rsi_convert_block(whole->name->text, whole->name->len), whole->name->text);
+                rsi_json_shown(whole->name->text, whole->name->len), whole->name->text);
         whole->first = first;
         first += whole->parts;
         whole->parts = 0;

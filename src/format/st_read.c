@@ -63,7 +63,7 @@ static rsd_err take_dtype(parser *p, rsi_st_tensor *tensor)
         return rsi_fail(p->err, RSD_E_UNSUPPORTED, "byte %" PRIu64 ": unsupported dtype \"%.*s\"",
                         p->json.base + token.at, (int)token.len, token.text);
     return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": unknown dtype \"%.*s\"",
-                    p->json.base + token.at, rsi_convert_block(token.text, token.len), token.text);
+                    p->json.base + token.at, rsi_json_shown(token.text, token.len), token.text);
 }
 
 /* The next element of an array, a whole number that is not negative; *more is false at the array's
@@ -147,7 +147,7 @@ static rsd_err take_field(parser *p, const rsi_json_token *key, rsi_st_tensor *t
         return rsi_fail(p->err, RSD_E_FORMAT,
                         "byte %" PRIu64 ": unknown field \"%.*s\", only dtype, shape and "
                         "data_offsets are allowed",
-                        p->json.base + key->at, rsi_convert_block(key->text, key->len), key->text);
+                        p->json.base + key->at, rsi_json_shown(key->text, key->len), key->text);
     if (*seen & field)
         return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": the field \"%.*s\" is a duplicate",
                         p->json.base + key->at, (int)key->len, key->text);
@@ -258,7 +258,7 @@ static rsd_err take_tensor(parser *p, const rsi_json_token *key)
     rc = take_fields(p, &tensor);
     if (rc)
         return rsi_while(p->err, rc, "tensor \"%.*s\"",
-                         rsi_convert_block(tensor.name.text, tensor.name.len), tensor.name.text);
+                         rsi_json_shown(tensor.name.text, tensor.name.len), tensor.name.text);
     head->tensor[head->ntensors++] = tensor;
     return RSD_OK;
 }
@@ -315,7 +315,7 @@ static rsd_err check_twice(parser *p)
     name = tensor < head->ntensors ? &head->tensor[tensor].name : &head->meta[key].key;
     return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu32 ": %s \"%.*s\" is a duplicate", name->at,
                     tensor < head->ntensors ? "tensor" : "the metadata key",
-                    rsi_convert_block(name->text, name->len), name->text);
+                    rsi_json_shown(name->text, name->len), name->text);
 }
 
 typedef struct place {
@@ -375,14 +375,14 @@ static rsd_err check_tiling(const parser *p)
             return rsi_fail(p->err, RSD_E_FORMAT,
                             "byte %" PRIu32 ": tensor \"%.*s\" begins at %" PRIu64
                             " of the data, which leaves a hole behind %" PRIu64,
-                            name->at, rsi_convert_block(name->text, name->len), name->text,
+                            name->at, rsi_json_shown(name->text, name->len), name->text,
                             tensor->begin, end);
         if (tensor->begin < end) /* so there is a last one */
             return rsi_fail(p->err, RSD_E_FORMAT,
                             "byte %" PRIu32 ": tensor \"%.*s\" begins at %" PRIu64
                             " of the data and overlaps \"%.*s\", which ends at %" PRIu64,
-                            name->at, rsi_convert_block(name->text, name->len), name->text,
-                            tensor->begin, rsi_convert_block(last->name.text, last->name.len),
+                            name->at, rsi_json_shown(name->text, name->len), name->text,
+                            tensor->begin, rsi_json_shown(last->name.text, last->name.len),
                             last->name.text, end);
         end = tensor->end;
         last = tensor;

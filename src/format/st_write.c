@@ -25,7 +25,7 @@ typedef struct maker {
 rsd_err rsi_st_item_bytes(const rsi_st_item *item, uint64_t *out, rsd_error *err)
 {
     int64_t bytes, unit = (int64_t)rsd_dtype_size(item->dtype), scale = 1;
-    int     shown = rsi_convert_block(item->name, strlen(item->name));
+    int     shown = rsi_json_shown(item->name, strlen(item->name));
     bool    f4 = item->dtype == RSD_F4_E2M1FN_X2;
 
     if (unit == 0)
@@ -118,7 +118,7 @@ static rsd_err place(maker *m)
 static rsd_err twice(const maker *m, const char *what, const char *name)
 {
     return rsi_fail(m->err, RSD_E_INVALID, "%s \"%.*s\" is a duplicate", what,
-                    rsi_convert_block(name, strlen(name)), name);
+                    rsi_json_shown(name, strlen(name)), name);
 }
 
 /* Tensors of one dtype that stand next to each other are not enough: the same name can come with

@@ -387,10 +387,10 @@ static void long_names_are_cut_between_characters(void **state)
 
     (void)state;
     memset(name, 'x', sizeof(name));
-    assert_int_equal(rsi_convert_block(name, 7), 7);
-    assert_int_equal(rsi_convert_block(name, sizeof(name)), 120);
+    assert_int_equal(rsi_json_shown(name, 7), 7);
+    assert_int_equal(rsi_json_shown(name, sizeof(name)), 120);
     memcpy(name + 118, "\xe2\x82\xac", 3);
-    assert_int_equal(rsi_convert_block(name, sizeof(name)), 118);
+    assert_int_equal(rsi_json_shown(name, sizeof(name)), 118);
 }
 
 int main(void)
