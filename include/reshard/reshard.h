@@ -149,7 +149,7 @@ typedef struct rsd_mesh rsd_mesh;
  * memory). ndim 0 is one rank. [local] */
 RSD_API rsd_err rsd_mesh_create(int ndim, const int64_t *shape, const char *const *axis,
                                 const int32_t *ranks, rsd_mesh **out, rsd_error *err);
-/* The sub-mesh of all ranks whose coordinate on `axis` is `index`; it has the other axes. */
+/* The sub-mesh of the ranks at `index` of `axis`; it has the other axes. [local] */
 RSD_API rsd_err rsd_mesh_slice(const rsd_mesh *mesh, const char *axis, int64_t index,
                                rsd_mesh **out, rsd_error *err);
 RSD_API void    rsd_mesh_free(rsd_mesh *mesh);
@@ -216,7 +216,7 @@ RSD_API void    rsd_layout_free(rsd_layout *layout);
 RSD_API rsd_dtype rsd_layout_dtype(const rsd_layout *layout);
 /* The number of dimensions; `shape`, if not NULL, gets as many sizes. */
 RSD_API int rsd_layout_shape(const rsd_layout *layout, int64_t *shape);
-/* One more than the highest rank that the layout mentions. */
+/* One more than the highest rank in the mesh, or that holds a box of the table. */
 RSD_API int32_t rsd_layout_world(const rsd_layout *layout);
 /* How many boxes `rank` holds, and the first `cap` of them: in row-major order of the mesh formula,
  * or as they were given. None for a rank with an empty shard or outside the mesh. */
@@ -705,12 +705,12 @@ RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndi
  * `comm` NULL: [local], this process stands for all ranks. The views of each tensor cover it, and
  * its layout says which rank's file each box goes to. Otherwise [collective]: every rank gives a
  * state with the same names, dtypes, shapes and layouts, in the same order, and views of its own
- * boxes; the error names a rank that differs (unless `uneven_keys`). Values may
- * differ from rank to rank (host names, random states, loader positions): rank 0's is saved, or
- * with `uneven_keys` that of the lowest rank that has the name. Each rank writes its own files,
- * rank 0 publishes when all have; if one fails, all do, and the previous checkpoint is untouched. A
- * safetensors or torch.save file, and those of `shard_size`, are written by all ranks together:
- * each gathers its share from its owners, in bounded memory (32 MiB at least). */
+ * boxes; the error names a rank that differs (unless `uneven_keys`). Values may differ from rank to
+ * rank (host names, random states, loader positions): rank 0's is saved, or with `uneven_keys` that
+ * of the lowest rank that has the name. Of DCP and distributed safetensors each rank writes its own
+ * files. A safetensors or torch.save file, and those of `shard_size`, are written by all ranks
+ * together: each gathers its share from its owners, in bounded memory (32 MiB at least). Rank 0
+ * publishes when all are done; if one fails, all do, and the previous checkpoint is untouched. */
 RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_save_opts *opts, rsd_error *err);
 
