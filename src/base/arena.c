@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A chain of growing blocks; nothing is freed before all of it is. */
+/* A chain of growing blocks; memory is only freed all at once. */
 #include "base/arena.h"
 #include "base/mem.h"
 
@@ -24,8 +24,7 @@ static bool over_limit(const rsi_arena *arena, size_t size)
            (left < sizeof(struct rsi_arena_block) || size > left - sizeof(struct rsi_arena_block));
 }
 
-/* Blocks double from 1 KiB to 1 MiB, so that small objects stay small and large ones need few
- * calls. */
+/* Blocks double from 1 KiB to 1 MiB: small objects stay small, large ones need few calls. */
 static struct rsi_arena_block *add_block(rsi_arena *arena, size_t need)
 {
     struct rsi_arena_block *block;
@@ -37,7 +36,7 @@ static struct rsi_arena_block *add_block(rsi_arena *arena, size_t need)
     if (size < need)
         size = need;
     if (over_limit(arena, size))
-        size = need; /* the last that fits under a limit may be small */
+        size = need; /* the last block below a limit may be small */
     arena->full = over_limit(arena, size);
     if (arena->full || __builtin_add_overflow(size, sizeof(*block), &bytes))
         return NULL;

@@ -9,15 +9,15 @@
 
 typedef struct rsi_arena {
     struct rsi_arena_block *blocks; /* newest first */
-    size_t                  used;   /* bytes taken from malloc, block heads included */
-    size_t                  limit;  /* 0: none; else the most that `used` may become */
-    bool                    full;   /* something was refused because of the limit */
+    size_t                  used;   /* bytes taken from malloc, including block headers */
+    size_t                  limit;  /* upper bound of `used`; 0: none */
+    bool                    full;   /* an allocation was refused because of the limit */
 } rsi_arena;                        /* zeroed: empty, no limit */
 
-/* Zeroed, aligned for any type. NULL when there is no memory, the limit is reached or n * size
+/* Zeroed, aligned for any type. NULL if memory runs out, the limit is reached or n * size
  * overflows. */
 void *rsi_arena_array(rsi_arena *arena, size_t n, size_t size);
-/* A copy of `len` bytes with a NUL behind them. */
+/* A copy of `len` bytes, NUL-terminated. */
 char *rsi_arena_text(rsi_arena *arena, const char *text, size_t len);
 void  rsi_arena_release(rsi_arena *arena); /* leaves it empty and usable */
 

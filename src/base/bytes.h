@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that grow while they are written, and the way to read them again: messages between ranks,
- * pickles. */
+/* A growing byte buffer and a reader for its contents: messages between ranks, pickles. */
 #ifndef RSI_BYTES_H
 #define RSI_BYTES_H
 
@@ -11,27 +10,27 @@
 typedef struct rsi_bytes {
     unsigned char *at; /* for rsi_free */
     size_t         len, cap;
-    bool           lost; /* there was no memory: something is missing */
+    bool           lost; /* an allocation failed, so bytes are missing */
 } rsi_bytes;             /* zeroed: empty */
 
-/* False: no memory, now or before. */
+/* False: this or an earlier allocation failed. */
 bool rsi_bytes_add(rsi_bytes *bytes, const void *more, size_t len);
-/* Room for `len` bytes more, to be filled before the next are added; NULL: no memory. */
+/* Room for `len` more bytes, to be filled before the next call; NULL: no memory. */
 void *rsi_bytes_more(rsi_bytes *bytes, size_t len);
-/* A text as from printf, with its NUL. */
+/* Appends printf-style text, including its NUL. */
 bool rsi_bytes_print(rsi_bytes *bytes, const char *fmt, va_list args);
 
-/* What is left of bytes that are being read. */
+/* The unread rest of a buffer. */
 typedef struct rsi_reader {
     const unsigned char *at, *end;
-    bool                 cut; /* more was wanted than there was */
+    bool                 cut; /* a read went past the end */
 } rsi_reader;
 
-/* The next `len` bytes, which need not be aligned; NULL: there are not so many. */
+/* The next `len` bytes, possibly unaligned; NULL: fewer are left. */
 const void *rsi_read_next(rsi_reader *reader, size_t len);
-/* A copy of them in *out, which becomes zeros if there are not so many. */
+/* Copies them to *out; zeroes *out if fewer are left. */
 bool rsi_read_copy(rsi_reader *reader, void *out, size_t len);
-/* The next text, with its NUL; "" if there is none. */
+/* The next NUL-terminated text; "" if there is none. */
 const char *rsi_read_text(rsi_reader *reader);
 
 #endif

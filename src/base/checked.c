@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checked arithmetic that is too long for a header. */
+/* Checked arithmetic that is too long for a header. */
 #include "base/checked.h"
 
 bool rsi_product(int n, const int64_t *size, int64_t unit, int64_t *out)

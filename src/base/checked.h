@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arithmetic on sizes that come from outside: true means it fits and *out is set. */
+/* Arithmetic on untrusted sizes: true means that the result fits and *out is set. */
 #ifndef RSI_CHECKED_H
 #define RSI_CHECKED_H
 
@@ -22,8 +22,8 @@ static inline bool rsi_add_u64(uint64_t a, uint64_t b, uint64_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* Product of n sizes, none negative, times `unit` bytes. A zero among them makes it 0, but the
- * others must still fit. */
+/* Product of n sizes, none negative, times `unit` bytes. A zero size makes it 0, but the others
+ * must still fit. */
 bool rsi_product(int n, const int64_t *size, int64_t unit, int64_t *out);
 
 static inline int64_t rsi_min(int64_t a, int64_t b)

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CRC32 three ways: ISA-L where the build found it, else carry-less multiplication where the
- * processor has it, else tables. The last two are by hand because zlib's runs at a third of the
- * speed of memory and ISA-L is optional. */
+/* CRC32 in three variants: ISA-L if the build found it, else carry-less multiplication if the
+ * processor supports it, else tables. The last two are our own because zlib's runs at a third of
+ * memory speed and ISA-L is optional. */
 #include "base/crc32.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#define POLY 0xedb88320u /* x^32 + x^26 + ... + 1, the lowest power in the highest bit */
+#define POLY 0xedb88320u /* x^32 + x^26 + ... + 1, lowest power in the highest bit */
 
-/* ---- tables: 16 bytes a step ---------------------------------------------------------------- */
+/* ---- tables: 16 bytes per step -------------------------------------------------------------- */
 
 enum { SLICES = 16 };
 
-static uint32_t       table[SLICES][256]; /* table[s][b]: byte b with s zero bytes behind it */
+static uint32_t       table[SLICES][256]; /* table[s][b]: byte b followed by s zero bytes */
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
 static void make_table(void)
@@ -35,14 +35,14 @@ static uint32_t word(const unsigned char *at)
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* Four bytes with `s` bytes of their step behind them. */
+/* Four bytes followed by `s` more bytes of their step. */
 static uint32_t slice(uint32_t four, int s)
 {
     return table[s + 3][four & 0xff] ^ table[s + 2][four >> 8 & 0xff] ^
            table[s + 1][four >> 16 & 0xff] ^ table[s][four >> 24];
 }
 
-/* `reg` is the register of the division: the CRC with all bits turned. */
+/* `reg` is the register of the division: the inverted CRC. */
 static uint32_t divide(uint32_t reg, const unsigned char *at, size_t len)
 {
     for (; len >= SLICES; len -= SLICES, at += SLICES)
@@ -59,16 +59,16 @@ static uint32_t by_table(uint32_t crc, const void *bytes, size_t len)
     return ~divide(~crc, bytes, len);
 }
 
-/* ---- folding: 64 bytes a step --------------------------------------------------------------- */
+/* ---- folding: 64 bytes per step ------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 #define FOLD __attribute__((target("pclmul,sse4.1")))
 
-/* 16 bytes that stand `distance` in front of `next`, added to it. `k` holds x^(distance + 32) and
- * x^(distance - 32) modulo the polynomial, distance in bits, bits in the CRC's order and one place
- * up because a product has 127 bits. */
+/* Adds the 16 bytes that precede `next` by `distance` bits to it. `k` holds x^(distance + 32) and
+ * x^(distance - 32) modulo the polynomial, in the CRC's bit order and shifted up by one because a
+ * product has 127 bits. */
 FOLD static inline __m128i fold(__m128i x, __m128i k, __m128i next)
 {
     __m128i low = _mm_clmulepi64_si128(x, k, 0x00);
@@ -82,8 +82,7 @@ FOLD static inline __m128i load(const unsigned char *at)
     return _mm_loadu_si128((const __m128i *)(const void *)at);
 }
 
-/* len >= 64. Four lanes hide the multiplier's latency; what is left over after folding goes through
- * the tables. */
+/* len >= 64. Four lanes hide the multiplier's latency; the rest goes through the tables. */
 FOLD static uint32_t by_fold(uint32_t crc, const unsigned char *at, size_t len)
 {
     const __m128i by_64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
@@ -181,7 +180,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-/* Appending n zero bytes multiplies by x^(8 n), which squaring reaches in 64 steps. */
+/* Appending n zero bytes multiplies by x^(8 n), which takes at most 64 squarings. */
 uint32_t rsi_crc32_combine(uint32_t first, uint32_t second, uint64_t second_len)
 {
     uint32_t power = 0x00800000u; /* x^8 */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* 64 x 64 -> 128 bits, folded: every bit of both goes into every bit of the result. */
+/* 64 x 64 -> 128 bits, folded: every input bit affects every bit of the result. */
 static uint64_t mix(uint64_t a, uint64_t b)
 {
     __extension__ typedef unsigned __int128 u128;

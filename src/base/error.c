@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes rsd_error values: one line of text, cut to fit, safe to print. Knows no reasons itself. */
+/* Fills in rsd_error: one line of text, truncated to fit, safe to print. */
 #include "base/error.h"
 #include "base/text.h"
 
@@ -35,8 +35,7 @@ const char *rsd_err_name(rsd_err code)
     return "unknown error";
 }
 
-/* Ends a message that snprintf had to cut in "...", and takes the teeth out of characters that a
- * terminal would obey, and of bytes that are no character. */
+/* Ends a truncated message in "..." and replaces control characters and invalid UTF-8 by '?'. */
 static void finish(char *msg, bool cut)
 {
     size_t   len = strlen(msg);
@@ -46,7 +45,7 @@ static void finish(char *msg, bool cut)
         size_t end = len - 3;
 
         while (end > 0 && ((unsigned char)msg[end] & 0xc0) == 0x80)
-            end--; /* not in the middle of a UTF-8 character */
+            end--; /* don't split a UTF-8 character */
         memcpy(msg + end, "...", 4);
     }
     len = strlen(msg);
@@ -100,7 +99,7 @@ rsd_err rsi_fail_errno(rsd_error *err, rsd_err code, int sys_errno, const char *
     va_start(args, fmt);
     fill(err, code, sys_errno, fmt, args);
     va_end(args);
-    reason = strerror_r(sys_errno, text, sizeof(text)); /* GNU's, which returns the text */
+    reason = strerror_r(sys_errno, text, sizeof(text)); /* GNU: returns the text */
     memcpy(what, err->msg, sizeof(what));
     want = snprintf(err->msg, sizeof(err->msg), "%s: %s", what, reason);
     finish(err->msg, want >= (int)sizeof(err->msg));

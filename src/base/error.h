@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors: the function that first decides it is an error writes the message, callers add where it
- * happened. Everything else in the library includes this. Next: mem.h. */
+/* Errors: the function that detects an error writes the message, its callers add context. Every
+ * other file of the library includes this. Next: mem.h. */
 #ifndef RSI_ERROR_H
 #define RSI_ERROR_H
 
@@ -14,15 +14,15 @@
 #endif
 
 /* Fills *err (which may be NULL) and returns `code`, so that `return rsi_fail(...)` reads well.
- * Control characters, which can come with untrusted names, are written as '?'; a text that is too
- * long ends in "...". */
+ * Control characters, which untrusted names may contain, become '?'; a text that is too long ends
+ * in "...". */
 rsd_err rsi_fail(rsd_error *err, rsd_err code, const char *fmt, ...) RSI_PRINTF(3, 4);
 void    rsi_vfail(rsd_error *err, rsd_err code, const char *fmt, va_list args);
-/* The same for a system call that set `sys_errno`; its reason is added after a colon. */
+/* The same for a system call that set `sys_errno`; its description is added after a colon. */
 rsd_err rsi_fail_errno(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, ...)
     RSI_PRINTF(4, 5);
-/* Puts "<context>: " in front of the message of an error that was reported already. `code` is
- * usually the error's own, and replaces it if not; it is returned. */
+/* Puts "<context>: " in front of the message of an error already reported. Sets the error's code to
+ * `code`, usually its own, and returns it. */
 rsd_err rsi_while(rsd_error *err, rsd_err code, const char *fmt, ...) RSI_PRINTF(3, 4);
 
 #endif

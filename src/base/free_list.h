@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records of one size that are used again: who has had as many in use before takes no memory. Not
- * for several threads at a time. */
+/* Reuses records of one size: a caller that stays within its previous peak allocates nothing. Not
+ * thread-safe. */
 #ifndef RSI_FREE_LIST_H
 #define RSI_FREE_LIST_H
 
 #include "base/mem.h"
 
-#define RSI_FREE_LIST_MAX 4096 /* that are kept; more are freed */
+#define RSI_FREE_LIST_MAX 4096 /* records kept; the rest are freed */
 
 typedef struct rsi_free_list {
     void  *first; /* each begins with a pointer to the next */
     size_t n;
 } rsi_free_list;
 
-/* One that is kept, with whatever is in it, or a new one of `bytes`, the same in every call. NULL:
- * no memory. */
+/* A kept record with its old contents, or a new one of `bytes`, the same in every call. NULL: no
+ * memory. */
 static inline void *rsi_free_list_take(rsi_free_list *spares, size_t bytes)
 {
     void **record = spares->first;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The 128-bit hash, by xxHash where the build found it, the fastest way that the processor has. Who
- * asks first whether it is there never meets the empty functions of a build without. Next:
- * format/sums.c. */
+/* The 128-bit hash: xxHash, if the build found it, in the fastest variant that the processor
+ * supports. Callers check rsi_hash128_available first, so they never reach the stubs of a build
+ * without xxHash. Next: format/sums.c. */
 #include "base/hash128.h"
 #include "base/mem.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* XXH3 with 128 bits: tells damaged bytes from whole ones at the speed of memory. Not against
- * malice. It is xxHash's, which is optional: without it nothing here may be called but
- * rsi_hash128_available. */
+/* 128-bit XXH3: detects damaged bytes at memory speed. Not secure against an attacker. xxHash is
+ * optional: without it only rsi_hash128_available may be called. */
 #ifndef RSI_HASH128_H
 #define RSI_HASH128_H
 
@@ -13,19 +12,18 @@ enum { RSI_HASH128_BYTES = 16 };
 /* False: built without xxHash. */
 bool rsi_hash128_available(void);
 
-/* The hash in its canonical form: as a number, highest byte first. */
+/* The hash in its canonical form: big-endian. */
 void rsi_hash128(const void *bytes, size_t len, unsigned char out[RSI_HASH128_BYTES]);
 
-/* The same as every processor can compute it, for tests; true: rsi_hash128 has a faster way here.
- */
+/* The same by the portable variant, for tests; true: rsi_hash128 uses a faster one here. */
 bool rsi_hash128_plainly(const void *bytes, size_t len, unsigned char out[RSI_HASH128_BYTES]);
 
-/* The same for bytes that come in pieces. One user at a time. */
+/* The same for bytes that arrive in pieces. One user at a time. */
 typedef struct rsi_hash128_stream rsi_hash128_stream;
 
 rsi_hash128_stream *rsi_hash128_create(void);                      /* NULL: no memory */
 void                rsi_hash128_free(rsi_hash128_stream *stream);  /* NULL is fine */
-void                rsi_hash128_begin(rsi_hash128_stream *stream); /* forgets what came before */
+void                rsi_hash128_begin(rsi_hash128_stream *stream); /* discards previous input */
 void                rsi_hash128_feed(rsi_hash128_stream *stream, const void *bytes, size_t len);
 void rsi_hash128_end(const rsi_hash128_stream *stream, unsigned char out[RSI_HASH128_BYTES]);
 

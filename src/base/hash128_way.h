@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of the hash on top of xxHash, for the one or two files that compile it in:
- * hash128.c for every processor, hash128_wide.c for those with AVX2, where it runs at twice the
- * speed. Compiled in, the size of its state is the one that this code was compiled with. */
+/* The hash functions on top of xxHash, for the files that inline it: hash128.c for every processor,
+ * hash128_wide.c for AVX2, which is twice as fast. With xxHash inlined, the size of its state is
+ * the one known at compile time. */
 #ifndef RSI_HASH128_WAY_H
 #define RSI_HASH128_WAY_H
 
@@ -20,7 +20,7 @@ typedef struct rsi_hash128_way {
     void (*end)(const rsi_hash128_stream *stream, unsigned char *out);
 } rsi_hash128_way;
 
-extern const rsi_hash128_way rsi_hash128_wide; /* for AVX2; on x86-64 */
+extern const rsi_hash128_way rsi_hash128_wide; /* for AVX2; x86-64 only */
 
 static void put_hash(XXH128_hash_t hash, unsigned char *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hash compiled for AVX2. The rest of the library is not, so hash128.c asks the processor
- * before it comes here. */
+/* The hash compiled for AVX2. The rest of the library is not, so hash128.c checks the processor
+ * before it calls these functions. */
 #if defined(RSI_HAVE_XXHASH) && defined(__x86_64__)
 #include <immintrin.h>
 #include <stdlib.h>
@@ -24,5 +24,5 @@ const rsi_hash128_way rsi_hash128_wide = { .once = hash_once, .feed = hash_feed,
 #pragma GCC pop_options
 #endif
 #else
-typedef int rsi_hash128_no_wide; /* a file must have something in it */
+typedef int rsi_hash128_no_wide; /* a translation unit must not be empty */
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open addressing with linear probing, at most two thirds full. By hand: the C library's hsearch is
- * global and fixed in size. */
+/* Open addressing with linear probing, at most two thirds full. Our own because the C library's
+ * hsearch is global and fixed in size. */
 #include "base/map.h"
 #include "base/digest.h"
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hash map from bytes (names, small structs) to numbers. Keys are not copied: they live as long
- * as the map. */
+/* A hash map from bytes (names, small structs) to numbers. Keys are not copied: they must outlive
+ * the map. */
 #ifndef RSI_MAP_H
 #define RSI_MAP_H
 
@@ -14,14 +14,13 @@ typedef struct rsi_map {
     size_t               count;
 } rsi_map; /* zeroed: empty */
 
-/* A good 64-bit hash of bytes; different in each process, so that nobody can prepare keys that
- * collide. */
+/* A good 64-bit hash of bytes; seeded per process, so that nobody can prepare colliding keys. */
 uint64_t rsi_hash(const void *key, size_t len);
 
-/* True and *value set if the key is there. */
+/* True, and *value set, if the key exists. */
 bool rsi_map_get(const rsi_map *map, const void *key, size_t len, uint64_t *value);
-/* Adds a key that is not there, or leaves what is. *was (may be NULL) says if it was there, and
- * *value becomes the value that is kept. False: no memory. */
+/* Adds a key, unless it exists already: *was (may be NULL) says so, and *value becomes the stored
+ * value. False: no memory. */
 bool rsi_map_add(rsi_map *map, const void *key, size_t len, uint64_t *value, bool *was);
 void rsi_map_release(rsi_map *map);
 

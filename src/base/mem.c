@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* malloc and friends, and pages, with counters and a fault that tests can set. */
+/* malloc and friends, and pages, with counters and fault injection for tests. */
 #include "base/mem.h"
 
 #include <malloc.h>
@@ -51,7 +51,7 @@ void *rsi_calloc(size_t n, size_t size)
 {
     if (must_fail())
         return NULL;
-    return took(calloc(n ? n : 1, size ? size : 1)); /* calloc refuses an overflowing product */
+    return took(calloc(n ? n : 1, size ? size : 1)); /* calloc checks the product for overflow */
 }
 
 void *rsi_realloc(void *old, size_t n, size_t size)
@@ -99,7 +99,8 @@ static size_t whole_pages(size_t bytes)
     return (bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
 }
 
-/* More is reserved than needed, since only the kernel chooses where; what is over goes back. */
+/* Reserves extra space, since the kernel chooses the address, and returns what alignment leaves
+ * over. */
 void *rsi_pages_alloc(size_t bytes)
 {
     size_t len = whole_pages(bytes), room = len + PAGE_BYTES + HUGE_BYTES, front;
@@ -119,7 +120,7 @@ void *rsi_pages_alloc(size_t bytes)
         munmap(p, len + PAGE_BYTES);
         return NULL;
     }
-    madvise(p, len, MADV_HUGEPAGE); /* a wish: small pages do too */
+    madvise(p, len, MADV_HUGEPAGE); /* a hint: small pages work too */
     count((int64_t)len);
     return p;
 }
@@ -139,7 +140,7 @@ bool rsi_grow(void *array, size_t n, size_t *cap, size_t size)
 
     if (n < *cap)
         return true;
-    memcpy(&old, array, sizeof(old)); /* *array has a type that is not known here */
+    memcpy(&old, array, sizeof(old)); /* the type of *array is unknown here */
     bigger = rsi_realloc(old, more, size);
     if (!bigger)
         return false;

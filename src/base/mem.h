@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one door to malloc. Tests make the nth call fail and see what is in use. Objects keep their
- * metadata in an arena (arena.h), bytes under way live in a pool (pool.h). */
+/* The only access to malloc. Tests make the nth call fail and see how much is in use. Objects keep
+ * their metadata in an arena (arena.h), data in transit lives in a pool (pool.h). */
 #ifndef RSI_MEM_H
 #define RSI_MEM_H
 
@@ -8,28 +8,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* NULL when there is no memory or n * size overflows. Zeroed. n == 0 gives a pointer that can be
- * freed. */
+/* NULL if memory runs out or n * size overflows. Zeroed. n == 0 gives a pointer that can be freed.
+ */
 void *rsi_calloc(size_t n, size_t size);
-/* Not zeroed beyond what was there. On failure `old` is still valid. */
+/* The added part is not zeroed. On failure `old` is still valid. */
 void *rsi_realloc(void *old, size_t n, size_t size);
 /* Not zeroed; `align` is a power of two. */
 void *rsi_alloc_aligned(size_t align, size_t bytes);
 char *rsi_strdup(const char *text);
 void  rsi_free(void *p);
-/* Zeroed pages of a mapping of their own, huge ones where the kernel grants them: a disk that is
- * written past the cache takes one piece of 2 MiB much faster than 512 of 4 KiB. The page behind
- * them can't be touched. To be freed with the same `bytes`. */
+/* Zeroed pages in a mapping of their own, huge ones if the kernel grants them: direct I/O of one 2
+ * MiB piece is much faster than of 512 pieces of 4 KiB. An inaccessible guard page follows. Free
+ * them with the same `bytes`. */
 void *rsi_pages_alloc(size_t bytes);
 void  rsi_pages_free(void *p, size_t bytes);
-/* Room for one more item of `size` bytes behind `n` in *array, which grows by half. False: no
- * memory. */
+/* Makes room for one more item of `size` bytes after the `n` items of *array, growing it by half.
+ * False: no memory. */
 bool rsi_grow(void *array, size_t n, size_t *cap, size_t size);
 
-/* For tests. From now on the nth allocation (1: the next) fails: once, or it and all after it. 0
- * switches it off. */
+/* For tests. From now on the nth allocation (1: the next) fails: only it, or it and all later ones.
+ * 0 switches this off. */
 void rsi_mem_fail_at(uint64_t nth, int for_ever);
-/* Calls since the last rsi_mem_fail_at, and bytes in use now and at most since then. */
+/* Calls since the last rsi_mem_fail_at, bytes in use now, and their peak since then. */
 typedef struct rsi_mem_stats {
     uint64_t calls;
     int64_t  bytes, peak;

@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <string.h>
 
-#define SIZE_MOST ((size_t)64 << 10) /* a size that nobody set can be any number */
+#define SIZE_MOST ((size_t)64 << 10) /* an uninitialised size can be any number */
 
-/* Fields that are one of a few values: 0 to `most`. */
+/* Enumerated fields: 0 to `most`. */
 static const struct {
-    const char *name, *field; /* of the struct; its field */
+    const char *name, *field; /* of the struct, of the field */
     size_t      at;
     int         most;
 } choices[] = {

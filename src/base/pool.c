@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stack of equal buffers behind one lock. */
+/* A stack of equal buffers guarded by one lock. */
 #include "base/pool.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -14,9 +14,9 @@ struct rsi_pool {
     pthread_cond_t  back; /* a buffer was put back */
     size_t          buffer_bytes;
     size_t          most;   /* buffers that may exist */
-    size_t          made;   /* buffers that do */
-    size_t          nfree;  /* of them, at hand */
-    void           *free[]; /* [most] the last put is the first got: its pages are warm */
+    size_t          made;   /* buffers that exist */
+    size_t          nfree;  /* of these, available */
+    void           *free[]; /* [most] last in, first out: its pages are warm */
 };
 
 static void *make(size_t bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who wants to know is the thread's own: a call of the library sets it and work below it, in any
- * layer, need not be told. */
+/* The listener is per thread: a library call sets it, and work below it, in any layer, need not
+ * know it. */
 #include "base/pulse.h"
 
 #include <errno.h>
@@ -84,7 +84,7 @@ void rsi_pulse_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
     t.tv_sec += (time_t)(mine.every_ms / 1000) + t.tv_nsec / 1000000000;
     t.tv_nsec %= 1000000000;
     pthread_cond_timedwait(cond, lock, &t);
-    pthread_mutex_unlock(lock); /* the others need not wait for messages */
+    pthread_mutex_unlock(lock); /* other threads need not wait while messages are sent */
     rsi_beats_pass(crew);
     pthread_mutex_lock(lock);
 }

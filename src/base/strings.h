@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A list of texts that grows. */
+/* A growing list of strings. */
 #ifndef RSI_STRINGS_H
 #define RSI_STRINGS_H
 

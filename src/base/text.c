@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The appending snprintf behind every function that puts something into words. */
+/* The appending snprintf behind every function that formats text. */
 #include "base/text.h"
 
 #include <stdarg.h>

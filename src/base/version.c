@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which library this is. */
+/* The library's version. */
 #include <reshard/reshard.h>
 
 #define TEXT_OF(x)      #x

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A parallel for. Jobs are taken one at a time from a counter, so uneven ones even out. */
+/* A parallel for. Threads take jobs one at a time from a counter, which balances uneven ones. */
 #include "base/workers.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -10,16 +10,16 @@
 
 struct rsi_workers {
     pthread_mutex_t lock;
-    pthread_cond_t  work; /* there is something to do, or it is time to stop */
+    pthread_cond_t  work; /* there is work, or it is time to stop */
     pthread_cond_t  idle; /* the last busy thread has finished */
     int             nthreads;
     rsi_beats       beats; /* of the threads, for the caller to pass on */
     bool            stop;
-    uint64_t        round; /* counts calls of run: how a thread sees that there is a new one */
+    uint64_t        round; /* counts calls of run: tells a thread that there is a new one */
 
     rsi_job   job;
     void     *arg;
-    size_t    n, next; /* jobs, the first that nobody has taken */
+    size_t    n, next; /* jobs; the first one not yet taken */
     int       busy;    /* threads inside a job loop */
     size_t    failed;  /* lowest job that failed; n: none */
     rsd_err   rc;
@@ -28,7 +28,7 @@ struct rsi_workers {
     pthread_t thread[];
 };
 
-/* Called with the lock held, and returns with it held. */
+/* Called and returns with the lock held. */
 static void work(rsi_workers *w)
 {
     while (w->next < w->n) {
