@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Casts what comes through a put, and brings it to where the caller wants it. */
+/* Casts the elements that arrive through a put and hands them to the caller's view. */
 #include "view/recast.h"
 #include "plan/cast.h"
 
 #include <string.h>
 
-#define STEP 1024 /* elements that are cast at once, when they don't go straight to their place */
+#define STEP 1024 /* elements per cast when they need an intermediate buffer */
 
-/* Up to n elements from `at` on, which lie in one row; returns how many. */
+/* Casts up to n elements, starting at `at`, that lie in one row; returns the count. */
 static size_t cast_row(const rsi_recast *r, int64_t at, const unsigned char *src, size_t n)
 {
     const rsd_box *box = &r->to->box;
@@ -34,7 +34,7 @@ static size_t cast_row(const rsi_recast *r, int64_t at, const unsigned char *src
     return n;
 }
 
-/* The same for a target that is a callback: the box is packed there. */
+/* The same for a target with a callback, which takes the box packed. */
 static rsd_err put_row(const rsi_recast *r, int64_t at, const unsigned char *src, size_t *n)
 {
     unsigned char buf[STEP * 16];

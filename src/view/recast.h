@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A view that takes elements of one dtype and hands them to another view as another. */
+/* A view that accepts elements of one dtype and passes them to another view as a different
+ * dtype. */
 #ifndef RSI_RECAST_H
 #define RSI_RECAST_H
 
@@ -10,7 +11,7 @@ typedef struct rsi_recast {
     rsd_dtype       from_dtype, to_dtype;
 } rsi_recast;
 
-/* *out is to be filled with elements of from_dtype; it lives as long as the recast. */
+/* *out expects elements of from_dtype; it lives as long as the recast. */
 void rsi_recast_view(const rsi_recast *recast, rsd_view *out);
 
 #endif

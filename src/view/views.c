@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks the memory that callers give for their boxes, and moves boxes between it and packed bytes.
- * exchange.c has a list of these for each side of a plan. */
+/* Checks the memory that callers provide for their boxes, and moves boxes between it and packed
+ * bytes. exchange.c keeps one list of views for each side of a plan. */
 #include "view/views.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -30,7 +30,7 @@ static rsd_err check_view(const rsd_view *view, const rsd_layout *layout, bool w
     return RSD_OK;
 }
 
-/* The view before `n` that shares elements of `part` too; n: none. */
+/* The first view before `n` that also shares elements with `part`; n if there is none. */
 static size_t shared_with(const rsi_views *views, const rsd_box *part, size_t n)
 {
     size_t i = 0;
@@ -40,7 +40,7 @@ static size_t shared_with(const rsi_views *views, const rsd_box *part, size_t n)
     return i;
 }
 
-/* Views may be cut otherwise than the layout's boxes, as long as they have the same elements. */
+/* Views may be cut differently from the layout's boxes, as long as they hold the same elements. */
 rsd_err rsi_views_cover(const rsi_views *views, const rsd_box *box, bool read, rsd_error *err)
 {
     int64_t have = 0, want = rsd_box_count(box);
@@ -195,8 +195,8 @@ unsigned char *rsi_views_direct(const rsi_views *views, const rsd_box *box, size
     return (unsigned char *)view->data + rsi_box_offset(box, &view->box, view->stride);
 }
 
-/* The runs of `part`, which lies in two packed boxes: calls the view's get or put for each, at its
- * offset in the view, with the bytes of `packed` that belong to it. */
+/* For each run of `part`, which lies in two packed boxes: calls the view's get or put at the run's
+ * offset in the view, with the matching bytes of `packed`. */
 static rsd_err each_run(const rsi_views *views, const rsd_view *view, const rsd_box *part,
                         const rsd_box *whole, unsigned char *packed, bool put)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for the boxes of one tensor, as a caller gave it: pointers with strides, or callbacks. */
+/* Memory for the boxes of one tensor, as given by the caller: pointers with strides, or
+ * callbacks. */
 #ifndef RSI_VIEWS_H
 #define RSI_VIEWS_H
 
@@ -13,31 +14,31 @@ typedef struct rsi_views {
     int64_t         elem_bytes;
 } rsi_views;
 
-/* Copies the views into `mem`, with strides for those that have none, and refuses what can't be:
- * boxes outside the tensor, memory that a side can't use, less or more than `rank` holds in
- * `layout`. `write`: they are to be filled. */
+/* Copies the views into `mem`, adding strides where none are given. Refuses boxes outside the
+ * tensor, memory unusable for this side, and views that hold less or more than `rank` holds in
+ * `layout`. `write`: the views are to be filled. */
 rsd_err rsi_views_make(rsi_views *views, const rsd_layout *layout, int32_t rank, size_t n,
                        const rsd_view *view, bool write, rsi_arena *mem, rsd_error *err);
-/* Refuses a box that the views lack a part of, or have twice. `read`: or whose bytes they can't
- * give. */
+/* Refuses a box if part of it is missing from the views or duplicated in them; with `read`, also if
+ * they can't supply its bytes. */
 rsd_err rsi_views_cover(const rsi_views *views, const rsd_box *box, bool read, rsd_error *err);
 /* True if every view can be read from. */
 bool rsi_views_readable(const rsi_views *views);
 
-/* The view in which all of `box` lies, looked for at number `hint` first; NULL if it lies in
- * several. */
+/* The view that contains all of `box`, trying number `hint` first; NULL if the box spans several
+ * views. */
 const rsd_view *rsi_views_find(const rsi_views *views, const rsd_box *box, size_t hint);
 rsi_area        rsi_view_area(const rsd_view *view);
-/* The lowest byte of a view with memory and strides, the bytes up to its highest one, and how many
- * stand before its first element. */
+/* Returns the lowest byte of a view with memory and strides; also the number of bytes up to its
+ * highest one, and how many precede its first element. */
 void *rsi_view_extent(const rsd_view *view, int64_t elem_bytes, size_t *bytes, int64_t *first);
-/* Where the packed bytes of the box lie in the caller's memory already; NULL if they don't. */
+/* The address of the box's bytes if they already lie packed in the caller's memory; else NULL. */
 unsigned char *rsi_views_direct(const rsi_views *views, const rsd_box *box, size_t hint);
 
-/* A packed box to the `put` of a view it lies in, run by run. */
+/* Passes a packed box to the `put` of a view that contains it, run by run. */
 rsd_err rsi_view_put(const rsd_view *view, const rsd_box *box, int64_t elem_bytes,
                      const void *packed, rsd_error *err);
-/* The box to packed bytes and back. Errors are those of the caller's callbacks. */
+/* Copies the box to packed bytes and back. Errors come from the caller's callbacks. */
 rsd_err rsi_views_pack(const rsi_views *views, const rsd_box *box, size_t hint, void *packed,
                        rsd_error *err);
 rsd_err rsi_views_unpack(const rsi_views *views, const rsd_box *box, size_t hint,
