@@ -5,12 +5,12 @@
 
 #include <string.h>
 
-/* What lies below a name. */
+/* The objects found below a name. */
 typedef struct found {
     rsd_ckpt   *ckpt;
     const char *name;
-    size_t      depth;  /* parts that the name has; 0: nothing was found */
-    bool        mixed;  /* not always the same number: it is no one container */
+    size_t      depth;  /* parts in the name; 0: nothing was found */
+    bool        mixed;  /* the number varies: this is not a single container */
     size_t     *number; /* [n] of the objects */
     rsi_spot   *spot;   /* [n] */
     size_t      n, number_cap, spot_cap;
@@ -22,7 +22,7 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the values below a name");
 }
 
-/* How many parts of its path make the name; 0: it does not lie below. */
+/* The number of leading path parts that make up the name; 0: the object does not lie below it. */
 static size_t depth_below(const char *name, const char *top, const rsd_path_part *part, size_t n)
 {
     size_t len = strlen(top), k = 1;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A dict or list of a checkpoint that is kept as what is in it, put together again: what is asked
- * for by its name is the same from every format. */
+/* Rebuilds a dict or list that the checkpoint stores as separate entries, so that a lookup by name
+ * gives the same result for every format. */
 #ifndef RSI_INNER_H
 #define RSI_INNER_H
 
 #include "format/ckpt.h"
 
-/* The value that has objects below `name`; RSD_E_NOTFOUND if there is none, RSD_E_UNSUPPORTED if
- * there are tensors too and the format keeps them apart. `owner` NULL: only looks. */
+/* The value whose objects lie below `name`; RSD_E_NOTFOUND if there are none, RSD_E_UNSUPPORTED if
+ * they include tensors that the format stores separately. `owner` NULL: only checks. */
 rsd_err rsi_inner_value(rsd_ckpt *ckpt, const char *name, rsd_values *owner, const rsd_value **out,
                         rsd_error *err);
 

@@ -32,7 +32,7 @@ static int by_path(const void *a, const void *b)
 }
 
 typedef struct nesting {
-    rsi_leaf   *leaf; /* sorted by path: what lies in one container stands together */
+    rsi_leaf   *leaf; /* sorted by path: the leaves of one container are adjacent */
     size_t      n;
     rsd_values *owner;
 } nesting;
@@ -52,7 +52,7 @@ static rsd_err make_key(rsd_values *owner, const rsd_path_part *part, const rsd_
     return rsd_value_create_bytes(owner, RSD_VALUE_STR, part->key, strlen(part->key), out, err);
 }
 
-/* The container of leaves [lo, hi), which agree in their first `depth` parts. */
+/* The container of leaves [lo, hi), whose first `depth` parts are equal. */
 static rsd_err nest(const nesting *all, size_t lo, size_t hi, size_t depth, const rsd_value **out,
                     rsd_error *err)
 {

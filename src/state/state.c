@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collects a state. Names and paths are copied, memory of tensors is not. */
+/* Collects a state. Names and paths are copied; tensor memory is not. */
 #include "state/state.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_DEPTH 256       /* nesting that anybody can mean */
-#define MOST_NAME  (1 << 16) /* bytes of a name: readers take no endless ones */
+#define MOST_DEPTH 256       /* more than any sensible nesting */
+#define MOST_NAME  (1 << 16) /* bytes of a name: readers limit its length */
 
 rsd_err rsd_state_create(rsd_state **out, rsd_error *err)
 {
@@ -68,7 +68,7 @@ rsd_err rsi_state_name(rsd_state *state, const char *name, const char **out, rsd
     return RSD_OK;
 }
 
-/* What stands side by side is pushed to one after the other: its key is kept once. */
+/* Siblings are pushed one after the other, so a repeated key is stored only once. */
 static rsd_err push(rsd_state *state, rsd_path_part part, rsd_error *err)
 {
     const char *last = state->depth < state->reached ? state->stack[state->depth].key : NULL;
@@ -205,7 +205,7 @@ rsd_err rsi_state_layout(const rsd_state *state, size_t t, rsd_layout **out, rsd
     return RSD_OK;
 }
 
-/* The caller's views with their strides spelled out. */
+/* Copies the caller's views and fills in their strides. */
 static rsd_err keep_views(rsd_state *state, rsi_state_tensor *t, size_t n, const rsd_view *views,
                           rsd_error *err)
 {
@@ -269,8 +269,8 @@ rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *l
     return RSD_OK;
 }
 
-/* A torch.save file of it must be one that can be opened: the containers around the value nest too,
- * and dicts in it are opened by name. */
+/* A torch.save file of this state must be readable: the containers around the value count as
+ * nesting too, and dicts inside it are opened by name. */
 static rsd_err check_value(size_t nparts, const char *name, const rsd_value *value, rsd_error *err)
 {
     rsd_err rc = RSD_OK;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a caller hands over to be saved or filled: tensors and values under names, with their
- * nesting. */
+/* The state that a caller passes to a save or load: named tensors and values with their nesting. */
 #ifndef RSI_STATE_H
 #define RSI_STATE_H
 
@@ -13,9 +12,9 @@
 
 #include <stdatomic.h>
 
-/* Where something stands. */
+/* A position in the state. */
 typedef struct rsi_spot {
-    const char          *name; /* the path's parts, joined by dots */
+    const char          *name; /* the path's parts joined by dots */
     const rsd_path_part *part; /* [nparts] */
     size_t               nparts;
 } rsi_spot;
@@ -27,21 +26,21 @@ typedef struct rsi_state_tensor {
     int32_t        ndim;
     const int64_t *shape; /* [ndim] */
     rsi_views      views;
-    /* Not NULL: the bytes come from here, not from views: [off, off + len) of a packed box. Any
+    /* If not NULL, supplies the bytes [off, off + len) of a packed box instead of the views. Any
      * thread. */
     rsd_err (*pull)(void *arg, size_t number, const rsd_box *box, uint64_t off, size_t len,
                     unsigned char *out, rsd_error *err);
     void  *pull_arg;
-    size_t number; /* what the tensor is called there */
+    size_t number; /* the tensor's number in that source */
 } rsi_state_tensor;
 
 typedef struct rsi_state_value {
     rsi_spot         spot;
-    const rsd_value *value;  /* NULL: only `writer` has it */
-    int32_t          writer; /* rank that writes it: the lowest that has it */
+    const rsd_value *value;  /* NULL: only `writer` has the value */
+    int32_t          writer; /* rank that writes it: the lowest that has the value */
 } rsi_state_value;
 
-/* What saves keep for the next one of the same state: rsi_kept of image_cache.c, memory of
+/* Kept by a save for the next one of the same state: rsi_kept of image_cache.c, memory of
  * stage.c. */
 typedef struct rsi_state_cache {
     _Atomic(void *) kept;
@@ -50,17 +49,17 @@ typedef struct rsi_state_cache {
     void (*drop_stage)(void *stage);
 } rsi_state_cache;
 
-/* A value that a load is to make. */
+/* A value that a load must produce. */
 typedef struct rsi_state_want {
     rsi_spot          spot;
     rsd_values       *owner;
     const rsd_value **value;
 } rsi_state_want;
 
-/* Something that adds to the state when it is saved or loaded (stateful.c). */
+/* An object that adds to the state when it is saved or loaded (stateful.c). */
 typedef struct rsi_state_object {
     rsd_stateful         object;
-    const rsd_path_part *part; /* [nparts] in front of what it adds */
+    const rsd_path_part *part; /* [nparts] prefix of the names it adds */
     size_t               nparts;
 } rsi_state_object;
 
@@ -73,24 +72,24 @@ struct rsd_state {
     size_t            nwants, want_cap;
     rsi_state_object *object;
     size_t            nobjects, object_cap;
-    rsd_path_part    *stack; /* what was pushed */
+    rsd_path_part    *stack; /* the pushed parts */
     size_t            depth, stack_cap;
-    size_t            reached; /* entries of `stack` that were set, also above `depth` */
+    size_t            reached; /* entries of `stack` ever set, including those above `depth` */
     rsi_map           names;
-    /* Not NULL: makes the layout of tensor t when it is asked for, so that not all of them exist at
+    /* If not NULL, makes the layout of tensor t on demand, so that not all layouts exist at
      * once. */
     rsd_err (*layout)(void *arg, size_t t, rsd_layout **out, rsd_error *err);
     void            *layout_arg;
     uint64_t         version; /* counts changes */
-    rsi_state_cache *cache;   /* changes also in a state that is const */
+    rsi_state_cache *cache;   /* changes even in a const state */
     rsi_arena        mem;
 };
 
-/* All of a tensor. */
+/* The box of the whole tensor. */
 rsd_box rsi_tensor_whole(const rsi_state_tensor *tensor);
-/* The layout of tensor t, for rsd_layout_free; NULL: it has none. */
+/* The layout of tensor t, for rsd_layout_free; NULL if it has none. */
 rsd_err rsi_state_layout(const rsd_state *state, size_t t, rsd_layout **out, rsd_error *err);
-/* A copy of a name or a key, which must be UTF-8 and of a length that readers take. */
+/* A copy of a name or key, which must be UTF-8 and no longer than readers accept. */
 rsd_err rsi_state_name(rsd_state *state, const char *name, const char **out, rsd_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks objects for what they consist of, each time a state is saved or loaded: what they hold may
- * have changed since. What they add goes into a copy of the state, which is gone afterwards. */
+/* Asks objects for their contents each time a state is saved or loaded, since these may have
+ * changed. The contents go into a temporary copy of the state. */
 #include "state/stateful.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { MOST_OBJECTS = 1 << 20 }; /* an object that adds objects for ever must end */
+enum { MOST_OBJECTS = 1 << 20 }; /* stops objects that add objects endlessly */
 
 rsd_err rsd_state_stateful(rsd_state *state, const char *prefix, const rsd_stateful *object,
                            rsd_error *err)
@@ -89,7 +89,7 @@ static rsd_err copy_state(const rsd_state *from, rsd_state *to, rsd_error *err)
 
 /* ---- asking ---- */
 
-/* The names of what an object adds begin with its own parts. */
+/* Names that an object adds start with the object's own parts. */
 static rsd_err enter(rsd_state *state, const rsi_state_object *o, rsd_error *err)
 {
     state->depth = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes of a state's tensor, wherever they come from. */
+/* Reads the bytes of a state's tensor from any source. */
 #include "state/tensor.h"
 #include "shape/box.h"
 
@@ -22,7 +22,7 @@ rsd_err rsi_tensor_bytes(const rsi_state_tensor *tensor, const rsd_box *box, uin
     int64_t at = (int64_t)off / elem, end = at + (int64_t)len / elem;
     rsd_err rc = RSD_OK;
 
-    if (tensor->pull) /* which names the tensor of the source */
+    if (tensor->pull) /* pull names the source's tensor in errors */
         return tensor->pull(tensor->pull_arg, tensor->number, box, off, len, out, err);
     while (at < end && !rc) {
         rsd_box part;
