@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes a block row by row: copied, summed for the archive and hashed for the side file while the
- * bytes are in the cache. A row ends where the next item or storage begins. Next: write_files.c. */
+/* Fills a block row by row: bytes are copied, CRCed for the archive and hashed for the checksum
+ * file while they are in the cache. A row ends where the next item or storage begins. Next:
+ * write_files.c. */
 #include "write/block.h"
 #include "base/crc32.h"
 #include "base/mem.h"
@@ -10,12 +11,12 @@
 
 enum { SLICE = 128 << 10 }; /* bytes that stay in the cache between copy, CRC and hash */
 
-/* Parts of the image that stand in one row of checksums, and the bytes of it in the block. */
+/* The parts of the image that share one row of checksums, and the row's bytes in the block. */
 typedef struct row {
     size_t   first, end;
     uint64_t lo, hi;
     bool     began; /* its item began in an earlier block */
-    bool     late;  /* it has a gap that needs CRCs from there */
+    bool     late;  /* it has a gap that needs CRCs from an earlier block */
 } row;
 
 size_t rsi_image_parts(const rsi_image *image, size_t file, size_t *n)
@@ -56,7 +57,7 @@ static bool is_late(const rsi_out_part *part, bool began)
     return began && part->kind == RSI_PART_GAP && part->nth > 0;
 }
 
-/* The row behind the parts before `r->end`; false at the end of the block. */
+/* The row after the parts before `r->end`; false at the end of the block. */
 static bool next_row(const rsi_file_block *fill, row *r)
 {
     const rsi_out_part *part = fill->image->part;
@@ -90,7 +91,7 @@ static rsd_err hash(const rsi_file_block *fill, const void *bytes, size_t len, b
     return fill->sums && now ? rsi_sums_feed(fill->sums, bytes, len, err) : RSD_OK;
 }
 
-/* Bytes [off, off + len) of a tensor's box to `out`; *crc goes on over them. */
+/* Copies bytes [off, off + len) of a tensor's box to `out` and extends *crc over them. */
 static rsd_err copy_data(const rsi_file_block *fill, const rsi_out_part *part, uint64_t off,
                          size_t len, unsigned char *out, bool now, uint32_t *crc, rsd_error *err)
 {
@@ -133,12 +134,12 @@ static rsd_err put_data(rsi_file_block *fill, const rsi_out_part *part, uint64_t
         fill->head_crc = crc;
         fill->head_len = hi - lo;
     } else {
-        part->crc[part->nth] = crc; /* so far: blocks behind this one may add to it */
+        part->crc[part->nth] = crc; /* partial: later blocks may extend it */
     }
     return RSD_OK;
 }
 
-/* The bytes of a gap that are in the block. */
+/* Writes the bytes of a gap that lie in the block. */
 static void put_gap(const rsi_file_block *fill, const rsi_out_part *part, uint64_t lo, uint64_t hi)
 {
     rsi_zip_gap_write(part->zip, part->nth, part->crc, lo - part->at, (size_t)(hi - lo),

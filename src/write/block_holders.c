@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cuts the part of each tensor that lies in a block along the chunks that ranks would store. */
+/* Splits each tensor's part of a block along the chunks that the ranks would store. */
 #include "write/block_holders.h"
 #include "base/mem.h"
 #include "write/block.h"
@@ -55,7 +55,7 @@ typedef struct visiting {
     void *arg;
 } visiting;
 
-/* The pieces of a run of elements at byte `at` of the block. */
+/* Visits the pieces of a run of elements at byte `at` of the block. */
 static rsd_err visit_run(const visiting *v, size_t t, const rsd_box *run, size_t at)
 {
     const rsi_state_tensor *tensor = &v->s->state->tensor[t];
@@ -89,7 +89,7 @@ static rsd_err visit_part(const visiting *v, const rsi_out_part *part, uint64_t 
         rsd_box run;
         int64_t n = rsi_range_box(box.ndim, box.len, at, end, &run);
 
-        rc = visit_run(v, part->tensor, &run, byte); /* the part is the whole tensor, from 0 on */
+        rc = visit_run(v, part->tensor, &run, byte); /* the part is the whole tensor, from 0 */
         byte += (size_t)(n * elem);
         at += n;
     }

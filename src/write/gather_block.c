@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receives are posted first; then a rank packs what others need, a few messages at a time, and puts
- * what came where it belongs. A rank that is a round ahead waits for those behind, never the other
- * way round. */
+/* Receives are posted first; then each rank packs the bytes that others need, a few messages at a
+ * time, and moves received bytes into place. A rank that is a round ahead waits for slower ranks,
+ * never the other way round. */
 #include "write/gather_block.h"
 #include "base/mem.h"
 #include "state/tensor.h"
@@ -40,8 +40,8 @@ void rsi_gather_close(rsi_gather_block *g)
 /* A pass over the pieces of one block. */
 typedef struct pass {
     rsi_gather_block *g;
-    int32_t           from; /* pieces of this rank only */
-    unsigned char    *at;   /* packed bytes come from or go to here */
+    int32_t           from; /* holder of the pieces to handle */
+    unsigned char    *at;   /* where packed bytes come from or go to */
     unsigned char    *buf;  /* the block */
     size_t            bytes;
 } pass;
@@ -79,7 +79,7 @@ static void keep_failure(rsi_gather_block *g, rsd_err rc, const rsd_error *why,
     rsi_while(&g->err, rc, "tensor \"%s\"", tensor->spot.name);
 }
 
-/* Mine, packed, for another rank. */
+/* Packs my piece for another rank. */
 static rsd_err pack_piece(void *arg, const rsi_held_piece *p)
 {
     pass                   *x = arg;
@@ -93,7 +93,7 @@ static rsd_err pack_piece(void *arg, const rsi_held_piece *p)
     return RSD_OK;
 }
 
-/* From another rank, or my own, to its place in my block. */
+/* Moves a piece, received or my own, to its place in my block. */
 static rsd_err place_piece(void *arg, const rsi_held_piece *p)
 {
     pass                   *x = arg;
@@ -131,7 +131,7 @@ static void each(const rsi_gather_block *g, const rsi_block_span *span, int32_t 
         rsi_holders_each(g->sources, span->file, span->at, span->len, to, visit, arg);
 }
 
-/* Asks for what other ranks have of my block. */
+/* Posts receives for the bytes of my block that other ranks hold. */
 static rsd_err post(rsi_gather_block *g, const rsi_block_span *mine, rsd_error *err)
 {
     size_t  at = 0;
@@ -148,7 +148,7 @@ static rsd_err post(rsi_gather_block *g, const rsi_block_span *mine, rsd_error *
     return rc;
 }
 
-/* An outgoing buffer that is free. */
+/* Finds a free outgoing buffer. */
 static rsd_err free_slot(rsi_gather_block *g, size_t *slot, rsd_error *err)
 {
     for (;;) {
@@ -169,7 +169,7 @@ static rsd_err send_all(rsi_gather_block *g, const rsi_block_span *span, rsd_err
     int32_t size = g->comm->size, me = g->comm->rank;
     rsd_err rc = RSD_OK;
 
-    for (int32_t i = 1; i < size && !rc; i++) { /* each begins with another one */
+    for (int32_t i = 1; i < size && !rc; i++) { /* each rank starts with a different peer */
         int32_t to = (int32_t)(((int64_t)me + i) % size);
         pass    x = { .g = g, .from = me };
         size_t  slot;
@@ -207,7 +207,7 @@ rsd_err rsi_gather_round(rsi_gather_block *g, const rsi_block_span *span, unsign
             each(g, &span[me], me, place_piece, &x);
     }
     x.from = me;
-    x.at = g->inbox; /* what came is in its place */
+    x.at = g->inbox; /* the received bytes are now in place */
     if (!rc && buf)
         each(g, &span[me], me, place_own, &x);
     if (!rc)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds images: the lists, and which chunks a tensor is stored as. What goes into files is up to
- * the formats. */
+/* Builds images: their lists, and the chunks that each tensor is stored as. The formats decide the
+ * contents of files. */
 #include "write/image.h"
 #include "base/checked.h"
 #include "base/crc32.h"
@@ -15,7 +15,7 @@
 
 enum {
     IMAGE_ALIGN = 64,     /* of data in files */
-    SPLIT_BYTES = 1 << 20 /* a box that several ranks hold is split if it has more */
+    SPLIT_BYTES = 1 << 20 /* a box held by several ranks is split if it is larger */
 };
 
 static rsd_err no_memory(rsd_error *err)
@@ -87,8 +87,8 @@ const int64_t *rsi_image_box(rsi_image *image, const rsd_box *box)
     return kept;
 }
 
-/* With several storages torch works out their places itself, so such an archive begins where an
- * aligned one would. */
+/* With several storages torch computes their places itself, so such an archive starts at an aligned
+ * offset. */
 static rsd_err align_file(rsi_image *image, rsd_error *err)
 {
     static const unsigned char zeros[IMAGE_ALIGN];
@@ -103,7 +103,7 @@ static rsd_err align_file(rsi_image *image, rsd_error *err)
     return rc ? rc : rsi_image_part(image, &part, err);
 }
 
-/* What archives have in common that differ in their data alone. */
+/* Everything shared by archives that differ only in their data. */
 typedef struct archive_key {
     const void *pickle;
     uint64_t    bytes, skew; /* of the one storage; of the start, from an aligned place */
@@ -125,7 +125,7 @@ static rsd_err make_archive(rsi_image *image, rsi_zip_spec *spec, const rsi_out_
     return rc;
 }
 
-/* The plan of an archive of one storage: found, or made and kept for the next. */
+/* The plan of an archive with one storage: found, or made and kept for reuse. */
 static rsd_err find_archive(rsi_image *image, rsi_zip_spec *spec, const rsi_out_part *storage,
                             rsi_zip_plan **out, rsd_error *err)
 {
@@ -150,7 +150,7 @@ static rsd_err find_archive(rsi_image *image, rsi_zip_spec *spec, const rsi_out_
                                                                             : no_memory(err);
 }
 
-/* The parts of an archive: gaps and storages in turn. */
+/* The parts of an archive: alternating gaps and storages. */
 static rsd_err add_archive(rsi_image *image, rsi_zip_plan *zip, size_t n,
                            const rsi_out_part *storage, rsd_error *err)
 {
@@ -186,13 +186,13 @@ rsd_err rsi_image_archive(rsi_image *image, rsi_dcp_row *row, const void *pickle
 
     if (rc)
         return rc;
-    /* What is compressed has no place in the file that could be aligned. */
+    /* A compressed item has no fixed place in the file to align. */
     spec.start = image->transform ? 0 : image->file[image->nfiles - 1].bytes;
     rc = n == 1 ? find_archive(image, &spec, storage, &zip, err)
                 : make_archive(image, &spec, storage, &zip, err);
     if (!rc)
         rc = rsi_image_item(image, row, err);
-    if (!rc && row && !image->transform) { /* else it is known when it has been written */
+    if (!rc && row && !image->transform) { /* else known only once written */
         row->offset = (int64_t)spec.start;
         row->length = (int64_t)zip->size;
     }
@@ -233,7 +233,7 @@ void rsi_image_release(rsi_image *image)
     *image = (rsi_image){ 0 };
 }
 
-/* The descriptor that readers find the transform by: its name with its version. */
+/* The descriptor by which readers find the transform: its name with its version. */
 static rsd_err name_transform(rsi_image *image, const rsi_image_spec *spec, rsd_error *err)
 {
     const rsd_transform *transform;
@@ -300,8 +300,8 @@ static bool add_chunk(rsi_stored_list *list, const rsd_box *box, int32_t rank)
     return true;
 }
 
-/* The box that torch gives a rank with an empty shard: a dimension that it has nothing of starts at
- * its end. */
+/* The box that torch assigns to a rank with an empty shard: a dimension of which it holds nothing
+ * starts at its end. */
 static rsd_box empty_box(const rsd_layout *layout, const int64_t *mesh_coord)
 {
     rsd_box box = { .ndim = layout->ndim };
@@ -327,9 +327,10 @@ static bool is_known(const rsi_stored_list *list, const rsd_box *box)
     return false;
 }
 
-/* A box and those who hold it. Small ones are written by one holder, number `turn` in a circle;
- * large ones in equal parts, cut along the first dimension that has more than one row, by as many
- * holders as there are parts of about SPLIT_BYTES: from that one on, each one part. */
+/* Adds a box and its holders. A small box is written by one holder, chosen round-robin by `turn`. A
+ * large one is split into equal parts along the first dimension that has more than one row, one
+ * part for each of as many holders as there are parts of about SPLIT_BYTES, starting with that
+ * holder. */
 static bool add_shared(rsi_stored_list *list, const rsi_side *side, int64_t where, uint64_t turn,
                        const rsd_box *box)
 {
@@ -345,7 +346,7 @@ static bool add_shared(rsi_stored_list *list, const rsi_side *side, int64_t wher
         rsd_box part = *box;
         int64_t copy = (int64_t)((turn + (uint64_t)k) % (uint64_t)copies);
 
-        if (parts > 1) { /* (k + 1) * rows may not fit, so the rest is dealt out one by one */
+        if (parts > 1) { /* (k + 1) * rows may overflow, so the remainder is dealt out one by one */
             part.off[d] += k * (rows / parts) + rsi_min(k, rows % parts);
             part.len[d] = rows / parts + (k < rows % parts);
         }
@@ -355,7 +356,7 @@ static bool add_shared(rsi_stored_list *list, const rsi_side *side, int64_t wher
     return true;
 }
 
-/* The boxes of one rank of a mesh that is the first of its replicas. */
+/* Adds the boxes of a mesh rank that is the first of its replicas. */
 static bool add_mesh_rank(rsi_stored_list *list, const rsd_layout *layout, const rsi_side *side,
                           size_t ordinal, bool empties)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The image of a DCP checkpoint: one file for each rank, `__<rank>_0.distcp`, in it the values that
- * the rank writes and its chunks, each a torch.save archive of its own; `.metadata` comes last. */
+/* The image of a DCP checkpoint: one file per rank, `__<rank>_0.distcp`, containing the values that
+ * the rank writes and its chunks, each a separate torch.save archive; `.metadata` comes last. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "write/image.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A chunk, by its numbers. */
+/* Identifies a chunk. */
 typedef struct which {
     size_t tensor, chunk;
 } which;
@@ -20,12 +20,12 @@ typedef struct building {
     rsi_image       *image;
     const rsd_state *state;
     rsi_dcp_meta    *meta;
-    int32_t         *rank; /* [meta->nchunks] that writes it */
+    int32_t         *rank; /* [meta->nchunks] the rank that writes it */
     size_t           rank_cap;
-    int64_t         *box; /* [words] what becomes meta->box */
+    int64_t         *box; /* [words] becomes meta->box */
     size_t           words, box_cap;
-    int32_t          world;   /* ranks that write */
-    which           *by_rank; /* all chunks, those of rank r from first[r] to first[r + 1] - 1, */
+    int32_t          world;   /* number of ranks that write */
+    which           *by_rank; /* all chunks; rank r has first[r] to first[r + 1] - 1, */
     size_t          *first;   /* in the order of the state */
 } building;
 
@@ -67,7 +67,7 @@ static rsd_err add_tensor(building *b, size_t t, rsi_stored_list *chunks, rsd_er
     return rc;
 }
 
-/* The table of tensors and chunks; rows get their places when they are written. */
+/* Builds the table of tensors and chunks; rows receive their places when they are written. */
 static rsd_err list_chunks(building *b, rsd_error *err)
 {
     rsi_dcp_meta   *meta = b->meta;
@@ -148,7 +148,7 @@ static rsd_err fill_paths_and_items(building *b, rsd_error *err)
     return rc;
 }
 
-/* Starts the file of a rank when it gets its first item. */
+/* Starts a rank's file when it gets its first item. */
 static rsd_err open_file(building *b, int32_t rank, bool *open, rsd_error *err)
 {
     char *name;
@@ -164,7 +164,7 @@ static rsd_err open_file(building *b, int32_t rank, bool *open, rsd_error *err)
     return rsi_image_file(b->image, name, rank, err);
 }
 
-/* The row of an item in the file that is open. */
+/* Sets the row of an item in the open file. */
 static void open_row(building *b, rsi_dcp_row *row)
 {
     row->file = (uint32_t)(b->meta->nfiles - 1);
@@ -182,7 +182,7 @@ static rsd_err add_value(building *b, size_t i, rsd_error *err)
 
     open_row(b, &b->meta->item[i].row);
     if (!rsi_image_keeps(b->image)) {
-        b->image->file[b->image->nfiles - 1].guessed = true; /* its writer knows how long it is */
+        b->image->file[b->image->nfiles - 1].guessed = true; /* only the writer knows its length */
         return RSD_OK;
     }
     rc = rsi_value_to_pickle(value->value, &pickle, &storages, err);
@@ -199,7 +199,7 @@ static rsd_err add_value(building *b, size_t i, rsd_error *err)
     return rc ? rsi_while(err, rc, "value \"%s\"", value->spot.name) : RSD_OK;
 }
 
-/* The pickle of a chunk: those of one dtype and shape share one. */
+/* The key of a chunk's pickle: chunks of the same dtype and shape share one. */
 typedef struct pickle_key {
     int64_t dtype, ndim, len[RSD_MAX_NDIM];
 } pickle_key;
@@ -229,7 +229,7 @@ static rsd_err find_pickle(building *b, const rsi_state_tensor *tensor, const rs
     made->key = key;
     memcpy(facts.size, box->len, sizeof(facts.size));
     rsi_strides(tensor->ndim, box->len, 1, facts.stride);
-    for (int d = tensor->ndim - 1; d >= 0 && rsd_box_count(box) == 0; d--) /* as torch has it */
+    for (int d = tensor->ndim - 1; d >= 0 && rsd_box_count(box) == 0; d--) /* as torch does */
         facts.stride[d] =
             d == tensor->ndim - 1 ? 1 : facts.stride[d + 1] * rsi_max(1, box->len[d + 1]);
     facts.storage_bytes = rsd_box_count(box) * tensor->views.elem_bytes;
@@ -261,8 +261,8 @@ static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
     return rsi_image_archive(b->image, row, kept->bytes, kept->len, 1, &data, err);
 }
 
-/* The file of one rank: values first, then chunks, both in the order of the state. Only the writer
- * of a value pickles it: the others may hold another one, of another length. */
+/* Adds the file of one rank: values first, then chunks, both in the order of the state. Only a
+ * value's writer pickles it: other ranks may hold a different value of a different length. */
 static rsd_err add_rank(building *b, int32_t rank, rsd_error *err)
 {
     bool    open = false;

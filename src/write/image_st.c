@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The image of safetensors: whole tensors in one file or in several with an index, or the parts of
- * each rank in files of its own (torch's distributed form). A file has a name only once, so a rank
+/* The image of safetensors: whole tensors in one file or in several with an index, or each rank's
+ * parts in its own files (torch's distributed form). A name occurs only once in a file, so a rank
  * with several boxes of a tensor gets several files. */
 #include "base/map.h"
 #include "base/mem.h"
@@ -12,24 +12,24 @@
 
 #include <string.h>
 
-/* A tensor, or a part of one, on its way to a file. */
+/* A tensor, or part of one, to be stored in a file. */
 typedef struct piece {
     size_t         tensor;
-    const int64_t *box;   /* [2][ndim] as parts have it */
+    const int64_t *box;   /* [2][ndim] in the form that parts store */
     size_t         group; /* which file */
 } piece;
 
-/* A file to be. */
+/* A planned file. */
 typedef struct st_group {
     int32_t     rank;
-    uint32_t    nth; /* of the rank's files */
+    uint32_t    nth; /* number among the rank's files */
     const char *name;
 } st_group;
 
 typedef struct building {
     rsi_image         *image;
     const rsd_state   *state;
-    bool               parts; /* files hold parts of tensors, and say so */
+    bool               parts; /* files hold parts of tensors and record that */
     const rsi_st_pair *meta;  /* [nmeta] */
     size_t             nmeta;
     piece             *piece;
@@ -72,7 +72,7 @@ static rsd_err add_group(building *b, int32_t rank, uint32_t nth, rsd_error *err
     return RSD_OK;
 }
 
-/* __metadata__: the caller's lines, and what the format itself says there. */
+/* __metadata__: the caller's entries, and the format's own. */
 static rsd_err make_pairs(const building *b, const rsi_json_out *info, rsi_st_pair **out, size_t *n,
                           rsd_error *err)
 {
@@ -265,8 +265,8 @@ static rsd_err image_whole(building *b, const rsi_image_spec *spec, rsd_error *e
 
 /* ---- parts ---- */
 
-/* The file that takes a rank's nth box of a tensor; files are few for each rank, and found from the
- * last on. */
+/* The file for a rank's nth box of a tensor. Each rank has few files; the search starts with the
+ * last. */
 static rsd_err group_for(building *b, rsi_map *known, int32_t rank, uint32_t nth, size_t *out,
                          rsd_error *err)
 {
@@ -287,7 +287,7 @@ static rsd_err group_for(building *b, rsi_map *known, int32_t rank, uint32_t nth
     return rc;
 }
 
-/* Counts the parts that ranks have of a tensor. */
+/* Counts each rank's parts of a tensor. */
 typedef struct counting {
     uint32_t *had; /* [ranks] 0 between tensors */
     size_t    ranks;
@@ -308,7 +308,7 @@ static rsd_err count_to(counting *c, int32_t rank, rsd_error *err)
     return RSD_OK;
 }
 
-/* The parts of one tensor. */
+/* Plans the parts of one tensor. */
 static rsd_err plan_tensor(building *b, rsi_map *known, size_t t, rsi_stored_list *chunks,
                            counting *c, rsd_error *err)
 {
@@ -363,7 +363,7 @@ static rsd_err image_parts(building *b, rsd_error *err)
     return rc;
 }
 
-/* Before anything is written: what the format can't hold. */
+/* Refuses, before anything is written, whatever the format can't hold. */
 static rsd_err refuse(const rsd_state *state, const rsi_image_spec *spec, rsd_error *err)
 {
     if (spec->distributed && spec->one_file)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The image of a torch.save file: the state as nested dicts and lists in data.pkl, one storage for
- * each tensor. */
+/* The image of a torch.save file: the state as nested dicts and lists in data.pkl, with one storage
+ * per tensor. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "write/image.h"
@@ -14,7 +14,7 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
 }
 
-/* The value of a tensor: a dense view of a storage. What it has as its bytes says whose it is:
+/* The value of a tensor: a dense view of a storage. Its bytes pointer identifies the tensor: see
  * own_tensor. */
 static rsd_err tensor_value(const rsi_state_tensor *tensor, rsd_values *owner,
                             const rsd_value **out, rsd_error *err)
@@ -52,7 +52,7 @@ static rsd_err state_value(const rsd_state *state, rsd_values *owner, const rsd_
     return rc;
 }
 
-/* The tensor of the state that a value stands for; NULL: one that came with a value. */
+/* The tensor of the state that a value represents; NULL: a tensor that came inside a value. */
 static const rsi_state_tensor *own_tensor(const rsd_state *state, const rsd_value_tensor *t)
 {
     uintptr_t at = (uintptr_t)t->bytes, first = (uintptr_t)state->tensor;
@@ -74,8 +74,8 @@ static rsd_err tensor_part(rsi_image *image, const rsd_state *state, size_t tens
     return out->box ? RSD_OK : no_memory(err);
 }
 
-/* The parts of the storages in the order of the pickle, for rsi_free: boxes of the state's tensors,
- * and what values bring along. */
+/* The parts of the storages in pickle order, for rsi_free: boxes of the state's tensors, and the
+ * storages inside values. */
 static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi_storages *from,
                              rsi_out_part **out, rsd_error *err)
 {
@@ -129,12 +129,12 @@ rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err
 
 /* ---- the image of another rank ---- */
 
-/* What goes before the pickle, and then for each storage; the bytes of values come last. */
+/* The headers before the pickle and for each storage; the bytes of values come last. */
 typedef struct told_head {
     uint64_t pickle_len, n;
 } told_head;
 typedef struct told_storage {
-    uint64_t tensor, bytes; /* UINT64_MAX: so many bytes of a value, which follow */
+    uint64_t tensor, bytes; /* tensor UINT64_MAX: `bytes` bytes of a value follow */
 } told_storage;
 
 rsd_err rsi_image_torch_tell(const rsi_image *image, rsi_bytes *out, rsd_error *err)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the files of an image. Threads take blocks in the order of the files, make their bytes
- * (block.c) and hand them to the store (write_queue.c), so that one file is made by several threads
- * and has several writes under way; who has taken a block has a buffer for it, so a thread that
- * waits for the block before its own waits for one that gets on. A file whose items are transformed
- * has no known places: one thread writes it from front to back (append.c). */
+/* Writes the files of an image. Threads take blocks in file order, fill them (block.c) and hand
+ * them to the store (write_queue.c), so several threads work on one file and several of its writes
+ * are in flight. A thread that has taken a block already has a buffer for it, so a thread that
+ * waits for the previous block waits for one that makes progress. A file with transformed items has
+ * no known offsets: one thread writes it front to back (append.c). */
 #include "write/write_files.h"
 #include "base/checked.h"
 #include "base/crc32.h"
@@ -22,10 +22,10 @@
 #define STAGING ((size_t)64 << 20)
 
 typedef struct out_file {
-    size_t          which; /* of the image */
+    size_t          which; /* number in the image */
     rsi_queued_file to;
     size_t          nblocks;
-    size_t          settled; /* blocks from the first on whose CRCs are known */
+    size_t          settled; /* leading blocks whose CRCs are known */
 } out_file;
 
 typedef struct flushing {
@@ -36,10 +36,10 @@ typedef struct flushing {
     rsi_pool             *pool;
     out_file             *out; /* [n] */
     size_t                n;
-    size_t                file, block; /* the next to be taken */
+    size_t                file, block; /* the next one to take */
     int64_t               total, done;
-    bool                  failed; /* somebody did: nobody begins anything new */
-    pthread_mutex_t       lock;   /* of all that is not constant */
+    bool                  failed; /* a thread failed: no thread starts new work */
+    pthread_mutex_t       lock;   /* guards everything that is not constant */
     pthread_cond_t        settled;
 } flushing;
 
@@ -47,7 +47,7 @@ typedef struct worker {
     flushing       *f;
     rsi_write_queue spool;
     rsi_sums        sums;
-    bool            stopped; /* because another one failed */
+    bool            stopped; /* because another thread failed */
 } worker;
 
 static rsd_err stop(worker *w, rsd_error *err)
@@ -71,10 +71,10 @@ static rsd_err tell_progress(void *arg, size_t bytes, rsd_error *err)
         return RSD_OK;
     }
     pthread_mutex_lock(&f->lock);
-    rsi_beat(); /* another thread's call may have taken long, and so may this one's */
+    rsi_beat(); /* another thread's call may have been slow, and this one may be too */
     f->done += (int64_t)bytes;
     cancel = f->failed ? 0 : f->opts->on_progress(f->opts->arg, f->done, f->total);
-    f->failed = f->failed || cancel; /* it is not called again */
+    f->failed = f->failed || cancel; /* not called again */
     pthread_mutex_unlock(&f->lock);
     rsi_beat();
     return cancel ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
@@ -98,7 +98,7 @@ rsd_err rsi_write_open(rsd_store *store, const rsi_write_opts *opts, const char 
     return rc;
 }
 
-/* A file of this rank alone: it makes it, unless it is the tree itself. */
+/* Opens a file that only this rank writes; creates it unless it is the tree itself. */
 static rsd_err open_own(rsd_store *store, const rsi_write_opts *opts, const char *name,
                         uint64_t bytes, rsi_file **out, rsd_error *err)
 {
@@ -109,7 +109,7 @@ static rsd_err open_own(rsd_store *store, const rsi_write_opts *opts, const char
 
 /* ---- blocks ---- */
 
-/* The next block that nobody has; false: there is none. A file is opened with its first. */
+/* Takes the next free block; false: none is left. A file is opened with its first block. */
 static rsd_err take(worker *w, out_file **out, size_t *block, bool *none, rsd_error *err)
 {
     flushing *f = w->f;
@@ -136,7 +136,7 @@ static rsd_err take(worker *w, out_file **out, size_t *block, bool *none, rsd_er
     return rc;
 }
 
-/* In the order of the blocks: CRCs of tensors that lie in several. */
+/* In block order: settles CRCs of tensors that span several blocks. */
 static rsd_err settle(worker *w, out_file *out, size_t block, const rsi_file_block *fill,
                       rsd_error *err)
 {
@@ -191,7 +191,7 @@ static bool is_transformed(const rsi_image *image, size_t file)
     return image->transform && !image->file[file].plain;
 }
 
-/* A tensor's bytes to the encoder. `pack` is a buffer for those that lie scattered. */
+/* Feeds a tensor's bytes to the encoder. `pack` is a buffer for scattered bytes. */
 static rsd_err encode_data(worker *w, rsi_encoder *encoder, const rsi_out_part *part,
                            unsigned char *pack, rsd_error *err)
 {
@@ -281,7 +281,7 @@ static rsd_err write_stream(worker *w, out_file *out, void *pack, rsd_error *err
 
 /* ---- threads ---- */
 
-/* Writes until nothing is left to be taken. */
+/* Writes until no work is left to take. */
 static rsd_err write_some(worker *w, rsd_error *err)
 {
     out_file *out;
@@ -331,10 +331,10 @@ static rsd_err run_worker(void *arg, size_t i, rsd_error *err)
     }
     pthread_mutex_unlock(&f->lock);
     rsi_sums_release(&w.sums);
-    return w.stopped ? RSD_OK : rc; /* that other one tells why */
+    return w.stopped ? RSD_OK : rc; /* the other thread reports the reason */
 }
 
-/* The files of a rank, and what is in them: refused now if the views don't have it. */
+/* Lists a rank's files and checks now that the views hold their contents. */
 static rsd_err list_files(flushing *f, int32_t rank, rsd_error *err)
 {
     for (size_t i = 0; i < f->image->nfiles; i++) {
@@ -367,7 +367,7 @@ static rsd_err list_files(flushing *f, int32_t rank, rsd_error *err)
     return RSD_OK;
 }
 
-/* How many threads: each has two buffers at a time at most. */
+/* Chooses the number of threads: each uses at most two buffers at a time. */
 static rsd_err start(flushing *f, rsi_workers **workers, size_t *n, rsd_error *err)
 {
     size_t  staging = f->opts->staging ? f->opts->staging : STAGING, blocks = 0;
@@ -411,7 +411,7 @@ rsd_err rsi_write_files(rsi_image *image, const rsd_state *state, int32_t rank, 
         rc = rsi_workers_run(workers, threads, run_worker, &f, err);
     rsi_workers_free(workers);
     for (size_t i = 0; i < f.n; i++)
-        rsi_file_close(f.out[i].to.file, NULL); /* of files that a failure left open */
+        rsi_file_close(f.out[i].to.file, NULL); /* files that a failure left open */
     rsi_pool_free(f.pool);
     pthread_cond_destroy(&f.settled);
     rsi_free(f.out);
@@ -422,7 +422,7 @@ rsd_err rsi_write_files(rsi_image *image, const rsd_state *state, int32_t rank, 
 
 typedef rsd_err (*writer)(void *arg, rsi_sink put, void *to, rsd_error *err);
 
-/* A file of its own, which `write` makes. */
+/* Writes a separate file whose contents `write` produces. */
 static rsd_err write_one(rsd_store *store, const rsi_write_opts *opts, const char *name,
                          rsi_sums *sums, uint32_t number, writer write, void *arg, uint64_t *bytes,
                          rsd_error *err)
@@ -492,14 +492,14 @@ rsd_err rsi_write_sums(const rsi_image *image, rsd_store *store, const rsi_write
     side.size = rsi_calloc(side.n, sizeof(side.size[0]));
     if (!side.name || !side.size)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the checksums of %zu files", side.n);
-    for (size_t i = 0; i < side.n && !rc; i++) { /* sizes: as far as they are known here */
+    for (size_t i = 0; i < side.n && !rc; i++) { /* sizes that are known here */
         side.name[i] = i < image->nfiles ? image->file[i].name : ".metadata";
         side.size[i] = i < image->nfiles ? image->file[i].bytes : metadata;
         if (!side.name[i])
             side.name[i] = opts->file;
     }
     for (size_t i = 0; i < side.sums->n && !rc; i++) {
-        const rsi_sum_row *row = &side.sums->row[i]; /* sizes that only the writers knew */
+        const rsi_sum_row *row = &side.sums->row[i]; /* sizes known only to the writers */
 
         if (row->off + row->len > side.size[row->file])
             side.size[row->file] = row->off + row->len;

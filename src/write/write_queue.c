@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A queue of the store and the buffers that are in it. */
+/* A store queue and the buffers in it. */
 #include "write/write_queue.h"
 #include "base/mem.h"
 
 #include <errno.h>
 
-/* More writes under way are no faster, but their buffers are pages that have to be made. */
+/* More writes in flight are no faster, and their buffers need extra pages. */
 enum { REAP = 16, DEPTH = 3 };
 
 typedef struct rsi_queued_write {
@@ -57,7 +57,7 @@ rsd_err rsi_write_queue_done(const rsi_write_queue *spool, rsi_queued_file *file
     return rc ? rc : closed;
 }
 
-/* At least `min` writes have ended; the first error is kept, all buffers go back. */
+/* Waits until at least `min` writes have ended; keeps the first error and returns all buffers. */
 static rsd_err reap(rsi_write_queue *spool, size_t min, rsd_error *err)
 {
     rsd_io *ended[REAP];
@@ -88,7 +88,7 @@ rsd_err rsi_write_queue_buffer(rsi_write_queue *spool, void **out, rsd_error *er
         rc = rsi_pool_try(spool->pool, out, err);
         if (rc || *out)
             break;
-        /* Buffers that others have come back without our help; ours don't. */
+        /* Other threads return their buffers without our help; our own need reaping. */
         rc = spool->under_way ? reap(spool, 1, err) : rsi_pool_get(spool->pool, out, err);
     }
     return rc;

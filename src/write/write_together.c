@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes files together, block by block: in each round every rank gathers one block of its share
- * (gather_block.c), makes the rest of its bytes (block.c) and writes it. A CRC that needs another
- * rank's bytes is known at the end only, so the few blocks with such a one are kept until then. */
+/* Writes files jointly, block by block: in each round every rank gathers one block of its share
+ * (gather_block.c), fills in the remaining bytes (block.c) and writes it. A CRC that needs another
+ * rank's bytes is known only at the end, so the few blocks that contain one are kept until then. */
 #include "write/write_together.h"
 #include "base/checked.h"
 #include "base/crc32.h"
@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEPT = 4, AGREE_EVERY = 16 }; /* blocks that wait; rounds between two agreements */
+enum { KEPT = 4, AGREE_EVERY = 16 }; /* pending blocks; rounds between two agreements */
 
 typedef struct sharing {
     rsi_image            *image;
@@ -27,13 +27,13 @@ typedef struct sharing {
     rsi_gather_block      gather;
     rsi_pool             *pool;
     rsi_write_queue       spool;
-    rsi_queued_file      *to;         /* [nfiles] those that this rank has blocks of */
+    rsi_queued_file      *to;         /* [nfiles] those in which this rank has blocks */
     uint64_t             *before;     /* [nfiles + 1] blocks of the files before each */
-    uint64_t              first, end; /* the blocks of this rank */
+    uint64_t              first, end; /* this rank's blocks */
     rsi_block_span       *span;       /* [ranks] of one round */
     rsi_file_block        kept[KEPT];
     size_t                nkept;
-    rsi_kept             *keep; /* not NULL: what is ready goes here, not into files */
+    rsi_kept             *keep; /* not NULL: finished blocks go here, not into files */
     int64_t               total, done;
 } sharing;
 
@@ -44,7 +44,7 @@ static uint64_t first_block(const sharing *s, int64_t rank)
     return n / ranks * (uint64_t)rank + n % ranks * (uint64_t)rank / ranks;
 }
 
-/* The block with this number, counted through all files. */
+/* The block with this number, counted across all files. */
 static rsi_block_span span_of(const sharing *s, uint64_t block)
 {
     rsi_block_span span = { 0 };
@@ -77,7 +77,7 @@ static rsd_err open_shared(const sharing *s, size_t file, uint32_t flags, rsi_fi
                           s->image->file[file].bytes, out, err);
 }
 
-/* Rank 0 makes the files, so that the others find them. */
+/* Rank 0 creates the files, so that the others can open them. */
 static rsd_err create_files(const sharing *s, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
@@ -94,7 +94,7 @@ static rsd_err create_files(const sharing *s, rsd_error *err)
     return rc;
 }
 
-/* The blocks of this rank in each file, which is open from the first of them to the last. */
+/* Counts this rank's blocks in each file, which stays open from its first block to its last. */
 static void count_blocks(const sharing *s)
 {
     for (size_t i = 0; i < s->image->nfiles; i++) {
@@ -108,7 +108,7 @@ static void count_blocks(const sharing *s)
 
 /* ---- blocks ---- */
 
-/* A block as block.c makes it. */
+/* Describes a block for block.c. */
 static rsi_file_block block_of(sharing *s, const rsi_block_span *span, void *buf)
 {
     return (rsi_file_block){ .image = s->image,
@@ -122,7 +122,7 @@ static rsi_file_block block_of(sharing *s, const rsi_block_span *span, void *buf
                              .arg = s };
 }
 
-/* Does a gap of the block need a CRC that this rank does not have yet? */
+/* True if a gap of the block needs a CRC that this rank does not have yet. */
 static bool must_wait(const sharing *s, const rsi_file_block *fill)
 {
     const rsi_out_part *part = s->image->part;
@@ -158,11 +158,11 @@ static rsd_err keep_block(sharing *s, const rsi_file_block *fill, rsd_error *err
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of blocks");
     memcpy(k->mem + k->used, fill->buf, fill->len);
     k->block[k->n++] = (rsi_kept_block){ fill->file, fill->at, k->used, fill->len };
-    k->used += RSI_BLOCK_BYTES; /* congruent with the file, so that it can go past the cache */
+    k->used += RSI_BLOCK_BYTES; /* congruent with the file offset, so direct I/O works */
     return RSD_OK;
 }
 
-/* The rest of a block and then its write; owns fill->buf. */
+/* Completes a block and writes it; owns fill->buf. */
 static rsd_err finish_block(sharing *s, rsi_file_block *fill, rsd_error *err)
 {
     rsi_queued_file *to = &s->to[fill->file];
@@ -185,7 +185,7 @@ static rsd_err finish_block(sharing *s, rsi_file_block *fill, rsd_error *err)
     return rsi_write_queue_add(&s->spool, to, fill->at, fill->buf, fill->len, err);
 }
 
-/* A block whose tensors are in `buf`, which this owns. */
+/* Processes a block whose tensor bytes are in `buf`, which it owns. */
 static rsd_err make_block(sharing *s, const rsi_block_span *span, void *buf, rsd_error *err)
 {
     rsi_file_block fill = block_of(s, span, buf);
@@ -203,11 +203,11 @@ static rsd_err make_block(sharing *s, const rsi_block_span *span, void *buf, rsd
         s->kept[s->nkept++] = fill;
         return RSD_OK;
     }
-    rsi_pool_put(s->pool, buf); /* made again at the end: it has no bytes of tensors */
+    rsi_pool_put(s->pool, buf); /* rebuilt at the end: it has no tensor bytes */
     return rc;
 }
 
-/* Bytes of a tensor's part that the share of this rank has, and where in the file they begin. */
+/* The bytes of a tensor's part in this rank's share, and where in the file they begin. */
 static uint64_t data_in_share(const sharing *s, size_t file, const rsi_out_part *part,
                               uint64_t *from)
 {
@@ -222,12 +222,12 @@ static uint64_t data_in_share(const sharing *s, size_t file, const rsi_out_part 
 
 /* ---- CRCs of all ranks ---- */
 
-/* What one rank has of a storage. */
+/* One rank's piece of a storage. */
 typedef struct crc_of {
     uint64_t part, off, len, crc;
 } crc_of;
 
-/* The pieces of this rank; their CRCs have grown from block to block. */
+/* Lists this rank's pieces; their CRCs have grown from block to block. */
 static size_t list_crcs(const sharing *s, crc_of *out)
 {
     size_t   n, first = rsi_image_parts(s->image, 0, &n), count = 0;
@@ -243,7 +243,7 @@ static size_t list_crcs(const sharing *s, crc_of *out)
     return count;
 }
 
-/* Every rank learns the CRCs of all storages. Ranks have their pieces in the order of the file. */
+/* Gives every rank the CRCs of all storages. Ranks have their pieces in file order. */
 static rsd_err join_crcs(sharing *s, rsd_error *err)
 {
     crc_of      *mine = rsi_calloc(s->image->nparts, sizeof(mine[0]));
@@ -270,7 +270,7 @@ static rsd_err join_crcs(sharing *s, rsd_error *err)
 
 /* ---- all of it ---- */
 
-/* The rounds; a failure of this rank alone is kept in *mine. */
+/* Runs the rounds; a failure local to this rank is kept in *mine. */
 static rsd_err run_rounds(sharing *s, rsd_err *mine, rsd_error *why, rsd_error *err)
 {
     int32_t  ranks = rsd_comm_size(s->comm), me = rsd_comm_rank(s->comm);
@@ -288,7 +288,7 @@ static rsd_err run_rounds(sharing *s, rsd_err *mine, rsd_error *why, rsd_error *
         }
         if (!*mine)
             *mine = rsi_write_queue_buffer(&s->spool, &buf, why);
-        /* Without a buffer too: the others need what they wait for. */
+        /* Runs even without a buffer: peers wait for this rank's bytes. */
         rc = rsi_gather_round(&s->gather, s->span, buf, err);
         if (!*mine && s->gather.rc) {
             *mine = s->gather.rc;
@@ -306,7 +306,7 @@ static rsd_err run_rounds(sharing *s, rsd_err *mine, rsd_error *why, rsd_error *
     return rc;
 }
 
-/* Blocks that waited for CRCs. */
+/* Writes the blocks that waited for CRCs. */
 static rsd_err write_kept(sharing *s, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
@@ -356,7 +356,7 @@ static rsd_err check_views(const sharing *s, rsd_error *err)
     return RSD_OK;
 }
 
-/* Bytes of tensors in the share of this rank. */
+/* The tensor bytes in this rank's share. */
 static int64_t count_data(const sharing *s)
 {
     uint64_t bytes = 0, from;
@@ -418,7 +418,7 @@ static void release(sharing *s)
         rsi_pool_put(s->pool, s->gather.inbox);
     rsi_gather_close(&s->gather);
     for (size_t i = 0; i < s->image->nfiles && s->to; i++)
-        rsi_file_close(s->to[i].file, NULL); /* of files that a failure left open */
+        rsi_file_close(s->to[i].file, NULL); /* files that a failure left open */
     rsi_pool_free(s->pool);
     rsi_free(s->to);
     rsi_free(s->before);
@@ -497,7 +497,7 @@ rsd_err rsi_kept_write(const rsi_kept *kept, const rsi_image *image, rsd_store *
             rc = rsi_fail(err, RSD_E_CANCELED, "canceled by the caller");
     }
     for (size_t i = 0; i < image->nfiles; i++)
-        rsi_file_close(to[i].file, NULL); /* of files that a failure left open */
+        rsi_file_close(to[i].file, NULL); /* files that a failure left open */
     rsi_free(to);
     return rc;
 }
