@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a side file against bytes. fetch.c does it for the rows that it reads whole anyway,
- * verify_rows.c for all. */
+/* Compares rows of a checksum file with bytes. fetch.c does so for the rows that it reads whole
+ * anyway, verify_rows.c for all rows. */
 #include "read/check_sums.h"
 #include "base/crc32.h"
 #include "base/mem.h"
@@ -183,7 +183,7 @@ const char *rsi_check_lost(const rsd_ckpt *ckpt)
     return NULL;
 }
 
-/* Also what makes sure that rows cover every byte that a reader asks for. */
+/* This also ensures that rows cover every byte that a reader asks for. */
 static rsd_err check_sizes(const rsd_ckpt *ckpt, rsd_error *err)
 {
     const char *lost = rsi_check_lost(ckpt);

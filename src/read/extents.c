@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A short list of extents, from which the one that was used longest ago is dropped, and a set of
- * places, both behind one lock. */
+/* A short list of extents with least-recently-used eviction, and a set of places, both behind one
+ * lock. */
 #include "read/extents.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -9,15 +9,15 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { KEPT = 256 }; /* extents; a target row is seldom made of more chunks */
+enum { KEPT = 256 }; /* extents; few target rows need more chunks than this */
 
 typedef struct known {
-    rsi_extent extent; /* first: it is what users get */
+    rsi_extent extent; /* first member: the pointer that users get */
     size_t     t, i;
-    size_t     bytes; /* decoded */
-    uint64_t   used;  /* when, in calls */
-    unsigned   users; /* 0 and never used: free */
-    bool       busy;  /* somebody looks for it */
+    size_t     bytes; /* of `decoded` */
+    uint64_t   used;  /* call number of the last use */
+    unsigned   users; /* 0 and never used: free slot */
+    bool       busy;  /* a thread is locating it */
 } known;
 
 struct rsi_extents {
@@ -27,8 +27,8 @@ struct rsi_extents {
     size_t          limit, decoded; /* bytes */
     uint64_t        calls;
     known           list[KEPT];
-    rsi_map         first; /* places that somebody took on */
-    rsi_arena       mem;   /* of its keys */
+    rsi_map         first; /* places already claimed for checking */
+    rsi_arena       mem;   /* for the keys of `first` */
 };
 
 rsd_err rsi_extents_create(rsd_ckpt *ckpt, size_t limit, rsi_extents **out, rsd_error *err)
@@ -65,8 +65,8 @@ static void drop(rsi_extents *x, known *k)
     *k = (known){ 0 };
 }
 
-/* A free one, or that which nobody uses and was used longest ago; NULL: none. `decoded`: only those
- * that hold bytes. */
+/* A free slot, or the least recently used one without users; NULL: none. `decoded`: only slots that
+ * hold decoded bytes. */
 static known *oldest(rsi_extents *x, bool decoded)
 {
     known *old = NULL;
@@ -88,7 +88,8 @@ static known *find(rsi_extents *x, size_t t, size_t i)
     return NULL;
 }
 
-/* Looks for a chunk that is not in the list; the lock is held, but not while it looks. */
+/* Locates a chunk that is not in the list. Called with the lock held; releases it while
+ * locating. */
 static rsd_err look(rsi_extents *x, size_t t, size_t i, known **out, rsd_error *err)
 {
     rsi_extent extent = { 0 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads boxes out of the chunks that have them, and compares what was touched with checksums.
+/* Reads boxes from the chunks that overlap them, and compares the touched bytes with checksums.
  * fetch_jobs.c reads the bytes of one chunk. */
 #include "read/fetch.h"
 #include "base/mem.h"
 #include "read/fetch_core.h"
 #include "shape/box.h"
 
-#define PARALLEL_BYTES ((int64_t)8 << 20) /* from here on threads are worth their start */
+#define PARALLEL_BYTES ((int64_t)8 << 20) /* from this size on, starting threads pays off */
 
 static rsd_err find_extent(rsi_fetching *f, size_t i, rsd_error *err)
 {
@@ -31,8 +31,8 @@ static void leave_extent(rsi_fetching *f)
 
 /* ---- checksums ---- */
 
-/* Notes the rows with a byte of [off, off + len), which rises from call to call; without those that
- * were compared when they were read. */
+/* Notes the rows with a byte in [off, off + len), except those already compared while being read.
+ * `off` rises from call to call. */
 static rsd_err touch(rsi_fetching *f, uint64_t off, uint64_t len, rsd_error *err)
 {
     const rsi_sum_row *row, *last = f->ntouched ? f->touched[f->ntouched - 1] : NULL;
@@ -62,8 +62,8 @@ static rsd_err check_touched(void *arg, size_t i, rsd_error *err)
     return rc || !first ? rc : rsi_check_row(f->ckpt->files.file[f->file], f->touched[i], err);
 }
 
-/* Reads every row whole that a byte was read of, or could be if nothing is: of the elements, and of
- * what stands around them in the item. */
+/* Reads and compares every row of which a byte was read (if nothing is read: every row of the
+ * chunk), including the rows around the elements in the item. */
 static rsd_err check_rows(rsi_fetching *f, rsd_error *err)
 {
     const rsd_chunk *chunk = &f->chunk;
@@ -101,7 +101,7 @@ static rsd_err check_chunk(rsi_fetching *f, rsd_error *err)
 
 /* ---- reads ---- */
 
-/* The part of chunk i that is in `box`; NULL: nothing is read, all of it is compared. */
+/* The part of chunk i that is in `box`; NULL: read nothing, compare the whole chunk. */
 static rsd_err fetch_chunk(rsi_fetching *f, size_t i, const rsd_box *box, rsd_error *err)
 {
     bool    whole = false;
@@ -156,7 +156,7 @@ rsd_err rsi_fetch_prove(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, 
     return rc ? rsi_while(err, rc, "tensor \"%s\"", f.info.name) : RSD_OK;
 }
 
-/* RSD_E_MISMATCH if a file that the box is in was written to since the checkpoint was opened. */
+/* RSD_E_MISMATCH if a file with part of the box was modified since the checkpoint was opened. */
 static rsd_err files_unchanged(const rsd_ckpt *ckpt, size_t t, const rsd_tensor_info *info,
                                const rsd_box *want, rsd_error *err)
 {

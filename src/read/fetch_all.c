@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shares the reads of a load out: views that are no more than their thread's share of the work are
- * read side by side, small ones in groups; the few that are larger one after the other, each by all
- * threads. fetch.c reads one view. */
+/* Distributes the reads of a load over threads. Views no larger than one thread's share are read in
+ * parallel, small ones in groups; the few larger ones follow one by one, each read by all threads.
+ * fetch.c reads one view. */
 #include "read/fetch_all.h"
 #include "base/mem.h"
 #include "read/fetch.h"
@@ -9,9 +9,9 @@
 
 #include <stdlib.h>
 
-#define GROUP_BYTES ((int64_t)1 << 20) /* of small views that one thread takes at once */
+#define GROUP_BYTES ((int64_t)1 << 20) /* small views that one thread takes at once */
 #define GROUP_VIEWS 64
-#define LARGE       ((int64_t)8 << 20) /* from here on all threads together are worth it */
+#define LARGE       ((int64_t)8 << 20) /* from this size on, using all threads pays off */
 
 typedef struct group {
     size_t first, end; /* of order[] */

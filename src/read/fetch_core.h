@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What fetch.c and fetch_jobs.c share. */
+/* Shared by fetch.c and fetch_jobs.c. */
 #ifndef RSI_FETCH_CORE_H
 #define RSI_FETCH_CORE_H
 
@@ -12,30 +12,31 @@ typedef struct rsi_fetching {
     const rsi_fetch_tools *tools;
     size_t                 t;
     rsd_tensor_info        info; /* of tensor t */
-    const rsd_view        *into; /* NULL: nothing is read, only compared */
+    const rsd_view        *into; /* NULL: only compare, read nothing */
     rsd_choice             verify;
-    bool                   rows; /* there is a side file to compare with */
+    bool                   rows; /* compare with the rows of a checksum file */
 
     /* One chunk's share. */
     rsd_chunk         chunk;
     uint32_t          file;
     rsi_extent        extent;
-    const rsi_extent *shared; /* not NULL: that is a copy of this one, which the tools have */
+    const rsi_extent *shared; /* not NULL: original of `extent`, borrowed from the tools */
     rsi_region        region;
     rsi_area  to;  /* the caller's memory, dimensions in file order; data NULL: put or taker */
     uint32_t *crc; /* [number of jobs] of the bytes read; NULL: not wanted */
-    /* Not NULL: each of these is a job instead of a block. They cover what is wanted, which lies
-     * together in the file and in memory. */
+    /* Not NULL: each of these rows is a job, instead of each block. They cover the wanted bytes,
+     * which are contiguous both in the file and in memory. */
     const rsi_sum_row *row; /* [nrows] */
     size_t             nrows;
-    /* Rows that a byte was read of, but that are not compared yet. */
+    /* Rows of which some bytes were read, but which have not been compared yet. */
     const rsi_sum_row **touched; /* [ntouched] */
     size_t              ntouched, cap;
 } rsi_fetching;
 
-/* fetch_jobs.c: reads a box of the chunk. *whole: that is a record, whose CRC32 fits. */
+/* fetch_jobs.c: reads a box of the chunk. Sets *whole if the box is a whole record and its CRC32
+ * matches. */
 rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *whole, rsd_error *err);
-/* The part of row i that is wanted; true if that is all of it, which is compared then. */
+/* The wanted part of row i; true if that is the whole row, which can then be compared. */
 bool rsi_fetch_row_part(const rsi_fetching *f, size_t i, uint64_t *at, size_t *bytes);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads what is wanted of a chunk, in jobs for threads. A region (region.c) says which blocks; each
- * is one job: read straight into the caller's memory where it lies there as it does in the file,
- * else into a buffer and from there to its place. The CRC32 of a record that is read whole is
- * checked on the way; where there is none, what goes straight is cut where the rows of the side
- * file are, and those are checked. Next: fetch.c. */
+/* Reads the wanted part of a chunk, in jobs for threads. A region (region.c) says which blocks;
+ * each block is one job, read straight into the caller's memory if the layouts match, else into a
+ * buffer and copied from there. The CRC32 of a record that is read whole is checked on the way;
+ * otherwise direct reads are cut at the rows of the checksum file, and whole rows are checked.
+ * Next: fetch.c. */
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "read/fetch_core.h"
@@ -13,8 +13,8 @@
 
 #include <string.h>
 
-#define BLOCK ((size_t)4 << 20)   /* bytes that are read at once */
-#define NEAR  ((size_t)512 << 10) /* the same for a taker, who touches them again */
+#define BLOCK ((size_t)4 << 20)   /* bytes per read */
+#define NEAR  ((size_t)512 << 10) /* the same for a taker, which touches the bytes again */
 
 rsd_err rsi_fetch_pool(size_t staging, rsi_pool **out, rsd_error *err)
 {
@@ -27,13 +27,13 @@ static uint64_t region_bytes(const rsi_fetching *f)
     return (uint64_t)(rsd_box_count(&f->region.box) * f->region.elem_bytes);
 }
 
-/* Where job i puts its CRC; NULL: nobody wants it. */
+/* Where job i stores its CRC; NULL: not wanted. */
 static uint32_t *crc_of(const rsi_fetching *f, size_t i)
 {
     return f->crc ? &f->crc[i] : NULL;
 }
 
-/* Bytes [at, at + len) of the file, or of the item as it was before it was transformed. */
+/* Bytes [at, at + len) of the file or, if the item was transformed, of its decoded bytes. */
 static rsd_err read_bytes(const rsi_fetching *f, uint64_t at, size_t len, uint32_t *crc,
                           rsi_hash128_stream *hash, void *to, rsd_error *err)
 {
@@ -48,7 +48,7 @@ static rsd_err read_bytes(const rsi_fetching *f, uint64_t at, size_t len, uint32
 
 /* ---- block by block ---- */
 
-/* Reads every run of a block to the place where the strides `to` put it. */
+/* Reads every run of a block to the place that the strides `to` give it. */
 static rsd_err read_runs(const rsi_fetching *f, const rsi_block *block, unsigned char *to,
                          const int64_t *to_stride, rsd_error *err)
 {
@@ -77,7 +77,7 @@ static rsd_err read_runs(const rsi_fetching *f, const rsi_block *block, unsigned
     }
 }
 
-/* True if what lies together in the file lies together in the caller's memory too. */
+/* True if runs that are contiguous in the file are contiguous in the caller's memory too. */
 static bool runs_fit(const rsi_fetching *f, const rsd_box *box)
 {
     const rsi_region *r = &f->region;
@@ -95,8 +95,8 @@ static bool runs_fit(const rsi_fetching *f, const rsd_box *box)
     return true;
 }
 
-/* Reads from the first to the last byte into the second half of `buf` and squeezes out what lies
- * between. */
+/* Reads from the block's first to its last byte into the second half of `buf`, then drops the bytes
+ * in between that are not wanted. */
 static rsd_err sift(const rsi_fetching *f, const rsi_block *block, unsigned char *buf,
                     rsd_error *err)
 {
@@ -112,8 +112,8 @@ static rsd_err sift(const rsi_fetching *f, const rsi_block *block, unsigned char
     return RSD_OK;
 }
 
-/* `packed` has the block with the dimensions in file order; `spare` has room for it in the tensor's
- * order. */
+/* `packed` holds the block with its dimensions in file order; `spare` has room for it in the
+ * tensor's order. */
 static rsd_err give(const rsi_fetching *f, const rsi_block *block, const unsigned char *packed,
                     unsigned char *spare, rsd_error *err)
 {
@@ -139,7 +139,7 @@ static rsd_err give(const rsi_fetching *f, const rsi_block *block, const unsigne
     return rsi_view_put(f->into, &box, r->elem_bytes, packed, err);
 }
 
-/* Packed into the first half of `buf`, put right, brought to its place. */
+/* Packs the block into the first half of `buf`, converts it to memory form and delivers it. */
 static rsd_err through_buffer(const rsi_fetching *f, size_t i, const rsi_block *block,
                               unsigned char *buf, rsd_error *err)
 {
@@ -202,7 +202,7 @@ bool rsi_fetch_row_part(const rsi_fetching *f, size_t i, uint64_t *at, size_t *b
     return *bytes == row->len;
 }
 
-/* Elements that lie together in the file and in the tensor's order, to the taker. */
+/* Gives the taker elements that are contiguous in the file and in the tensor's order. */
 static rsd_err take_range(void *arg, uint64_t at, const void *bytes, size_t len, rsd_error *err)
 {
     const rsi_fetching  *f = arg;
@@ -260,8 +260,8 @@ static rsd_err read_row(void *arg, size_t i, rsd_error *err)
     return rc;
 }
 
-/* Sets `row` if what is wanted lies in the caller's memory, or goes to the taker, as it does in the
- * file, all of it together. */
+/* Sets `row` if the wanted bytes are contiguous in the file and have the same layout in the
+ * caller's memory or for the taker. */
 static void find_rows(rsi_fetching *f)
 {
     const rsi_region *r = &f->region;
@@ -275,13 +275,13 @@ static void find_rows(rsi_fetching *f)
     f->row = rsi_ckpt_sums_rows(&f->ckpt->sums, f->file, r->start, region_bytes(f), &f->nrows);
     for (size_t i = 0; i < f->nrows && f->tools->taker && f->row; i++)
         if (f->row[i].off > r->start && (f->row[i].off - r->start) % (uint64_t)r->elem_bytes)
-            f->row = NULL; /* a taker gets no half elements */
+            f->row = NULL; /* a taker gets whole elements only */
 }
 
 /* ---- all jobs ---- */
 
-/* Blocks or rows of a record that is read whole come one after the other, so their CRCs add up to
- * its own. */
+/* The blocks or rows of a record that is read whole are consecutive, so their CRCs combine to the
+ * record's. */
 static rsd_err compare_crc(const rsi_fetching *f, size_t njobs, rsd_error *err)
 {
     uint32_t crc = 0;

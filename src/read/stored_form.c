@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Byte order, conjugate and minus on packed elements. */
+/* Byte order, conjugation and negation of packed elements. */
 #include "read/stored_form.h"
 
 #include <string.h>
@@ -20,8 +20,8 @@ static void swap_bytes(unsigned char *p, size_t bytes, size_t unit)
         }
 }
 
-/* Flips the sign bit, the highest of a little-endian number, of every `step`th one from `first` on.
- */
+/* Flips the sign bit (the highest bit of a little-endian number) of every `step`th number from
+ * `first` on. */
 static void flip_signs(unsigned char *p, size_t bytes, size_t unit, size_t first, size_t step)
 {
     for (size_t i = first * unit; i + unit <= bytes; i += step * unit)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elements that a file has in another form than memory: the other byte order, torch's lazily
+/* Elements whose stored form differs from memory: the other byte order, and torch's lazily
  * conjugated and negated tensors. */
 #ifndef RSI_STORED_FORM_H
 #define RSI_STORED_FORM_H
@@ -11,7 +11,7 @@ static inline bool rsi_stored_otherwise(const rsi_extent *x)
     return x->big_endian || x->conj || x->neg;
 }
 
-/* Puts packed elements right in place. RSD_E_UNSUPPORTED: a type that can't be negated so. */
+/* Converts packed elements in place. RSD_E_UNSUPPORTED: the type can't be negated. */
 rsd_err rsi_stored_to_memory(const rsi_extent *x, rsd_dtype dtype, void *elements, size_t bytes,
                              rsd_error *err);
 

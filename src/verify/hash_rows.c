@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads all bytes that rows are about, once: rows that follow one another in a file are jobs for
- * threads, read in steps that are hashed while they are near. The CRC32 of claims that lie in the
- * same bytes is taken on the way. */
+/* Reads all bytes that the rows cover, once. Consecutive rows of a file form a job for a thread,
+ * read in steps that are hashed while still in the cache. The CRC32 of claims on the same bytes is
+ * computed on the way. */
 #include "base/crc32.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "read/check_sums.h"
 #include "verify/verify_core.h"
 
-/* Rows [first, end) of one file, one behind the other. */
+/* Consecutive rows [first, end) of one file. */
 typedef struct stretch {
     size_t first, end;
 } stretch;
@@ -27,7 +27,7 @@ typedef struct job {
     rsi_hash128_stream *hash;
     size_t              claim;   /* the open one */
     uint32_t            crc;     /* of its bytes so far */
-    bool                stopped; /* by `done` of the rsi_row_work */
+    bool                stopped; /* by the rsi_row_work's `done` */
 } job;
 
 rsd_err rsi_progress_add(rsi_progress *p, uint64_t bytes, rsd_error *err)
@@ -47,7 +47,7 @@ static uint64_t row_end(const rsi_sum_row *row)
     return row->off + row->len;
 }
 
-/* As many rows as one of the longest has bytes are one job. */
+/* A job takes consecutive rows up to the size of one row of maximum length. */
 static rsd_err make_stretches(work *w, rsd_error *err)
 {
     const rsi_row_work *rows = w->rows;
@@ -71,7 +71,8 @@ static rsd_err make_stretches(work *w, rsd_error *err)
     return RSD_OK;
 }
 
-/* The first claim that ends behind byte `off` of a file: they lie apart or at the same place. */
+/* The first claim that ends after byte `off` of a file. Claims are disjoint or cover the same
+ * bytes. */
 static size_t first_claim(const rsi_row_work *rows, size_t place, uint64_t off)
 {
     size_t lo = 0, hi = rows->nclaims;
@@ -88,7 +89,7 @@ static size_t first_claim(const rsi_row_work *rows, size_t place, uint64_t off)
     return lo;
 }
 
-/* The open claim, if it has a byte of the file before `end`. */
+/* The open claim, if it begins before byte `end` of the file. */
 static rsi_claim *open_claim(const job *j, uint64_t end)
 {
     rsi_claim *c = j->claim < j->rows->nclaims ? &j->rows->claim[j->claim] : NULL;
@@ -96,8 +97,8 @@ static rsi_claim *open_claim(const job *j, uint64_t end)
     return c && c->place == j->file && c->off < end ? c : NULL;
 }
 
-/* Bytes of a claim up to `end` are in the CRC. That of all is the sum of those of its parts with
- * zeros behind them, in whatever order they come. */
+/* Adds the CRC of a claim's bytes up to `end`. The CRC of the whole is the XOR of its parts' CRCs,
+ * each extended by the zeros that replace the bytes after it; the order does not matter. */
 static void add_crc(job *j, rsi_claim *c, uint64_t end)
 {
     const uint32_t part = rsi_crc32_combine(j->crc, 0, c->off + c->len - end);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes every file of a checkpoint and publishes the side file. Rows are laid out before anything
- * is read: cut where chunks, objects and metadata start, and at 4 MiB from there. Then threads fill
- * in the hashes. */
+/* Hashes every file of a checkpoint and publishes the checksum file. Rows are laid out before
+ * anything is read: cut where chunks, objects and metadata start, and every 4 MiB from there.
+ * Threads then fill in the hashes. */
 #include "verify/make_sums.h"
 #include "base/mem.h"
 #include "commit/replace.h"
@@ -46,7 +46,7 @@ static int by_place(const void *left, const void *right)
     return (a->off > b->off) - (a->off < b->off);
 }
 
-/* Files start and end with a cut too. */
+/* Files also start and end with a cut. */
 static rsd_err find_cuts(making *s, rsd_error *err)
 {
     rsi_items items = { 0 };
@@ -158,8 +158,8 @@ static rsd_err write_text(making *s, rsi_file *file, rsd_error *err)
     return rc;
 }
 
-/* Gives the side file its name, unless what was hashed has been replaced or changed meanwhile: a
- * wrong one would stay. */
+/* Gives the checksum file its name, unless the hashed files were replaced or changed meanwhile: a
+ * wrong checksum file would persist. */
 static rsd_err give_name(making *s, const char *name, rsi_tree **tree, rsd_error *err)
 {
     rsd_store *store = (*tree)->store;
@@ -222,7 +222,7 @@ rsd_err rsi_make_sums(rsd_store *store, const char *path, const rsd_checksum_opt
     rc = rsi_ckpt_open(store, path, &s.ckpt, err);
     if (rc)
         return rc;
-    if (s.ckpt->sums.there && !opts->overwrite) /* told before the bytes are read */
+    if (s.ckpt->sums.there && !opts->overwrite) /* report this before reading any bytes */
         rc = rsi_fail(err, RSD_E_EXISTS, "checkpoint \"%s\" has a checksum file already", path);
     if (!rc)
         rc = find_cuts(&s, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the side file (format/sums.h) of a checkpoint that is there already. */
+/* Makes the checksum file (format/sums.h) of an existing checkpoint. */
 #ifndef RSI_MAKE_SUMS_H
 #define RSI_MAKE_SUMS_H
 

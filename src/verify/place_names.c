@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An index of chunks, objects and metadata by place, made when the first damage is to be told. */
+/* An index of chunks, objects and metadata by place, built when the first damage is reported. */
 #include "verify/place_names.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMED 3 /* more would not fit into a message */
+#define NAMED 3 /* more would not fit in a message */
 
 rsi_item rsi_chunk_item(const rsd_ckpt *ckpt, size_t t, size_t i)
 {
@@ -81,11 +81,11 @@ void rsi_place_names_release(rsi_place_names *names)
     *names = (rsi_place_names){ 0 };
 }
 
-/* The smallest box that has elements first .. last of `box`, counted in row-major order. */
+/* The smallest box that contains elements first .. last of `box`, counted in row-major order. */
 static void box_of_range(const rsd_box *box, int64_t first, int64_t last, rsd_box *out)
 {
     int64_t size = rsd_box_count(box);
-    bool    same = true; /* so far both are at the same place */
+    bool    same = true; /* both positions have been equal so far */
 
     *out = *box;
     for (int d = 0; d < box->ndim && same; d++) {
@@ -103,7 +103,7 @@ static void box_of_range(const rsd_box *box, int64_t first, int64_t last, rsd_bo
 }
 
 /* The box of chunk i that bytes [off, off + len) of the file belong to. False: none of its elements
- * lie there, or where they do can't be told. */
+ * lie there, or their place is unknown. */
 static bool box_at(rsd_ckpt *ckpt, const rsd_tensor_info *info, const rsi_item *item, uint64_t off,
                    uint64_t len, rsd_box *out)
 {
@@ -118,7 +118,7 @@ static bool box_at(rsd_ckpt *ckpt, const rsd_tensor_info *info, const rsi_item *
     ckpt->ops->chunk(ckpt, item->t, item->i, &chunk, &file);
     *out = chunk.box;
     if (ckpt->ops->locate(ckpt, item->t, item->i, false, &x, NULL))
-        return true; /* it can't be told: all of it */
+        return true; /* unknown: the whole box */
     plain = !x.decoded;
     rsi_free(x.decoded);
     rsi_strides(info->ndim, chunk.box.len, (int64_t)elem, packed);
@@ -147,7 +147,7 @@ static size_t object_number(rsd_ckpt *ckpt, const char *object)
     return SIZE_MAX;
 }
 
-/* Returns the number of the tensor or object that has some of the bytes; SIZE_MAX: none. */
+/* Returns the number of the tensor or object that owns some of the bytes; SIZE_MAX: none. */
 static size_t add_words(rsi_text *text, rsd_ckpt *ckpt, const rsi_item *item, uint64_t off,
                         uint64_t len)
 {
@@ -171,7 +171,7 @@ static size_t add_words(rsi_text *text, rsd_ckpt *ckpt, const rsi_item *item, ui
     return item->t;
 }
 
-/* The first item that ends behind `off`: those of one file lie apart or at the same place. */
+/* The first item that ends after `off`. Items of a file are disjoint or cover the same bytes. */
 static size_t first_item(const rsi_place_names *names, uint32_t file, uint64_t off)
 {
     size_t lo = 0, hi = names->n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goes through a checkpoint on several threads and tells what is wrong: the side file and sizes
- * first, then every chunk and object in the order of the catalogue, then rows of the side file
- * whose bytes are not what they were. A record inside a file that has rows waits for them, so that
- * its bytes are read once for both. Next: verify_rows.c. */
+/* Checks a checkpoint on several threads and reports what is wrong: the checksum file and sizes
+ * first, then every chunk and object in catalogue order, then rows of the checksum file whose bytes
+ * have changed. A record in a file that has rows is checked along with them, so that its bytes are
+ * read only once. Next: verify_rows.c. */
 #include "verify/verify.h"
 #include "base/mem.h"
 #include "read/check_sums.h"
@@ -56,7 +56,7 @@ void rsi_verify_name(const rsi_verifying *v, size_t t, size_t i, rsd_error *what
     rsi_while(what, (rsd_err)what->code, "tensor \"%s\": file \"%s\"", info.name, chunk.file);
 }
 
-/* Notes it if the checkpoint is at fault, else hands it on. */
+/* Notes the damage if the checkpoint is at fault, else returns the error. */
 static rsd_err note_or_fail(rsi_verifying *v, const rsi_damage *damage, rsd_error *err)
 {
     const rsd_err rc = (rsd_err)damage->what.code;
@@ -74,7 +74,7 @@ static size_t place_of(const rsi_verifying *v, uint32_t file)
     return v->book ? v->ckpt->sums.place[file] : SIZE_MAX;
 }
 
-/* Bytes of a chunk if it is read for itself, not with the rows around it. */
+/* Bytes of a chunk if it is read on its own, not with the rows around it. */
 static uint64_t bytes_alone(const rsi_verifying *v, const rsi_item *item)
 {
     return item->transformed || place_of(v, item->file) == SIZE_MAX ? item->len : 0;
@@ -94,7 +94,7 @@ static uint64_t bytes_to_read(const rsi_verifying *v)
 
 /* ---- files ---- */
 
-/* What is not is told with the file. */
+/* Missing items are reported with their file. */
 static bool is_there(const rsi_verifying *v, const rsi_item *item)
 {
     const rsi_file *f = v->ckpt->files.file[item->file];
@@ -102,7 +102,7 @@ static bool is_there(const rsi_verifying *v, const rsi_item *item)
     return !v->ckpt->salvage || (!f->missing && item->off + item->len <= f->size);
 }
 
-/* A tensor that lacks something although all its chunks are there has lost a file that nothing
+/* A tensor that is incomplete although all its chunks are present has lost a file that nothing
  * names. */
 static rsd_err note_holes(rsi_verifying *v, rsd_error *err)
 {
@@ -130,12 +130,12 @@ static rsd_err note_holes(rsi_verifying *v, rsd_error *err)
     return rc;
 }
 
-/* Of a checkpoint that was opened although files are missing or short: says which, unless the side
- * file did. */
+/* For a checkpoint that was opened despite missing or short files: reports them, unless the
+ * checksum file already did. */
 static rsd_err note_lost_files(rsi_verifying *v, rsd_error *err)
 {
     rsd_ckpt *ckpt = v->ckpt;
-    uint64_t *end = rsi_calloc(ckpt->files.n, sizeof(end[0])); /* how far items reach */
+    uint64_t *end = rsi_calloc(ckpt->files.n, sizeof(end[0])); /* where items end */
     rsi_items items = { 0 };
     rsd_err   rc = end ? note_holes(v, err) : rsi_fail(err, RSD_E_NOMEM, "no memory for files");
 
@@ -230,7 +230,7 @@ static rsd_err check_tensor(rsi_verifying *v, size_t t, rsd_error *err)
 
 /* ---- records of archives ---- */
 
-/* Which records of an archive are to be looked at. */
+/* The records of an archive that are to be checked. */
 typedef struct records {
     const rsi_archive *a;
     bool              *use; /* [a->zip.n] */
@@ -269,7 +269,7 @@ static rsd_err use_storage(void *arg, rsd_value_tensor *tensor, bool opaque, rsd
     return rc;
 }
 
-/* Of an archive that the checkpoint is made of: what belongs to no tensor and no object. */
+/* Of an archive that is part of the checkpoint: the records that belong to no tensor or object. */
 static void use_rest(rsi_verifying *v, records *r)
 {
     rsd_ckpt *ckpt = v->ckpt;
@@ -286,7 +286,7 @@ static void use_rest(rsi_verifying *v, records *r)
                 use_record(r, chunk.offset);
         }
     }
-    for (size_t i = 0; i < ckpt->nobjects; i++) { /* what is wrong with one is told with it */
+    for (size_t i = 0; i < ckpt->nobjects; i++) { /* its damage is reported with the object */
         rsi_archive a;
 
         if (ckpt->ops->archive(ckpt, i, &a, NULL) == RSD_OK && a.file == r->a->file)
@@ -299,7 +299,7 @@ static void use_rest(rsi_verifying *v, records *r)
 
 static rsd_err choose_records(rsi_verifying *v, records *r, rsd_error *err)
 {
-    if (r->a->owner) { /* an archive of its own: all of it */
+    if (r->a->owner) { /* a separate archive: all of it */
         memset(r->use, true, r->a->zip.n * sizeof(r->use[0]));
         return rsi_torch_each_tensor(r->a->value, use_storage, r, err);
     }
@@ -310,7 +310,7 @@ static rsd_err choose_records(rsi_verifying *v, records *r, rsd_error *err)
     return RSD_OK;
 }
 
-/* The file that archive i is. */
+/* The file of archive i. */
 static uint32_t archive_file(rsd_ckpt *ckpt, size_t i)
 {
     rsi_archive a = { 0 };
@@ -322,8 +322,8 @@ static uint32_t archive_file(rsd_ckpt *ckpt, size_t i)
     return file;
 }
 
-/* Notes what is wrong with object i, or with the archive. Bytes that are not known are the span's.
- */
+/* Notes what is wrong with object i, or with the archive. If the damaged bytes are unknown, those
+ * of the span are used. */
 static rsd_err note_object(rsi_verifying *v, size_t i, rsi_damage *damage, rsd_error *err)
 {
     const char *name = NULL;
@@ -365,8 +365,8 @@ static rsd_err check_records(rsi_verifying *v, size_t i, const records *r, rsd_e
     return rc;
 }
 
-/* Every record that object i is made of; i >= nobjects: those of an archive
- * that nothing is made of. */
+/* Checks every record of object i; i >= nobjects: the records of an archive that belong to no
+ * object. */
 static rsd_err check_object(rsi_verifying *v, size_t i, rsd_error *err)
 {
     rsi_damage  damage = { .kind = RSI_DAMAGE_OBJECT, .first = i, .what.rank = -1 };
@@ -376,7 +376,7 @@ static rsd_err check_object(rsi_verifying *v, size_t i, rsd_error *err)
 
     if (v->ckpt->salvage && i < v->ckpt->nobjects &&
         v->ckpt->health[v->ckpt->ntensors + i] != RSD_WHOLE)
-        return RSD_OK; /* it is told with its file */
+        return RSD_OK; /* reported with its file */
     rc = v->ckpt->ops->archive(v->ckpt, i, &a, &damage.what);
     r.use = rc ? NULL : rsi_calloc(a.zip.n, sizeof(r.use[0]));
     if (!rc && !r.use)
@@ -389,7 +389,7 @@ static rsd_err check_object(rsi_verifying *v, size_t i, rsd_error *err)
     return rc;
 }
 
-/* Of what several files have one is loaded; the others are to be the same. */
+/* If several files hold the same data, one is loaded; the others must equal it. */
 static rsd_err check_replica(rsi_verifying *v, size_t k, rsd_error *err)
 {
     rsi_damage damage = { .kind = RSI_DAMAGE_OBJECT,
@@ -410,7 +410,7 @@ static rsd_err check_one(void *arg, size_t i, rsd_error *err)
                                err);
 }
 
-/* ---- the side file ---- */
+/* ---- the checksum file ---- */
 
 static rsd_err note_opening(void *arg, const rsi_sum_row *row, const rsd_error *what,
                             rsd_error *err)
@@ -422,8 +422,8 @@ static rsd_err note_opening(void *arg, const rsi_sum_row *row, const rsd_error *
     return note_or_fail(arg, &damage, err);
 }
 
-/* Reads it and compares the sizes of the checkpoint's files. A side file that is of no use is told
- * once, and the rest goes on without. */
+/* Reads the checksum file and compares the sizes of the checkpoint's files. An unusable checksum
+ * file is reported once; the other checks continue without it. */
 static rsd_err check_side_file(rsi_verifying *v, rsd_error *err)
 {
     rsi_damage damage = { .kind = RSI_DAMAGE_SIDE, .what.rank = -1 };
@@ -448,7 +448,7 @@ static rsd_err check_side_file(rsi_verifying *v, rsd_error *err)
     return rc;
 }
 
-/* Parts in files of ranks tell a tensor's shape only together: without one of them it may have been
+/* Rank files give a tensor's shape only together: if one is missing, the tensor may have been
  * larger. */
 static void mark_cut(rsi_verifying *v)
 {
@@ -465,7 +465,7 @@ static void mark_cut(rsi_verifying *v)
     }
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 static int by_order(const void *left, const void *right)
 {
@@ -486,8 +486,8 @@ void rsi_verify_sort(rsi_verifying *v)
         qsort(v->found, v->n, sizeof(v->found[0]), by_order);
 }
 
-/* What was found says nothing if the files changed meanwhile, or were removed because another
- * checkpoint has the name now. */
+/* The findings are void if the files changed meanwhile, or were removed because another checkpoint
+ * has taken the name. */
 static rsd_err still_the_same(const rsi_verifying *v, rsd_error *err)
 {
     const rsi_files *files = &v->ckpt->files;

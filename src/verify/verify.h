@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks a whole checkpoint: what the metadata say against what is there. */
+/* Checks a whole checkpoint: compares the metadata with the files. */
 #ifndef RSI_VERIFY_H
 #define RSI_VERIFY_H
 

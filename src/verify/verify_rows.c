@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every row of the side file against the bytes of its file (hash_rows.c reads them), and the CRC32
- * of records that lie in the same bytes; then the names of what bad rows have. */
+/* Compares every row of the checksum file with the bytes of its file (hash_rows.c reads them), and
+ * the CRC32 of records in the same bytes; then names the contents of bad rows. */
 #include "base/mem.h"
 #include "read/check_sums.h"
 #include "verify/place_names.h"
@@ -12,8 +12,8 @@
 
 typedef struct pass {
     rsi_verifying *v;
-    rsi_file     **file;   /* [files of the book] NULL: not there */
-    bool          *opened; /* [files of the book] by us */
+    rsi_file     **file;   /* [files of the book] NULL: missing */
+    bool          *opened; /* [files of the book] opened here */
 } pass;
 
 /* ---- files ---- */
@@ -26,7 +26,7 @@ static rsd_err note_file(pass *p, size_t i, rsd_err code, const char *what, rsd_
     return rsi_verify_note(p->v, &damage, err);
 }
 
-/* A file that the checkpoint does not use, but the side file lists. */
+/* A file that the checksum file lists but the checkpoint does not use. */
 static rsd_err open_other(pass *p, size_t i, rsd_error *err)
 {
     const rsi_files *files = &p->v->ckpt->files;
@@ -108,8 +108,8 @@ static rsd_err check_rows(void *arg, size_t i, size_t n, const unsigned char *ha
     return rsi_verify_note(v, &damage, err);
 }
 
-/* found[rows .. end - 1] are bad rows, by place: the last one that starts before byte off + len has
- * some of the bytes, or none does. */
+/* found[rows .. end - 1] are bad rows, by place. If any of them overlaps the bytes, the last one
+ * that starts before byte off + len does. */
 static bool in_bad_row(const rsi_verifying *v, size_t rows, size_t end, size_t place, uint64_t off,
                        uint64_t len)
 {
@@ -127,7 +127,7 @@ static bool in_bad_row(const rsi_verifying *v, size_t rows, size_t end, size_t p
     return lo > rows && row[lo - 1].place == place && off < row[lo - 1].off + row[lo - 1].len;
 }
 
-/* Sorts what was found; returns where the rows start. */
+/* Sorts the damages found; returns where the rows start. */
 static size_t find_rows(rsi_verifying *v)
 {
     size_t rows;
@@ -138,7 +138,7 @@ static size_t find_rows(rsi_verifying *v)
     return rows;
 }
 
-/* What lies in a bad row is told with that; in a file that is gone or of another size, with the
+/* Damage in a bad row is reported with the row; in a missing file or one of another size, with the
  * file. */
 static rsd_err compare_crcs(pass *p, rsd_error *err)
 {
@@ -180,7 +180,7 @@ static void name_row(rsi_verifying *v, const rsi_place_names *names, rsi_damage 
     d->what.sys_errno = what.sys_errno;
 }
 
-/* Puts the names of what lies there behind each bad row, and drops what is told by that. */
+/* Appends to each bad row the names of its contents, and drops the damages that this covers. */
 static rsd_err name_rows(rsi_verifying *v, rsd_error *err)
 {
     const size_t    rows = find_rows(v);
