@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks fail together. When all did well this is one small reduction; otherwise everybody also gets
- * the texts. What happens to a rank that never comes is rollcall.c's. */
+/* Makes ranks fail together. If all succeeded this is one small reduction; otherwise every rank
+ * also gets the messages. rollcall.c handles a rank that never arrives. */
 #include "comm/comm.h"
 #include "base/mem.h"
 
@@ -29,7 +29,8 @@ static rsd_err keep_none(rsd_comm *comm)
     return RSD_OK;
 }
 
-/* Leaves the texts of the first failures in comm->failed. `count` is how many there are at all. */
+/* Leaves the messages of the first failures in comm->failed. `count` is the total number of
+ * failures. */
 static rsd_err share_texts(rsd_comm *comm, const rsd_error *own, size_t count, rsd_error *err)
 {
     size_t     kept = count < RSI_FAILURES_MAX ? count : RSI_FAILURES_MAX;

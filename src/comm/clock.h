@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clock that deadlines are counted on: it never jumps. */
+/* The monotonic clock that deadlines use. */
 #ifndef RSI_CLOCK_H
 #define RSI_CLOCK_H
 

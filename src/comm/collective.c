@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives from messages: a dissemination barrier, binomial trees for broadcast, gather and
- * reduce, and Bruck's allgather, which fills the result in place. All work for any number of ranks.
- * A failure of the transport breaks the comm, so that no rank waits for one that has left. Next:
+/* Collectives built from messages: a dissemination barrier, binomial trees for broadcast, gather
+ * and reduce, and Bruck's allgather, which fills the result in place. All work for any number of
+ * ranks. A transport failure breaks the comm, so that no rank waits for one that has left. Next:
  * agree.c. */
 #include "comm/comm.h"
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 enum kind { BARRIER, BROADCAST, ALLGATHER, REDUCE };
 static const char *const kind_name[] = { "barrier", "broadcast", "allgather", "reduce" };
 
-/* Messages of one step, waited for together. */
+/* The messages of one step, awaited together. */
 #define STEP_MAX 4
 typedef struct step {
     rsd_comm  *comm;
@@ -26,8 +26,8 @@ typedef struct step {
     rsd_error  local;
 } step;
 
-/* The tag holds the kind and a running number: ranks that call different things time out instead of
- * taking each other's bytes. */
+/* The tag holds the kind and a sequence number: ranks that call different collectives time out
+ * instead of receiving each other's bytes. */
 static void begin(step *s, rsd_comm *comm, enum kind kind, rsd_error *err)
 {
     memset(s, 0, offsetof(step, local));
@@ -48,8 +48,7 @@ static void add(step *s, bool send, int32_t peer, void *data, size_t bytes)
         s->n++;
 }
 
-/* Waits for all that was added; after a failure nothing is left under way and the comm is broken.
- */
+/* Waits for all messages added; after a failure nothing is pending and the comm is broken. */
 static rsd_err finish(step *s)
 {
     if (!s->rc)
@@ -85,8 +84,8 @@ rsd_err rsi_barrier(rsd_comm *comm, rsd_error *err)
     return s.rc;
 }
 
-/* Ranks counted from the root, which is 0 of the tree; its children are 1, 2, 4 ..., and those of
- * another node are that number plus each power of two below its lowest set bit. */
+/* Numbers ranks from the root, which is node 0 of the tree; its children are 1, 2, 4 ..., and those
+ * of another node are its number plus each power of two below its lowest set bit. */
 static int32_t in_tree(const rsd_comm *comm, int32_t root)
 {
     return (int32_t)(((int64_t)comm->rank - root + comm->size) % comm->size);
@@ -97,8 +96,8 @@ static int32_t from_tree(const rsd_comm *comm, int32_t root, int64_t node)
     return (int32_t)((node + root) % comm->size);
 }
 
-/* The first power of two that is no child any more: what the node's parent is away, or for the root
- * at least the size. */
+/* The first power of two that is not a child's distance: the distance to the node's parent, or at
+ * least the size for the root. */
 static int64_t tree_end(const rsd_comm *comm, int32_t node)
 {
     int64_t bit = 1;
@@ -124,7 +123,7 @@ rsd_err rsi_broadcast(rsd_comm *comm, int32_t root, void *data, size_t bytes, rs
         add(&s, false, from_tree(comm, root, node - end), data, bytes);
         finish(&s);
     }
-    /* The farthest child has the most below it. */
+    /* The farthest child has the largest subtree. */
     for (int64_t far = end / 2; far > 0 && !s.rc; far /= 2) {
         if (node + far >= comm->size)
             continue;
@@ -136,10 +135,10 @@ rsd_err rsi_broadcast(rsd_comm *comm, int32_t root, void *data, size_t bytes, rs
 
 /* ---- allgather ---- */
 
-/* Of each rank. */
+/* One block per rank. */
 typedef struct blocks {
     char         *data;
-    const size_t *first; /* [size + 1] where they begin; NULL: all have */
+    const size_t *first; /* [size + 1] where they begin; NULL: each has `bytes` */
     size_t        bytes;
 } blocks;
 
@@ -148,8 +147,8 @@ static size_t block_at(const blocks *b, int64_t rank)
     return b->first ? b->first[rank] : (size_t)rank * b->bytes;
 }
 
-/* Blocks of `count` ranks from `start` on, round the end, as one or two messages; empty ones are
- * left out, which both ends can tell. */
+/* Adds the blocks of `count` ranks from `start` on, wrapping around, as one or two messages; empty
+ * ones are skipped, as both ends know the sizes. */
 static void add_blocks(step *s, bool send, int32_t peer, const blocks *b, int64_t start,
                        int64_t count)
 {
@@ -169,8 +168,8 @@ static rsd_err allgather(rsd_comm *comm, const blocks *b, rsd_error *err)
     step    s;
 
     begin(&s, comm, ALLGATHER, err);
-    /* It has the blocks of ranks me .. me+have-1 and gets as many more from the rank behind them.
-     */
+    /* This rank has the blocks of ranks me .. me+have-1 and gets as many more from the rank after
+     * them. */
     for (int64_t have = 1; have < n && !s.rc; have *= 2) {
         int64_t more = have < n - have ? have : n - have;
         int64_t ahead = (me + have) % n;
@@ -216,7 +215,7 @@ rsd_err rsi_broadcast_any(rsd_comm *comm, int32_t root, rsi_bytes *bytes, rsd_er
     return rc ? rc : rsi_broadcast(comm, root, bytes->at, bytes->len, err);
 }
 
-/* From sizes to places; the sum must fit. */
+/* Turns sizes into offsets; the sum must fit. */
 static rsd_err place(rsd_comm *comm, size_t *first, rsd_error *err)
 {
     size_t at = 0;
@@ -293,7 +292,7 @@ static int64_t reduce(rsi_reduce_op op, int64_t a, int64_t b)
     return a;
 }
 
-#define REDUCE_VALUES 64 /* in one round; more take several */
+#define REDUCE_VALUES 64 /* per round; more take several */
 
 static rsd_err allreduce_few(rsd_comm *comm, rsi_reduce_op op, int64_t *value, size_t n,
                              rsd_error *err)

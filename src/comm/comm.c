@@ -167,7 +167,7 @@ rsd_err rsi_wait_some(rsd_comm *comm, size_t n, void **request, const int32_t *p
     do {
         called = rsi_signs_look(comm, now);
         rc = comm->ops.wait_some(comm->self, n, request, rsi_signs_slice(comm), err);
-        if (rc != RSD_E_TIMEOUT || err->rank >= 0) /* that of another rank names somebody */
+        if (rc != RSD_E_TIMEOUT || err->rank >= 0) /* another rank's timeout names a rank */
             return rc;
         now = rsi_comm_clock();
     } while (!called && (now - begin < comm->timeout_ms || rsi_signs_good(comm, now)));
@@ -247,7 +247,7 @@ rsd_err rsd_comm_alloc(rsd_comm *comm, size_t bytes, void **out, rsd_error *err)
     err = err ? err : &(rsd_error){ .rank = -1 };
     if (!comm || !out)
         rc = rsi_fail(err, RSD_E_INVALID, "a comm and a place for the memory are needed");
-    /* A transport may have to wait in there for all ranks without a deadline: see that they came.
+    /* The transport may wait for all ranks without a deadline, so make sure that they have arrived.
      */
     rc = rsi_same_call(comm, "rsd_comm_alloc", rc, err);
     if (rc)
@@ -273,7 +273,7 @@ void rsd_comm_dealloc(rsd_comm *comm, void *data)
 {
     if (!data)
         return;
-    rsi_barrier(comm, NULL); /* the others may still copy; on a broken comm nobody does */
+    rsi_barrier(comm, NULL); /* peers may still be copying; on a broken comm none is */
     if (comm->ops.dealloc)
         comm->ops.dealloc(comm->self, data);
     else
@@ -282,7 +282,7 @@ void rsd_comm_dealloc(rsd_comm *comm, void *data)
 
 /* ---- subgroups ---- */
 
-/* The list is fit to be a group, and this rank is in it. */
+/* The list is a valid group that includes this rank. */
 static rsd_err check_group(const rsd_comm *comm, int32_t n, const int32_t *ranks, uint64_t *seen,
                            rsd_error *err)
 {
@@ -306,7 +306,7 @@ static rsd_err check_group(const rsd_comm *comm, int32_t n, const int32_t *ranks
     return RSD_OK;
 }
 
-/* All ranks of a group list the same one; since each is in its own list, groups are disjoint then.
+/* All ranks of a group give the same list; since each is in its own list, groups are then disjoint.
  */
 static rsd_err compare_groups(rsd_comm *comm, int32_t n, const int32_t *ranks, uint64_t *hash,
                               rsd_error *err)
@@ -327,7 +327,7 @@ static rsd_err compare_groups(rsd_comm *comm, int32_t n, const int32_t *ranks, u
     return rsi_agree(comm, rc, err);
 }
 
-/* Wraps what the transport gave and keeps the numbers that its ranks have in the first comm. */
+/* Wraps the transport's group and keeps its ranks' numbers in the first comm. */
 static rsd_err make_group(const rsd_comm *comm, int32_t n, const int32_t *ranks, void *self,
                           rsd_comm **out, rsd_error *err)
 {

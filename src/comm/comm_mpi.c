@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of MPI: the one file that calls it, and where its int counts stay. It stands on base/ and
- * the table alone, since it is built once for each MPI, as a library that mpi_plugin.c loads or
- * that programs link. comm_mpi_memory.c has the memory that ranks of one machine share. */
+/* The MPI transport: the only file besides comm_mpi_memory.c that calls MPI, and where its int
+ * counts stay. It depends only on base/ and rsd_comm_ops, since it is built once per MPI, as a
+ * library that mpi_plugin.c loads or that programs link. comm_mpi_memory.c has the memory that
+ * ranks of one machine share. */
 #include "comm/comm_mpi_end.h"
 #include "comm/comm_mpi.h"
 #include "comm/clock.h"
@@ -15,19 +16,19 @@
 
 size_t rsi_mpi_part_bytes = (size_t)1 << 30;
 
-#define SPIN_ROUNDS  2000 /* looks before it lets others run, if there are cores enough */
-#define YIELD_MS     20   /* then it sleeps between looks: nothing comes soon */
+#define SPIN_ROUNDS  2000 /* polls before yielding, if there are enough cores */
+#define YIELD_MS     20   /* then it sleeps between polls: nothing comes soon */
 #define SLEEP_NS     100000
 #define CANCEL_MS    1000 /* for a receive that is being filled */
 #define STOP_SEND_MS 1000 /* for the last messages of a broken comm to leave */
 
-/* A message in parts; each is a request of MPI's. */
+/* A message in parts; each is an MPI request. */
 typedef struct message {
     bool        receive;
     int32_t     peer, tag;
     size_t      bytes, part_bytes;
-    size_t      room;    /* parts that it can hold */
-    size_t      n, next; /* parts, and the first that has not finished */
+    size_t      room;    /* capacity in parts */
+    size_t      n, next; /* parts, and the first unfinished one */
     MPI_Request part[];
 } message;
 
@@ -59,7 +60,7 @@ rsd_err rsi_mpi_broken(rsi_mpi_end *me, rsd_error *err)
     return (rsd_err)f->why.code;
 }
 
-/* Everybody listens for this message on a communicator of its own. */
+/* All ranks listen for this message on a communicator of its own. */
 static void mpi_stop(void *self, const rsd_error *why)
 {
     rsi_mpi_end    *me = self;
@@ -139,7 +140,7 @@ static void old_message(rsi_mpi_end *me, message *m)
         rsi_free_list_put(&me->spares, m);
 }
 
-/* True: all parts have finished, *rc tells how. */
+/* True: all parts have finished, with *rc as the result. */
 static bool finished(message *m, rsd_err *rc, rsd_error *err)
 {
     for (; m->next < m->n; m->next++) {
@@ -172,7 +173,7 @@ static bool mpi_cancel(void *self, void **request)
     rsd_error err;
     rsd_err   rc = RSD_OK;
 
-    /* A send can't be taken back: neither library does it. Short ones have left by now. */
+    /* Sends can't be cancelled: neither MPI supports it. Short ones have left by now. */
     for (size_t i = m->next; i < m->n && m->receive; i++)
         if (m->part[i] != MPI_REQUEST_NULL)
             MPI_Cancel(&m->part[i]);
@@ -209,7 +210,7 @@ static rsd_err start(rsi_mpi_end *me, bool receive, int32_t peer, int32_t tag, c
         mpi_cancel(me, request);
         return rc;
     }
-    if (!receive && finished(m, &rc, err)) { /* most short ones are gone at once */
+    if (!receive && finished(m, &rc, err)) { /* most short ones leave at once */
         old_message(me, m);
         *request = NULL;
     }
@@ -228,7 +229,7 @@ static rsd_err mpi_recv(void *self, int32_t from, int32_t tag, void *data, size_
     return start(self, true, from, tag, data, bytes, request, err);
 }
 
-/* Sets finished requests to NULL; *busy and *done count. */
+/* Sets finished requests to NULL and counts them in *done, the others in *busy. */
 static rsd_err reap(rsi_mpi_end *me, size_t n, void **request, size_t *busy, size_t *done,
                     rsd_error *err)
 {
@@ -253,8 +254,8 @@ static rsd_err reap(rsi_mpi_end *me, size_t n, void **request, size_t *busy, siz
     return rc;
 }
 
-/* Between two looks. With more ranks than cores a rank that spins keeps the one it waits for from
- * running. */
+/* Called between two polls. With more ranks than cores, a spinning rank keeps the one it waits for
+ * from running. */
 static void relax(const rsi_mpi_family *f, uint64_t rounds, int64_t waited_ms)
 {
     if (!f->crowded && rounds < SPIN_ROUNDS)
@@ -307,7 +308,7 @@ static int32_t mpi_count(void *self)
     return ((rsi_mpi_end *)self)->size;
 }
 
-/* True once the message that broke the comm is with all ranks or on its way. */
+/* True once the message that broke the comm has reached all ranks or is on its way. */
 static bool all_told(rsi_mpi_family *f)
 {
     int done = 1;
@@ -318,8 +319,8 @@ static bool all_told(rsi_mpi_family *f)
     return done;
 }
 
-/* What all comms of a family share goes with the last of them. After a break MPI's own objects stay
- * as they are: to free them takes all ranks, and nobody knows who is left. */
+/* Frees what all comms of a family share, with the last of them. After a break MPI's own objects
+ * are kept: freeing them takes all ranks, and nobody knows which are left. */
 static void family_close(rsi_mpi_family *f)
 {
     int64_t end = rsi_clock_ms() + STOP_SEND_MS;
@@ -331,7 +332,7 @@ static void family_close(rsi_mpi_family *f)
     }
     while (!all_told(f)) {
         if (rsi_clock_ms() > end)
-            return; /* MPI may still read the message, so it stays */
+            return; /* leaked, since MPI may still read the message */
         sched_yield();
     }
     if (!f->broken && f->control != MPI_COMM_NULL)
@@ -358,7 +359,7 @@ static void mpi_close(void *self)
     rsi_free(me);
 }
 
-/* Only MPI_Finalize waits for other ranks, and has no deadline. */
+/* Only MPI_Finalize waits for other ranks, without a deadline, so wait for them here first. */
 static rsd_err mpi_meet(void *self, int64_t timeout_ms, rsd_error *err)
 {
     rsi_mpi_end *me = self;
@@ -373,7 +374,7 @@ static rsd_err mpi_meet(void *self, int64_t timeout_ms, rsd_error *err)
     if (!m)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to wait for the other ranks");
     *m = (message){ .room = 1, .n = 1 };
-    request = m; /* if it does not finish, it stays for good */
+    request = m; /* leaked if it does not finish */
     code = MPI_Ibarrier(me->family->control, &m->part[0]);
     if (code != MPI_SUCCESS)
         return rsi_mpi_fail(code, "MPI_Ibarrier", err);
@@ -416,7 +417,7 @@ static rsd_err mpi_split(void *self, int32_t n, const int32_t *ranks, void **out
         return rsi_mpi_fail(code, "MPI_Comm_split", err);
     if (n > 0) {
         group = end_create(me->family);
-        if (!group) { /* the others' comm_free does not wait for this rank's */
+        if (!group) { /* the other ranks' comm_free does not wait for this one's */
             MPI_Comm_free(&comm);
             return rsi_fail(err, RSD_E_NOMEM, "no memory for a group of %" PRId32 " ranks", n);
         }
@@ -460,7 +461,7 @@ static uint64_t machine_hash(void)
     return hash;
 }
 
-/* More ranks on this machine than it has cores? `all` has room for one hash of each. */
+/* Finds out if this machine has more ranks than cores. `all` has room for one hash per rank. */
 static rsd_err find_crowd(rsi_mpi_end *me, uint64_t *all, rsd_error *err)
 {
     uint64_t    mine = machine_hash();
@@ -478,7 +479,7 @@ static rsd_err find_crowd(rsi_mpi_end *me, uint64_t *all, rsd_error *err)
     return RSD_OK;
 }
 
-/* What takes memory, before any rank depends on this one. */
+/* Allocates everything before any rank depends on this one. */
 static rsi_mpi_end *prepare(int size)
 {
     rsi_mpi_family *f = rsi_calloc(1, sizeof(*f));
@@ -522,7 +523,7 @@ static rsd_err connect_all(rsi_mpi_end *me, uint64_t *hash, rsd_error *err)
     return code == MPI_SUCCESS ? RSD_OK : rsi_mpi_fail(code, "MPI_Irecv", err);
 }
 
-/* On a duplicate of `from`; fails on all ranks or on none. */
+/* Opens an end on a duplicate of `from`; fails on all ranks or on none. */
 static rsd_err open_on(MPI_Comm from, rsi_mpi_end **out, rsd_error *err)
 {
     MPI_Comm     comm = MPI_COMM_NULL;
@@ -568,8 +569,8 @@ static rsd_err initialise(bool *by_us, rsd_error *err)
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
     if (code != MPI_SUCCESS)
         return rsi_mpi_fail(code, "MPI_Init_thread", err);
-    /* MPICH reports errors of requests that have finished here, whatever comm they were of; the
-     * default ends the program. */
+    /* MPICH reports errors of finished requests here, whatever their comm; the default handler ends
+     * the program. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     *by_us = true;
     return RSD_OK;

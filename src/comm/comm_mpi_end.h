@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comm_mpi.c and comm_mpi_memory.c share: one rank's end of a comm on MPI. */
+/* Shared by comm_mpi.c and comm_mpi_memory.c: one rank's end of a comm on MPI. */
 #ifndef RSI_COMM_MPI_END_H
 #define RSI_COMM_MPI_END_H
 
@@ -8,15 +8,15 @@
 
 #include <reshard/reshard_mpi.h>
 
-/* All comms that were split from one; they break together. */
+/* All comms split from one; they break together. */
 typedef struct rsi_mpi_family {
     int          ends;        /* open */
-    bool         initialised; /* MPI, by us */
+    bool         initialised; /* this library initialised MPI */
     bool         crowded;     /* more ranks on a machine than cores */
     int          rank, size;  /* in the first comm */
-    MPI_Comm     control;     /* on which the one message is sent that breaks it */
+    MPI_Comm     control;     /* carries the one message that breaks the family */
     MPI_Request  listen;      /* for that message */
-    MPI_Request *told;        /* [size] sends of it */
+    MPI_Request *told;        /* [size] its sends */
     bool         broken;
     rsd_error    heard, why; /* what `listen` receives; the error of all calls once broken */
 } rsi_mpi_family;
@@ -24,25 +24,25 @@ typedef struct rsi_mpi_family {
 typedef struct rsi_mpi_end {
     rsi_mpi_family        *family;
     MPI_Comm               comm;
-    MPI_Comm               node; /* ranks that share memory; MPI_COMM_NULL until it is needed */
+    MPI_Comm               node; /* ranks that share memory; MPI_COMM_NULL until needed */
     int                    rank, size;
     struct rsi_mpi_window *windows;
     uint64_t               allocs; /* so far: the same number on all ranks */
     rsi_free_list          spares; /* records of messages with one part */
 } rsi_mpi_end;
 
-/* RSD_E_COMM with MPI's text behind `what`. */
+/* RSD_E_COMM with MPI's message after `what`. */
 rsd_err rsi_mpi_fail(int code, const char *what, rsd_error *err);
-/* RSD_OK, or the error that broke the family; looks if one has come. */
+/* Checks whether the family is broken: RSD_OK, or the error that broke it. */
 rsd_err rsi_mpi_broken(rsi_mpi_end *me, rsd_error *err);
 
-/* Waits for what a non-blocking collective started: the blocking ones of MPICH spin, which takes a
- * hundred times as long when there are more ranks than cores. `code` is what starting it gave. */
+/* Waits for a non-blocking collective: MPICH's blocking ones spin, which takes a hundred times as
+ * long when there are more ranks than cores. `code` is the result of starting it. */
 int rsi_mpi_settle(int code, MPI_Request *request);
-/* True if all ranks did. [collective] */
+/* True if `did` is true on all ranks. [collective] */
 bool rsi_mpi_all(MPI_Comm comm, bool did);
 
-/* Of the table. */
+/* Functions of rsd_comm_ops. */
 rsd_err rsi_mpi_alloc(void *self, size_t bytes, void **out, rsd_error *err);
 void    rsi_mpi_dealloc(void *self, void *data);
 rsd_err rsi_mpi_expose(void *self, const void *data, size_t bytes, rsd_exposed *out,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that ranks of one machine share through a window of MPI's. Where no window can be had, it
- * is ordinary memory that can't be exposed: slower, never wrong. */
+/* Memory that ranks of one machine share through an MPI window. If no window is available, it is
+ * ordinary memory that can't be exposed: slower, never wrong. */
 #include "comm/comm_mpi_end.h"
 #include "base/mem.h"
 
@@ -10,7 +10,7 @@
 
 typedef struct rsi_mpi_window {
     struct rsi_mpi_window *next;
-    uint64_t               id;     /* which alloc made it */
+    uint64_t               id;     /* number of the alloc that made it */
     MPI_Win                window; /* MPI_WIN_NULL: ordinary memory */
     char                  *base;   /* where MPI's memory begins, */
     char                  *data;   /* and the first page in it */
@@ -22,8 +22,8 @@ static char *next_page(char *p)
     return p + (PAGE_BYTES - (uintptr_t)p % PAGE_BYTES) % PAGE_BYTES;
 }
 
-/* All ranks must have done a step, since the next takes all of them. False: no window on any of
- * them, or one that some lack, which stays unused until the end because to free it takes all. */
+/* All ranks must complete a step before the next, which is collective. False: there is no window,
+ * or some ranks lack it; then it stays unused until the end because freeing it takes all ranks. */
 static bool open_window(rsi_mpi_end *me, rsi_mpi_window *w)
 {
     MPI_Info info = MPI_INFO_NULL;
@@ -35,7 +35,7 @@ static bool open_window(rsi_mpi_end *me, rsi_mpi_window *w)
         me->node = MPI_COMM_NULL;
     if (!rsi_mpi_all(me->comm, me->node != MPI_COMM_NULL))
         return false;
-    /* Each rank's part is its own, on pages that it touches first. */
+    /* Each rank has its own part, on pages that it touches first. */
     if (MPI_Info_create(&info) == MPI_SUCCESS)
         MPI_Info_set(info, "alloc_shared_noncontig", "true");
     MPI_Comm_set_errhandler(me->node, MPI_ERRORS_RETURN);
@@ -46,7 +46,7 @@ static bool open_window(rsi_mpi_end *me, rsi_mpi_window *w)
     good = code == MPI_SUCCESS;
     if (good) {
         MPI_Win_set_errhandler(w->window, MPI_ERRORS_RETURN);
-        /* One epoch for its whole life: loads and stores, ordered by messages. */
+        /* One epoch for the window's whole life: loads and stores, ordered by messages. */
         good = MPI_Win_lock_all(MPI_MODE_NOCHECK, w->window) == MPI_SUCCESS;
     }
     return rsi_mpi_all(me->comm, good);
@@ -101,7 +101,7 @@ void rsi_mpi_dealloc(void *self, void *data)
     *at = w->next;
     if (w->window == MPI_WIN_NULL) {
         rsi_free(w->base);
-    } else if (!me->family->broken) { /* else nobody knows who would come to free it */
+    } else if (!me->family->broken) { /* else nobody knows which ranks would free it too */
         MPI_Win_unlock_all(w->window);
         MPI_Win_free(&w->window);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Comms of threads, and the threads themselves for those who have none. The transport is
+/* Creates comms of threads, and runs the threads for callers that have none. The transport is
  * comm_threads.c. */
 #include "comm/comm_threads.h"
 #include "base/mem.h"
@@ -59,7 +59,7 @@ struct run {
     rsd_err (*fn)(void *arg, rsd_comm *comm, rsd_error *err);
     void           *arg;
     pthread_mutex_t lock; /* of the two below */
-    rsd_err         rc;   /* of the rank that failed first in time: the others mostly */
+    rsd_err         rc;   /* of the rank that failed first in time: most others */
     rsd_error       err;  /* fail because of it */
 };
 
@@ -84,11 +84,11 @@ static void *rank_main(void *arg)
         }
         pthread_mutex_unlock(&all->lock);
     }
-    rsd_comm_free(t->comm); /* and who still waits for this rank is told so */
+    rsd_comm_free(t->comm); /* also tells ranks that still wait for this one */
     return NULL;
 }
 
-/* Starts them all and returns how many the system gave. */
+/* Starts all threads and returns how many the system granted. */
 static int32_t start(run *all, int32_t n, rank_thread *thread, rsd_comm **comm)
 {
     int32_t started = 0;

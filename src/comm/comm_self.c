@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank with nobody else there, also as rank r of n: a group of one thread (comm_threads.c). */
+/* One rank without peers, possibly playing rank r of n: a group of one thread (comm_threads.c). */
 #include "comm/comm_threads.h"
 
 #include <inttypes.h>

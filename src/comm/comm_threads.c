@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are threads of one process. Each rank has a mailbox with the receives it has asked for
- * and the messages that nobody has asked for yet. A message is copied once, from the sender's
- * memory to the receiver's, by whoever comes second; only short ones that come first are put into a
- * buffer, so that their sender need not wait. comm_run.c starts the threads.
+/* Ranks that are threads of one process. Each rank has a mailbox with its pending receives and with
+ * messages that have no receive yet. A message is copied once, from the sender's memory to the
+ * receiver's, by whichever side comes second; only short messages that come first are buffered, so
+ * that their sender need not wait. comm_run.c starts the threads.
  *
- * Locks: a box' lock guards its lists and the `done` of requests that its rank owns. No thread
- * holds two box locks; the family's lock comes before them. Bytes are copied without a lock. */
+ * Locks: a box's lock guards its lists and the `done` of requests that its rank owns. No thread
+ * holds two box locks; the family's lock is taken before them. Bytes are copied without a lock. */
 #include "comm/comm_threads.h"
 #include "comm/comm.h"
 #include "comm/mailbox.h"
@@ -17,16 +17,16 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define EAGER_BYTES 8192 /* up to here a message does not wait for its receiver */
-#define SPARE_ROOM  192  /* bytes of a message that fit into a record which is used again */
+#define EAGER_BYTES 8192 /* longer messages wait for their receiver */
+#define SPARE_ROOM  192  /* bytes of a message that fit into a reusable record */
 
 typedef struct box {
     pthread_mutex_t lock;
-    pthread_cond_t  ring;    /* something of this rank is done, or all is over */
+    pthread_cond_t  ring;    /* a request of this rank is done, or the family is broken */
     rsi_mail_list   asked;   /* receives */
     rsi_mail_list   waiting; /* messages */
     rsi_free_list   spares;  /* records that its rank owns */
-    int32_t         number;  /* of its rank in the first group of the family, for texts */
+    int32_t         number;  /* its rank in the family's first group, for messages */
     _Atomic bool    gone;    /* the rank has closed its end */
 } box;
 
@@ -36,18 +36,17 @@ typedef struct group {
     struct group *next; /* in the family */
     family       *family;
     uint64_t      id;     /* in the family */
-    uint64_t      parent; /* the id of the group it was split from, */
-    uint64_t      nth;    /* in which split of that, */
-    int32_t       leader; /* and the first rank of its list there */
+    uint64_t      parent; /* id of the group it was split from, */
+    uint64_t      nth;    /* number of the split there, */
+    int32_t       leader; /* and first rank of its list there */
     int32_t       size;
     int32_t       left;  /* ranks that have closed their ends */
     box           box[]; /* [size] */
 } group;
 
-/* All groups that were split from one: they break together and are freed when the last end is
- * closed. */
+/* All groups split from one: they break together and are freed when the last end is closed. */
 struct family {
-    pthread_mutex_t lock; /* of all below and of the groups' left */
+    pthread_mutex_t lock; /* of all below and of the groups' `left` */
     group          *groups;
     uint64_t        made; /* groups so far */
     int32_t         ends; /* open */
@@ -58,11 +57,11 @@ struct family {
 typedef struct end {
     group   *group;
     int32_t  rank;             /* its box in the group */
-    int32_t  as_rank, of_size; /* what it is to its user: others if it plays a rank alone */
+    int32_t  as_rank, of_size; /* what its user sees: differs if it plays a rank alone */
     uint64_t splits;           /* so far */
 } end;
 
-/* Its group has one box, whatever the size that it tells. */
+/* Its group has one box, whatever size it reports. */
 static bool plays_alone(const end *me)
 {
     return me->of_size > me->group->size;
@@ -73,7 +72,7 @@ static int32_t box_of(const end *me, int32_t rank)
     return rank == me->as_rank ? me->rank : rank;
 }
 
-/* ---- records; the box is that of the owner, and locked ---- */
+/* ---- records; the box is the owner's, and locked ---- */
 
 static rsi_mail *new_message(box *mine, size_t room)
 {
@@ -165,7 +164,7 @@ static void family_free(family *f)
     rsi_free(f);
 }
 
-/* The end of one rank; the family's lock is held, or nobody else knows it yet. */
+/* Opens one rank's end; the family's lock is held, or no other thread knows the family yet. */
 static end *open_end(group *g, int32_t rank, int32_t number)
 {
     end *me = rsi_calloc(1, sizeof(*me));
@@ -237,7 +236,7 @@ static void threads_close(void *self)
     pthread_mutex_lock(&f->lock);
     wake_all(g);
     last = --f->ends == 0;
-    /* A group that not all could join for want of memory goes with the family. */
+    /* A group that some ranks could not join for lack of memory is freed with the family. */
     if (++g->left == g->size && !last)
         forget_group(f, g);
     pthread_mutex_unlock(&f->lock);
@@ -410,7 +409,8 @@ static rsd_err reap(box *mine, size_t n, void **request, size_t *finished, rsd_e
     return rc;
 }
 
-/* Nothing is to be hoped for from a rank that has closed its end; what it sent before was taken. */
+/* Fails if a pending request depends on a rank that has closed its end; messages that it sent
+ * before have been received. */
 static rsd_err hopeless(const end *me, size_t n, void *const *request, rsd_error *err)
 {
     for (size_t i = 0; i < n; i++) {
@@ -500,7 +500,7 @@ static bool threads_cancel(void *self, void **request)
     if (queued)
         rsi_mail_take(m->receive ? &b->asked : &b->waiting, 0, 0, m);
     pthread_mutex_unlock(&b->lock);
-    if (!queued) { /* the other side copies, or has */
+    if (!queued) { /* the other side is copying or has finished */
         b = &g->box[me->rank];
         pthread_mutex_lock(&b->lock);
         while (!m->done)
@@ -533,7 +533,8 @@ static rsd_err threads_split(void *self, int32_t n, const int32_t *ranks, void *
     }
     while (ranks[place] != me->as_rank)
         place++;
-    /* Who comes first makes the group, the others find it by what they all know. */
+    /* The first rank to arrive creates the group; the others find it by its parent, split and
+     * leader. */
     pthread_mutex_lock(&f->lock);
     for (g = f->groups; g; g = g->next)
         if (g->parent == me->group->id && g->nth == nth && g->leader == ranks[0])
@@ -550,7 +551,7 @@ static rsd_err threads_split(void *self, int32_t n, const int32_t *ranks, void *
     return RSD_OK;
 }
 
-/* All memory is everybody's. */
+/* All ranks share one address space. */
 static rsd_err threads_expose(void *self, const void *data, size_t bytes, rsd_exposed *out,
                               rsd_error *err)
 {

@@ -19,7 +19,7 @@ static void RSI_PRINTF(2, 3) say(rsi_bytes *words, const char *fmt, ...)
     va_end(args);
 }
 
-/* The value in words is `quote`, `text`, `quote`. */
+/* In words, the value is `quote`, `text`, `quote`. */
 static void tell(rsi_facts *f, const char *name, const void *bytes, size_t len, const char *quote,
                  const char *text)
 {
@@ -92,7 +92,7 @@ void rsi_fact_shape(rsi_facts *f, const char *name, int ndim, const int64_t *sha
     tell(f, name, shape, (size_t)ndim * sizeof(shape[0]), "", words);
 }
 
-#define NO_WORDS "\1" /* what a value begins with that is a digest */
+#define NO_WORDS "\1" /* marks a value that is a digest */
 
 void rsi_fact_digest(rsi_facts *f, const char *name, uint64_t digest)
 {
@@ -107,7 +107,7 @@ void rsi_fact_digest(rsi_facts *f, const char *name, uint64_t digest)
 
 enum { SHOWN = 160 }; /* bytes of a value in a message */
 
-/* Long values are mostly paths, which differ at their end. */
+/* Long values are mostly paths, which differ at the end. */
 static const char *shown(const char *value, char buf[SHOWN])
 {
     size_t len = strlen(value);
@@ -118,7 +118,7 @@ static const char *shown(const char *value, char buf[SHOWN])
     return buf;
 }
 
-/* This rank's facts against those of rank 0, in words. */
+/* Compares this rank's facts with those of rank 0, in words. */
 static rsd_err compare(const rsi_bytes *mine, const rsi_bytes *first, rsd_error *err)
 {
     rsi_reader a = { .at = mine->at, .end = mine->at + mine->len };
@@ -141,7 +141,7 @@ static rsd_err compare(const rsi_bytes *mine, const rsi_bytes *first, rsd_error 
     return RSD_OK;
 }
 
-/* The digests differ: rank 0's words go to all. */
+/* The digests differ: broadcasts rank 0's words to find out where. */
 static rsd_err find_difference(rsd_comm *comm, rsi_tell_facts tell_all, const void *arg,
                                rsd_error *err)
 {
@@ -163,7 +163,7 @@ static rsd_err find_difference(rsd_comm *comm, rsi_tell_facts tell_all, const vo
 
 rsd_err rsi_same_digest(rsd_comm *comm, uint64_t digest, rsd_err mine, bool *same, rsd_error *err)
 {
-    /* the lowest of each: did all do well; digests, and upside down */
+    /* minimum over the ranks: did all succeed, the digest, and its complement */
     int64_t   said[3] = { !mine, (int64_t)digest, (int64_t)~digest };
     rsd_error spare = { 0 }, own;
     rsd_err   rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies in the mailbox of a rank that is a thread, for comm_threads.c. */
+/* The mailbox contents of a rank that is a thread, for comm_threads.c. */
 #ifndef RSI_MAILBOX_H
 #define RSI_MAILBOX_H
 
@@ -7,17 +7,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A receive in the list of its own box, or a message in the list of the receiver's. */
+/* A receive in its own box's list, or a message in the receiver's. */
 typedef struct rsi_mail {
     struct rsi_mail *next;
     int32_t          owner, from, to, tag; /* owner: the rank that waits for it */
     const void      *src;
     void            *dst;
-    size_t           bytes, came; /* asked for, and how many the sender had */
-    bool             queued;      /* guarded by the box it is queued in, to's */
-    bool             done;        /* guarded by the owner's box */
+    size_t           bytes, came; /* expected, and sent */
+    bool             queued;      /* guarded by the lock of the box it is queued in, to's */
+    bool             done;        /* guarded by the lock of the owner's box */
     bool             receive;     /* else a message */
-    bool             eager;       /* nobody's request; the bytes follow it */
+    bool             eager;       /* not a request; the bytes follow it */
     _Alignas(16) char data[];
 } rsi_mail;
 
@@ -33,7 +33,7 @@ static inline void rsi_mail_put(rsi_mail_list *l, rsi_mail *m)
     l->end = &m->next;
 }
 
-/* Takes out the first with that sender and tag, or `one` itself. */
+/* Removes the first with that sender and tag, or `one` itself. */
 static inline rsi_mail *rsi_mail_take(rsi_mail_list *l, int32_t from, int32_t tag,
                                       const rsi_mail *one)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lets a program that was not built with any MPI run under mpirun: it loads the library with
- * comm_mpi.c that was built for the launcher's MPI. The library is never unloaded, since MPI can't
- * be. */
+/* Lets a program that was built without MPI run under mpirun: loads the library with comm_mpi.c
+ * that was built for the launcher's MPI. The library is never unloaded, since MPI can't be. */
 #include "comm/mpi_plugin.h"
 
 #include <dlfcn.h>
@@ -15,7 +14,7 @@
 #define OPENMPI "libreshard_mpi_openmpi.so.1"
 #define MPICH   "libreshard_mpi_mpich.so.1"
 
-/* The number of ranks that a variable tells; 0 if it does not. */
+/* The number of ranks given by a variable; 0 if there is none. */
 static long ranks_in(const char *(*env)(const char *), const char *name)
 {
     const char *text = env(name);
@@ -66,7 +65,7 @@ rsd_err rsi_launch_find(const char *(*env)(const char *name), rsi_launch *out, r
     return RSD_OK;
 }
 
-/* "<folder of file>/<middle><name>" into path; false if it is too long or no such file is there. */
+/* Writes "<folder of file>/<middle><name>" to path; false if it is too long or does not exist. */
 static bool beside(const char *file, const char *middle, const char *name, char *path)
 {
     const char *slash = strrchr(file, '/');
@@ -78,10 +77,10 @@ static bool beside(const char *file, const char *middle, const char *name, char 
     return len > 0 && len < PATH_MAX && access(path, R_OK) == 0;
 }
 
-/* Beside the library or the program, in the program's ../lib, or where the system looks. */
+/* Looks beside the library or the program, in the program's ../lib, then where the system looks. */
 static void *load(const char *name)
 {
-    /* Components of Open MPI expect its symbols to be global. */
+    /* Open MPI's components expect its symbols to be global. */
     const int flags = RTLD_NOW | RTLD_GLOBAL;
     char      exe[PATH_MAX] = "", path[PATH_MAX];
     ssize_t   len = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -104,7 +103,7 @@ static rsd_err find_transport(const rsi_launch *launch, rsi_mpi_transport *out, 
         void *symbol = library ? dlsym(library, RSI_MPI_SYMBOL) : NULL;
 
         if (symbol) {
-            memcpy(out, &symbol, sizeof(symbol)); /* C has no cast for it, POSIX says it works */
+            memcpy(out, &symbol, sizeof(symbol)); /* C has no cast for this, POSIX allows it */
             return RSD_OK;
         }
         reason = dlerror();
@@ -142,7 +141,7 @@ rsd_err rsd_comm_create_launched(rsd_comm **out, rsd_error *err)
         rc = transport(NULL, &ops, &self, err);
     if (rc)
         return rc;
-    /* An MPI that the launcher does not know makes every process rank 0 of 1. */
+    /* An MPI unknown to the launcher makes every process rank 0 of 1. */
     if (launch.ranks > 0 && ops->count(self) != launch.ranks)
         rc = rsi_fail(err, RSD_E_UNSUPPORTED,
                       "%s started %ld ranks, but the MPI that was loaded sees %" PRId32

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which MPI started this program, from the variables that launchers set. */
+/* Finds out which MPI started this program, from the variables that launchers set. */
 #ifndef RSI_MPI_PLUGIN_H
 #define RSI_MPI_PLUGIN_H
 
@@ -12,14 +12,14 @@
 typedef struct rsi_launch {
     const char *launcher;                   /* for messages; NULL: none, or one rank alone */
     const char *library[RSI_MPI_LIBRARIES]; /* to try, in this order; NULL: no more */
-    long        ranks;                      /* that were started; 0: not told */
+    long        ranks;                      /* started ranks; 0: unknown */
 } rsi_launch;
 
-/* `env` is getenv, or a test's. RESHARD_MPI goes first, then what mpirun of Open MPI, mpiexec of
- * MPICH and srun set. */
+/* `env` is getenv, or a test's. RESHARD_MPI takes precedence over the variables of Open MPI's
+ * mpirun, MPICH's mpiexec and srun. */
 rsd_err rsi_launch_find(const char *(*env)(const char *name), rsi_launch *out, rsd_error *err);
 
-/* The one symbol of the libraries: rsd_mpi_transport of reshard_mpi.h, with NULL for the comm. */
+/* The only symbol of the libraries: rsd_mpi_transport of reshard_mpi.h, with NULL for the comm. */
 #define RSI_MPI_SYMBOL "rsd_mpi_transport"
 typedef rsd_err (*rsi_mpi_transport)(const void *comm, const rsd_comm_ops **ops, void **self,
                                      rsd_error *err);

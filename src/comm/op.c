@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hands calls on to the operation that an rsd_op stands for. */
+/* Forwards calls to the operation behind an rsd_op. */
 #include "comm/op.h"
 #include "base/mem.h"
 

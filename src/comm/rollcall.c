@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is missing? A rank that has waited in vain mostly waits for one that waits itself. So each
- * tells all others that it is there, whom it waits for and whose signs of life it has heard lately:
- * missing are those who did not tell, mostly those who are waited for and were not heard. Then the
- * comm is broken with that verdict, which also wakes ranks that come late. One small message
- * between any two ranks, and only when all is lost anyway. */
+/* Finds out which ranks are missing. A rank that times out mostly waits for one that waits itself.
+ * So each tells all others that it is here, which ranks it waits for and whose signs of life it has
+ * heard lately: the ranks that do not answer are missing, most likely those that are waited for and
+ * were not heard. Then the comm is broken with that verdict, which also wakes ranks that come late.
+ * This takes one small message between any two ranks, and only after the comm has failed anyway. */
 #include "comm/comm.h"
 #include "comm/clock.h"
 #include "base/checked.h"
@@ -15,9 +15,9 @@
 #define GRACE_MIN_MS 250
 #define GRACE_MAX_MS 10000
 
-#define RANKS_MAX 4096 /* beyond, only those this rank waits for itself are named */
-#define WAITS_MAX 15   /* that a rank tells of */
-#define NAMES_MAX 8    /* that a text lists */
+#define RANKS_MAX 4096 /* with more, only ranks that this one waits for are named */
+#define WAITS_MAX 15   /* that a rank reports */
+#define NAMES_MAX 8    /* that a message lists */
 
 typedef struct sign { /* of life */
     int32_t n;
@@ -27,11 +27,11 @@ typedef struct sign { /* of life */
 
 typedef struct roll {
     rsd_comm *comm;
-    sign     *seen;    /* [size] from each rank; this one's own at its place */
+    sign     *seen;    /* [size] from each rank, including this one */
     void    **request; /* [2 * size] receive from r at r, send to r at size + r */
-    bool     *waited;  /* [size] */
-    bool     *heard;   /* [size] by one who is here: it is slow, not gone */
-    int       how;     /* what is_missing of those who are named */
+    bool     *waited;  /* [size] a rank that is here waits for it */
+    bool     *heard;   /* [size] by a rank that is here: it is slow, not gone */
+    int       how;     /* flags of is_missing that select the named ranks */
 } roll;
 
 static sign own_sign(const rsd_comm *comm, size_t n, void *const *request, const int32_t *peer)
@@ -70,8 +70,8 @@ static bool enough_here(const roll *r)
     return here == r->comm->size || here == r->comm->present;
 }
 
-/* By how much schedulers and unequal starts may let ranks give up at other times: a tenth of the
- * time they waited, within limits. */
+/* By how much scheduling and unequal starts may spread the ranks' timeouts: a tenth of the timeout,
+ * within limits. */
 static int64_t grace(const rsd_comm *comm)
 {
     if (comm->grace_ms > 0)
@@ -94,8 +94,8 @@ static bool is_missing(const roll *r, int32_t rank, int how)
            (!(how & UNHEARD) || !r->heard[rank]);
 }
 
-/* Marks whom those who are here wait for, and whom they have heard. Those are named who are waited
- * for and silent; else those who are silent, for a rank at work waits for nobody yet. */
+/* Marks the ranks that those here wait for and those they have heard. The ones waited for and
+ * silent are named; failing that the silent ones, since a working rank waits for nobody yet. */
 static void find_missing(roll *r)
 {
     static const int how[] = { WAITED | UNHEARD, UNHEARD, WAITED, 0 };
@@ -115,8 +115,8 @@ static void find_missing(roll *r)
     }
 }
 
-/* Says "here" to all and hears them until enough are or time is up. An error is that of a rank
- * which came to a verdict before. */
+/* Says "here" to all ranks and listens until enough have answered or time is up. An error is that
+ * of a rank that reached a verdict earlier. */
 static rsd_err call(roll *r, rsd_error *err)
 {
     rsd_comm *comm = r->comm;
@@ -144,7 +144,7 @@ static rsd_err call(roll *r, rsd_error *err)
     return rc;
 }
 
-/* Who is named: those that the roll call missed, or without one those that this rank waits for. */
+/* The roll call's missing ranks, or without one the ranks that this one waits for. */
 static bool is_named(const roll *r, const sign *own, int32_t rank)
 {
     if (r->seen)
@@ -209,7 +209,7 @@ rsd_err rsi_rollcall(rsd_comm *comm, size_t n, void *const *request, const int32
         find_missing(&r);
     }
     if (rc && err->rank < 0)
-        r.seen = NULL; /* not all could be asked */
+        r.seen = NULL; /* not all ranks could be asked */
     if (!rc || err->rank < 0)
         rc = verdict(&r, &own, what, err);
     comm->ops.stop(comm->self, err);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The time limit is for silence. While a rank waits or works it sends its neighbours in a binary
- * tree a sign now and then: that it is there, and whether somebody on its side of the tree works.
- * So nobody hears from more than three ranks, and every rank is watched by its neighbours: one that
- * hears nothing from one of them for longer than the limit, or of no work at all, gives up and has
- * all ranks called (rollcall.c). Ranks that wait for each other tell of no work, so that is still
- * seen. Signs are messages like others; a transport need not know of them. */
+/* The timeout applies to silence. While a rank waits or works, it occasionally sends its neighbours
+ * in a binary tree a sign: that it is alive, and whether a rank on its side of the tree works. So
+ * no rank hears from more than three others, and every rank is watched by its neighbours: one that
+ * hears nothing from a neighbour for longer than the timeout, or hears of no work at all, gives up
+ * and starts a roll call of all ranks (rollcall.c). Ranks that wait for each other report no work,
+ * so a deadlock is still detected. Signs are ordinary messages; a transport need not know of them.
+ */
 #include "comm/signs.h"
 #include "base/checked.h"
 #include "comm/clock.h"
@@ -12,10 +13,10 @@
 
 enum { WORK = 1, ALARM = 2 };
 
-#define EVERY       8    /* signs in the time limit; those of work are passed on twice as often */
-#define SLICES      256  /* looks in it, so that a sign crosses a deep tree well within it */
+#define EVERY       8    /* signs per timeout; those of work are passed on twice as often */
+#define SLICES      256  /* polls per timeout, so that a sign crosses a deep tree well within it */
 #define SLICE_MAX   5000 /* ms */
-#define UNHEARD_MAX 16   /* signs for a neighbour that is not in the library: it hears them later */
+#define UNHEARD_MAX 16   /* signs for a neighbour outside the library: it hears them later */
 
 int64_t (*rsi_comm_clock)(void) = rsi_clock_ms;
 
@@ -24,7 +25,7 @@ int64_t rsi_signs_slice(const rsd_comm *comm)
     return rsi_min(rsi_max(comm->timeout_ms / SLICES, 1), SLICE_MAX);
 }
 
-/* A rank may be silent for the limit; the sign before that may have been sent a little earlier. */
+/* A rank may be silent for the timeout; its last sign may have been sent slightly before that. */
 static bool lately(const rsd_comm *comm, int64_t when, int64_t now)
 {
     return now - when - comm->timeout_ms < comm->timeout_ms / 4;
@@ -62,7 +63,7 @@ static void take(rsd_comm *comm, rsi_sign_link *from, int64_t now)
         s->link[i].work = s->link[i].work || &s->link[i] != from;
 }
 
-/* All that have come from a neighbour. A failure is seen by the next call for its own sake. */
+/* Receives all signs from a neighbour. Errors are left to the next call, which sees them itself. */
 static void hear(rsd_comm *comm, rsi_sign_link *from, int64_t now)
 {
     while (!from->deaf) {
@@ -143,7 +144,7 @@ bool rsi_signs_good(const rsd_comm *comm, int64_t now)
     return good;
 }
 
-/* One that is missing has been silent for the limit, so a part of it is enough. */
+/* A missing rank has been silent for the whole timeout, so part of it is enough to tell. */
 bool rsi_signs_heard(const rsi_sign_link *link, int64_t timeout_ms, int64_t now)
 {
     return link->peer >= 0 && now - link->heard < timeout_ms / 4 * 3;
@@ -159,7 +160,7 @@ void rsi_signs_end(rsd_comm *comm)
 
 /* ---- work ---- */
 
-/* Called by others, a rank at work says that it is there too; its next call learns the verdict. */
+/* On an alarm, a working rank answers the roll call too; its next call learns the verdict. */
 static void beat(void *arg)
 {
     rsd_comm  *comm = arg;
@@ -180,7 +181,7 @@ rsi_pulse rsi_comm_enter(rsd_comm *comm)
     const rsi_pulse before = rsi_pulse_set((rsi_pulse){ 0 });
 
     if (!comm || comm->size == 1 || comm->alone) {
-        rsi_pulse_set(before); /* within a callback of a call that has ranks */
+        rsi_pulse_set(before); /* may be inside a callback of a call that has ranks */
         return before;
     }
     rsi_signs_look(comm, rsi_comm_clock());

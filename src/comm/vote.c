@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Up a binary tree and down again. Every rank has come when the sum is known, so a vote is a
- * barrier too. */
+/* Sums up a binary tree and down again. The sum is known only after every rank has arrived, so a
+ * vote is a barrier too. */
 #include "comm/vote.h"
 
 enum { CHILD, PARENT = 2, OUT = 3, REQUESTS = 5 };
@@ -48,7 +48,7 @@ static rsd_err send(rsi_vote *v, int i, int32_t to, rsd_error *err)
     return rsi_send(v->comm, to, v->tag, &v->sum, sizeof(v->sum), &v->request[OUT + i], err);
 }
 
-/* As far as it goes without waiting. */
+/* Advances as far as possible without waiting. */
 static rsd_err advance(rsi_vote *v, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
