@@ -61,7 +61,7 @@ size_t rsd_box_text(const rsd_box *box, char *buf, size_t cap)
         int64_t end;
 
         if (!rsi_add(box->off[d], box->len[d], &end))
-            end = INT64_MAX; /* a box that nobody has checked yet */
+            end = INT64_MAX; /* the box may not have been checked yet */
         rsi_text_add(&text, "%s%" PRId64 ":%" PRId64, d ? ", " : "", box->off[d], end);
     }
     rsi_text_add(&text, "]");
@@ -144,7 +144,7 @@ void rsi_strides(int ndim, const int64_t *len, int64_t elem_bytes, int64_t *stri
 
 int64_t rsi_range_box(int ndim, const int64_t *shape, int64_t at, int64_t end, rsd_box *out)
 {
-    int64_t row[RSD_MAX_NDIM]; /* elements of one step in dimension d */
+    int64_t row[RSD_MAX_NDIM]; /* elements per step in dimension d */
     int64_t left = at, rows;
     int     d = 0;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A balanced tree of bounding boxes, cut at the median of the widest dimension; kept in flat
+/* A balanced tree of bounding boxes, split at the median of the widest dimension; stored in flat
  * arrays. */
 #include "shape/boxtree.h"
 #include "base/checked.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define LEAF 8 /* boxes in a range that is not cut further */
+#define LEAF 8 /* boxes in a range that is not split further */
 
 rsd_box rsi_boxes_get(const rsi_boxes *boxes, size_t i)
 {
@@ -32,8 +32,8 @@ static int64_t start_of(const rsi_boxes *boxes, uint32_t i, int d)
     return boxes->at[2 * (size_t)boxes->ndim * i + (size_t)d];
 }
 
-/* Bounding box of order[lo .. hi-1] into node k; returns the dimension in which the starts spread
- * most. */
+/* Stores the bounding box of order[lo .. hi-1] in node k; returns the dimension in which the starts
+ * spread most. */
 static int bound(rsi_boxtree *tree, size_t k, size_t lo, size_t hi)
 {
     const rsi_boxes *boxes = tree->boxes;
@@ -62,11 +62,11 @@ static int bound(rsi_boxtree *tree, size_t k, size_t lo, size_t hi)
     return best;
 }
 
-/* Quickselect: puts the boxes with the lower starts in dimension d before `mid`. */
+/* Quickselect: moves the boxes with the lower starts in dimension d before `mid`. */
 static void halve(const rsi_boxes *boxes, uint32_t *order, size_t lo, size_t hi, size_t mid, int d)
 {
     while (hi - lo > 1) {
-        int64_t  pivot = start_of(boxes, order[lo + (hi - lo - 1) / 2], d); /* never the last */
+        int64_t  pivot = start_of(boxes, order[lo + (hi - lo - 1) / 2], d); /* never the last box */
         size_t   i = lo, j = hi - 1;
         uint32_t swap;
 

@@ -8,8 +8,8 @@ static const struct dtype {
     rsd_dtype   dtype;
     int         bits;
     const char *torch;       /* torch.<name> */
-    const char *safetensors; /* NULL: the format has no such type */
-    const char *brief;       /* what people type */
+    const char *safetensors; /* NULL: the format lacks this type */
+    const char *brief;       /* short name for users to type */
 } table[] = {
     { RSD_BOOL, 8, "bool", "BOOL", "bool" },
     { RSD_U8, 8, "uint8", "U8", "u8" },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes layouts and tells what a rank holds. The arithmetic of one dimension is placement.c's,
- * irregular boxes are table.c's, text is rules.c's. Next: plan/overlap.c. */
+/* Creates layouts and computes what a rank holds. placement.c has the arithmetic of one dimension,
+ * table.c irregular boxes, rules.c text. Next: plan/overlap.c. */
 #include "shape/layout.h"
 #include "base/checked.h"
 #include "base/digest.h"
@@ -51,7 +51,7 @@ static rsd_err new_layout(rsd_dtype dtype, int ndim, const int64_t *shape, rsd_l
     return RSD_OK;
 }
 
-/* Of what equal meshes have in common, however they keep their ranks: shape, first and highest
+/* Hashes what equal meshes have in common, however they store their ranks: shape, first and highest
  * rank. */
 static uint64_t hash_mesh(const rsd_mesh *mesh)
 {
@@ -91,7 +91,7 @@ static uint64_t hash_layout(const rsd_layout *layout)
     return rsi_hash(key, sizeof(key));
 }
 
-/* Placement a of the caller, checked and in its one normal form. */
+/* Checks a placement of the caller's and brings it into its normal form. */
 static rsd_err normal_place(const rsd_layout *layout, const char *axis, rsd_placement place,
                             rsd_placement *out, rsd_error *err)
 {

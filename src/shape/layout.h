@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A layout inside the library: a mesh and placements (a formula), or a table of boxes. The planner
- * asks it two things: which runs does a rank hold, and who holds what a piece needs. */
+ * asks it two things: which runs a rank holds, and which ranks hold a given piece. */
 #ifndef RSI_LAYOUT_H
 #define RSI_LAYOUT_H
 
@@ -16,7 +16,7 @@ struct rsd_layout {
     int32_t    ndim;
     int64_t    elem_bytes;
     int64_t    shape[RSD_MAX_NDIM];
-    uint64_t   hash; /* equal layouts have equal ones */
+    uint64_t   hash; /* equal for equal layouts */
 
     rsd_mesh     *mesh;                /* NULL: the table below */
     rsd_placement place[RSD_MAX_NDIM]; /* [mesh->ndim] dims not negative, unused fields zero */
@@ -27,13 +27,14 @@ struct rsd_layout {
     bool      covers; /* every element has a holder */
 };
 
-rsd_layout *rsi_layout_ref(const rsd_layout *layout); /* one more user; rsd_layout_free ends it */
-/* The same for equal layouts in every process. O(ranks). */
+rsd_layout *rsi_layout_ref(
+    const rsd_layout *layout); /* adds a user; release it with rsd_layout_free */
+/* Equal layouts have the same digest in every process. O(ranks). */
 uint64_t rsi_layout_digest(const rsd_layout *layout);
-/* Coordinates of the levels of dimension d, picked from those of the mesh. */
+/* Picks the coordinates of dimension d's levels from the mesh's. */
 void rsi_dim_coord(const rsi_dim *dim, const int64_t *mesh_coord, int64_t *coord);
-/* Ranks along the axes of one kind (1 if there is none): holders of each box, or contributors to
- * it. */
+/* Number of ranks along the axes of one kind (1 if there is none): holders of each box, or
+ * contributors to it. */
 int64_t rsi_layout_ways(const rsd_layout *layout, rsd_place_kind kind);
 
 #endif

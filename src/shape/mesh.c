@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Meshes: ranks on an n-d grid, and slices of it. What a mesh axis does to a tensor is
- * placement.c's. */
+/* Meshes: ranks on an n-dimensional grid, and slices of it. placement.c has the effect of a mesh
+ * axis on a tensor. */
 #include "shape/mesh.h"
 #include "shape/box.h"
 #include "base/checked.h"
@@ -14,7 +14,7 @@ static const char *const numbered[RSD_MAX_NDIM] = { "0", "1", "2", "3", "4", "5"
 
 rsd_mesh *rsi_mesh_ref(const rsd_mesh *mesh)
 {
-    rsd_mesh *shared = (rsd_mesh *)(uintptr_t)mesh; /* only the count changes, and that is atomic */
+    rsd_mesh *shared = (rsd_mesh *)(uintptr_t)mesh; /* only the count changes, atomically */
 
     atomic_fetch_add(&shared->refs, 1);
     return shared;
@@ -28,7 +28,7 @@ void rsd_mesh_free(rsd_mesh *mesh)
     rsi_free(mesh);
 }
 
-/* Names appear in the text form, so they are words there. */
+/* Names appear in the text form, so they must be words there. */
 static bool is_word(const char *name)
 {
     size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
@@ -95,7 +95,7 @@ static rsd_err keep_axes(rsd_mesh *mesh, int ndim, const int64_t *shape, const c
     return RSD_OK;
 }
 
-/* 0, 1, 2 ... needs no list. */
+/* Ranks 0, 1, 2 ... need no list. */
 static bool is_counting(const int32_t *ranks, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -140,7 +140,7 @@ rsd_err rsd_mesh_create(int ndim, const int64_t *shape, const char *const *axis,
     return RSD_OK;
 }
 
-/* The listed ranks of a slice, in its own row-major order, into ranks[out->size]. */
+/* Writes the listed ranks of a slice, in its own row-major order, to ranks[slice->size]. */
 static void list_slice(const rsd_mesh *mesh, int64_t base, const rsd_mesh *slice, int32_t *ranks)
 {
     for (int64_t i = 0; i < slice->size; i++) {
@@ -154,7 +154,7 @@ static void list_slice(const rsd_mesh *mesh, int64_t base, const rsd_mesh *slice
     }
 }
 
-/* Gives a slice of a mesh with listed ranks a list of its own. */
+/* Gives a slice of a mesh with listed ranks its own list. */
 static rsd_err keep_slice_ranks(const rsd_mesh *mesh, int64_t base, rsd_mesh *slice, rsd_error *err)
 {
     int32_t *ranks = rsi_calloc((size_t)slice->size, sizeof(ranks[0]));
@@ -261,7 +261,7 @@ bool rsd_mesh_coord(const rsd_mesh *mesh, int32_t rank, int64_t *coord)
     left -= mesh->base;
     if (left < 0)
         return false;
-    /* Each stride is larger than all that the later axes can add up to. */
+    /* Each stride exceeds the sum that all later axes can reach. */
     for (int a = 0; a < mesh->ndim; a++) {
         at[a] = left / mesh->stride[a];
         if (at[a] >= mesh->shape[a])
@@ -275,8 +275,8 @@ bool rsd_mesh_coord(const rsd_mesh *mesh, int32_t rank, int64_t *coord)
     return true;
 }
 
-/* Two meshes that count ranks by strides are compared by those; an axis of one rank has a stride
- * but never uses it. */
+/* Compares two meshes without rank lists by their strides; the stride of an axis of one rank is
+ * never used. */
 static bool same_strides(const rsd_mesh *a, const rsd_mesh *b)
 {
     for (int i = 0; i < a->ndim; i++)

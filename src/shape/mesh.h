@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A mesh inside the library. A rank's place is one number: base + sum of coordinate * stride. Where
- * no list of ranks was given the strides are such that the place is the rank, so a mesh and its
- * slices take no memory for ranks. */
+/* A mesh inside the library. A rank's place is one number: base + sum of coordinate * stride.
+ * Without a list of ranks the strides make the place equal to the rank, so a mesh and its slices
+ * need no memory for ranks. */
 #ifndef RSI_MESH_H
 #define RSI_MESH_H
 
@@ -21,7 +21,7 @@ struct rsd_mesh {
     int64_t     shape[RSD_MAX_NDIM];
     int64_t     stride[RSD_MAX_NDIM]; /* in places */
     int64_t     base;                 /* place of the coordinates 0, 0, ... */
-    int64_t     size;                 /* ranks in it */
+    int64_t     size;                 /* number of ranks */
     int32_t     world;                /* highest rank + 1 */
     const char *axis[RSD_MAX_NDIM];
     int32_t    *ranks;   /* [size] rank at each place; NULL: the place itself */
@@ -29,7 +29,7 @@ struct rsd_mesh {
     rsi_arena   mem;
 };
 
-rsd_mesh *rsi_mesh_ref(const rsd_mesh *mesh); /* one more user; rsd_mesh_free ends it */
+rsd_mesh *rsi_mesh_ref(const rsd_mesh *mesh); /* adds a user; release it with rsd_mesh_free */
 
 static inline int32_t rsi_mesh_at(const rsd_mesh *mesh, int64_t place)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one rank holds of a layout: its boxes, and where they lie in its memory. For a mesh the part
- * is a product: the runs of each dimension, every combination one box. */
+ * is a product: every combination of the dimensions' runs is one box. */
 #include "shape/box.h"
 #include "shape/layout.h"
 
@@ -8,11 +8,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Steps through the boxes of a rank in a mesh layout, the last dimension fastest. */
+/* Iterates over a rank's boxes in a mesh layout, last dimension fastest. */
 typedef struct walk {
     const rsd_layout *layout;
     int64_t           coord[RSD_MAX_NDIM][RSD_MAX_NDIM]; /* [dimension][level] */
-    rsi_run           run[RSD_MAX_NDIM];                 /* the box stood at */
+    rsi_run           run[RSD_MAX_NDIM];                 /* of the current box */
 } walk;
 
 /* False if the rank holds nothing. */
@@ -76,7 +76,7 @@ size_t rsd_layout_boxes(const rsd_layout *layout, int32_t rank, rsd_box *out, si
     return n;
 }
 
-/* Byte strides of the dense local tensor that a rank of a mesh keeps; returns its bytes. */
+/* Computes the byte strides of a rank's dense local tensor; returns its bytes. */
 static int64_t local_strides(const walk *w, int64_t *stride)
 {
     const rsd_layout *layout = w->layout;

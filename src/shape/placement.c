@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic of shard and strided shard on one dimension, both ways: index to owner, owner to
- * indices. layout.c puts the dimensions together; overlap.c walks the runs of two layouts side by
- * side. */
+ * indices. layout.c combines the dimensions; overlap.c walks the runs of two layouts in parallel.
+ */
 #include "shape/placement.h"
 #include "base/checked.h"
 
@@ -16,8 +16,8 @@ int64_t rsi_chunk(int64_t n, int64_t k, int64_t i, int64_t *start)
     return rsi_min(chunk, n - *start);
 }
 
-/* One level's cut of a list of n indices: `full` blocks of `block` indices and one of `rest`, each
- * cut `ways` ways. */
+/* How one level cuts a list of n indices: `full` blocks of `block` indices and one of `rest`, each
+ * cut into `ways` pieces. */
 typedef struct cut {
     int64_t ways, block, full, rest;
 } cut;
@@ -26,7 +26,7 @@ static cut cut_of(int64_t n, const rsi_level *level)
 {
     cut c = { .ways = level->ways, .block = rsi_ceil_div(n, level->split) };
 
-    if (c.ways == 1 || c.block == 1) /* the first rank gets all: one block, not n that touch */
+    if (c.ways == 1 || c.block == 1) /* the first rank gets all: one block, not n adjacent ones */
         c = (cut){ .ways = 1, .block = n };
     c.full = c.block ? n / c.block : 0;
     c.rest = n - c.full * c.block;
@@ -56,8 +56,8 @@ int64_t rsi_dim_length(const rsi_dim *dim, const int64_t *coord)
 int64_t rsi_dim_owner(const rsi_dim *dim, int64_t x, int64_t *coord)
 {
     int64_t n = dim->n;     /* length of the list at this level */
-    int64_t pos = x;        /* of index x in it */
-    int64_t left = n - pos; /* how far the owner stays the same */
+    int64_t pos = x;        /* position of index x in it */
+    int64_t left = n - pos; /* number of indices with the same owner */
 
     assert(x >= 0 && x < n);
     for (int l = 0; l < dim->nlevels; l++) {
@@ -77,8 +77,8 @@ int64_t rsi_dim_owner(const rsi_dim *dim, int64_t x, int64_t *coord)
     return left;
 }
 
-/* Position `pos` in the list that coordinate i got from the cut, as a position in the list that was
- * cut; *left becomes at most the number of positions for which the two go in step. */
+/* Maps position `pos` in the list that coordinate i got from the cut to a position in the list that
+ * was cut; limits *left to the number of positions that map consecutively. */
 static int64_t undo(const cut *c, int64_t i, int64_t pos, int64_t *left)
 {
     int64_t start;

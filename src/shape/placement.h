@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the mesh axes that shard one tensor dimension cut it up: closed forms, no tables, no memory.
  *
- * Each level cuts what the level before left, a list of indices that always rises. A plain shard
- * gives the rank at coordinate i the i-th chunk of the list (torch.chunk: ceil(n/k) to each from
- * the first on). A strided shard cuts the list into `split` chunks first, each of those into
- * `ways`, and gives the rank the i-th piece of each. What one rank ends up with is a rising list of
- * runs; positions in that list are its local indices. */
+ * Each level cuts what the previous level left, an ascending list of indices. A plain shard gives
+ * the rank at coordinate i the i-th chunk of the list (torch.chunk: ceil(n/k) to each from the
+ * first on). A strided shard first cuts the list into `split` chunks, then each of those into
+ * `ways` pieces, and gives the rank the i-th piece of each. A rank ends up with an ascending list
+ * of runs; positions in that list are its local indices. */
 #ifndef RSI_PLACEMENT_H
 #define RSI_PLACEMENT_H
 
@@ -13,7 +13,7 @@
 
 typedef struct rsi_level {
     int32_t axis;  /* of the mesh */
-    int64_t ways;  /* ranks along it */
+    int64_t ways;  /* number of ranks along it */
     int64_t split; /* 1: a plain shard */
 } rsi_level;
 
@@ -30,13 +30,13 @@ typedef struct rsi_run {
     int64_t local; /* index of its first element in the owner's local tensor */
 } rsi_run;
 
-/* torch.chunk: piece i of n cut into k; its length, and *start. */
+/* torch.chunk: cuts n into k pieces; returns the length of piece i and sets *start. */
 int64_t rsi_chunk(int64_t n, int64_t k, int64_t i, int64_t *start);
 
-/* Who owns index x, 0 <= x < n: coord[level] for each level, and how many indices from x on have
- * that owner (at least 1; the next run may have the same owner). */
+/* Finds the owner of index x, 0 <= x < n: sets coord[level] for each level and returns how many
+ * consecutive indices from x on it owns (at least 1; the next run may have the same owner). */
 int64_t rsi_dim_owner(const rsi_dim *dim, int64_t x, int64_t *coord);
-/* How many indices the owner at coord[] has. */
+/* Number of indices that the owner at coord[] has. */
 int64_t rsi_dim_length(const rsi_dim *dim, const int64_t *coord);
 /* The longest run of the owner at coord[] that begins at its local index `at`; false if it has no
  * such index. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules: which layout a tensor gets by its name, and layouts in words. Parsing is rules_parse.c's.
- */
+/* Rules: choose a tensor's layout by its name, and express layouts as text. rules_parse.c does the
+ * parsing. */
 #include "shape/rules.h"
 #include "base/mem.h"
 #include "base/text.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules inside the library: what the parser makes and the rest of rules uses. */
+/* Rules inside the library: the parser's result, which the other functions use. */
 #ifndef RSI_RULES_H
 #define RSI_RULES_H
 
@@ -10,9 +10,9 @@ typedef struct rsi_rule {
     const char   *pattern;
     int           line;
     bool          named[RSD_MAX_NDIM]; /* [mesh axis] */
-    rsd_placement place[RSD_MAX_NDIM]; /* [mesh axis] replicate where it is not named */
-    int64_t       on[RSD_MAX_NDIM]; /* [mesh axis] place of the sub-mesh; -1: the axis is whole */
-    rsd_mesh     *mesh;             /* with the axes that are whole */
+    rsd_placement place[RSD_MAX_NDIM]; /* [mesh axis] replicate if not named */
+    int64_t   on[RSD_MAX_NDIM]; /* [mesh axis] index that the sub-mesh fixes; -1: the whole axis */
+    rsd_mesh *mesh;             /* of the whole axes */
 } rsi_rule;
 
 struct rsd_rules {

@@ -16,7 +16,7 @@ typedef struct parser {
     rsd_error  *err;
 } parser;
 
-/* Stops at what can't belong to a word; `also` are further stops. */
+/* Stops at a character that can't belong to a word; `also` lists further ones. */
 static size_t word_len(const char *at, const char *also)
 {
     size_t n = 0;
@@ -42,7 +42,7 @@ static rsd_err expected(const parser *p, const char *what)
                     p->line, column, what, (int)rsi_min((int64_t)len, 64), p->at);
 }
 
-/* Over spaces and a comment, to the next word or the end of the statement. */
+/* Skips spaces and a comment, up to the next word or the end of the statement. */
 static void skip_blank(parser *p)
 {
     p->at += strspn(p->at, " \t\r");
@@ -55,7 +55,7 @@ static bool at_end(const parser *p)
     return *p->at == '\0' || *p->at == '\n' || *p->at == ';';
 }
 
-/* To the first word of the next statement; false at the end of the text. */
+/* Moves to the first word of the next statement; false at the end of the text. */
 static bool next_statement(parser *p)
 {
     for (skip_blank(p); at_end(p); skip_blank(p)) {
@@ -98,7 +98,7 @@ static rsd_err take_char(parser *p, char c, const char *what)
     return RSD_OK;
 }
 
-/* "3,1,2" or "0-3,8-11" behind "ranks=", not more than `most`. */
+/* "3,1,2" or "0-3,8-11" after "ranks=", at most `most` ranks. */
 static rsd_err take_ranks(parser *p, int64_t most, int32_t **out, size_t *n)
 {
     int32_t *ranks = NULL;
@@ -179,7 +179,7 @@ static rsd_err take_mesh_word(parser *p, mesh_line *m)
     return rc;
 }
 
-/* "dp=2 tp=4 ranks=..." behind the word "mesh". Without axes it is one rank. */
+/* "dp=2 tp=4 ranks=..." after the word "mesh". Without axes it is one rank. */
 static rsd_err take_mesh(parser *p)
 {
     mesh_line m = { .size = 1, .line = p->line, .column = (int)(p->at - p->line_start) + 1 };
@@ -228,7 +228,7 @@ static rsd_err take_reduction(parser *p, rsd_reduce *out)
     return expected(p, "sum, avg, min, max or product");
 }
 
-/* What stands between the parentheses of a placement. */
+/* The arguments in a placement's parentheses. */
 static rsd_err take_arguments(parser *p, rsd_placement *place)
 {
     int64_t dim = 0;
@@ -293,7 +293,7 @@ static rsd_err take_placement(parser *p, rsi_rule *rule)
     return RSD_OK;
 }
 
-/* "on pp=0": one or several AXIS=INDEX to the end of the rule. */
+/* "on pp=0": one or more AXIS=INDEX up to the end of the rule. */
 static rsd_err take_on(parser *p, rsi_rule *rule)
 {
     skip_blank(p);
@@ -320,7 +320,7 @@ static rsd_err take_on(parser *p, rsi_rule *rule)
     return RSD_OK;
 }
 
-/* The sub-mesh that `on` picks. */
+/* Makes the sub-mesh that `on` selects. */
 static rsd_err slice_for(parser *p, rsi_rule *rule)
 {
     rule->mesh = rsi_mesh_ref(p->rules->mesh);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds and checks tables of boxes: sort, merge replicas, refuse overlaps and holes. Holes are
- * found in uncovered.c. */
+/* Builds and checks tables of boxes: sorts, merges replicas, refuses overlaps and holes.
+ * uncovered.c finds the holes. */
 #include "shape/table.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -15,8 +15,8 @@
 typedef struct sorting {
     const rsi_given *given;
     size_t           n;     /* boxes that are not empty */
-    size_t          *order; /* [n] of `given`, by box, then by owner */
-    uint32_t        *row;   /* [given] the row that a box became */
+    size_t          *order; /* [n] indices into `given`, by box, then by owner */
+    uint32_t        *row;   /* [given] the row of each box */
 } sorting;
 
 static int by_box_and_owner(const void *a, const void *b, void *arg)
@@ -50,7 +50,7 @@ static rsd_err check_given(int ndim, const int64_t *shape, size_t n, const rsi_g
     return RSD_OK;
 }
 
-/* Rows and holders from the sorted boxes. */
+/* Makes rows and holders from the sorted boxes. */
 static rsd_err merge(rsi_table *table, sorting *sort, rsd_error *err)
 {
     size_t rows = 0;
@@ -93,7 +93,7 @@ static size_t rank_index(const rsi_table *table, int32_t rank)
     return hit ? (size_t)(hit - table->rank) : table->nranks;
 }
 
-/* For each rank its rows, in the order given. */
+/* Lists each rank's rows, in the order given. */
 static void make_parts(rsi_table *table, const sorting *sort, size_t ngiven)
 {
     memcpy(table->rank, table->holder, sort->n * sizeof(table->rank[0]));
@@ -109,13 +109,13 @@ static void make_parts(rsi_table *table, const sorting *sort, size_t ngiven)
         if (rsd_box_count(&sort->given[i].box) > 0)
             table->part[table->part_first[rank_index(table, sort->given[i].owner)]++] =
                 sort->row[i];
-    /* Each start has moved to the next rank's; move them back. */
+    /* Each start has moved to the next rank's; shift them back. */
     for (size_t r = table->nranks; r > 0; r--)
         table->part_first[r] = table->part_first[r - 1];
     table->part_first[0] = 0;
 }
 
-/* Where each part's boxes lie in memory. */
+/* Computes where each part's boxes lie in memory. */
 static void place_parts(rsi_table *table)
 {
     for (size_t r = 0; r < table->nranks; r++) {

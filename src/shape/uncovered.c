@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Boxes that don't overlap have a hole exactly when their volumes add up to less than the tensor's.
- * To name it, the tensor is swept one dimension after the other: the first slab whose cross-section
- * is not full has the first hole. */
+/* Disjoint boxes leave a hole exactly when their volumes add up to less than the tensor's. To name
+ * it, the tensor is swept one dimension at a time: the first slab whose cross-section is not full
+ * contains the first hole. */
 #include "shape/uncovered.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a box begins or ends to add its cross-section. */
+/* Where a box's cross-section starts or stops counting. */
 typedef struct edge {
-    int64_t at, area; /* area < 0: it ends */
+    int64_t at, area; /* area < 0: the box ends */
 } edge;
 
 static int by_place(const void *a, const void *b)

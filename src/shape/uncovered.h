@@ -5,8 +5,8 @@
 
 #include "shape/boxtree.h"
 
-/* Boxes that don't overlap cover `shape`, or the first element in row-major order that none of them
- * holds is named. */
+/* Refuses disjoint boxes that do not cover `shape` and names the first uncovered element in
+ * row-major order. */
 rsd_err rsi_refuse_hole(const rsi_boxes *boxes, const int64_t *shape, rsd_error *err);
 
 #endif
