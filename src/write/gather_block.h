@@ -25,9 +25,8 @@ typedef struct rsi_gather_block {
     size_t            *count; /* [ranks] bytes from each rank */
     void             **coming;
     int32_t           *peer; /* [ranks] 0, 1, 2 .. */
-    rsd_err            rc;   /* the first local failure; the rank runs on so that peers don't
-                              * block */
-    rsd_error err;
+    rsd_err            rc;   /* first local failure; the rank runs on so that peers don't hang */
+    rsd_error          err;
 } rsi_gather_block;
 
 /* The caller owns the buffers. */

@@ -59,12 +59,11 @@ typedef struct rsi_image {
     size_t        nitems, item_cap;
     rsi_out_part *part;
     size_t        nparts, part_cap;
-    rsi_dcp_meta *meta; /* DCP: written last, once all rows have their places */
-    int32_t       keep; /* only this rank's files have items, others just name and size; -1:
-                         * all */
-    void     *pickle;   /* the pickle of a torch.save file; for rsi_free */
-    rsi_map   pickles, archives; /* identical ones are made once */
-    rsi_arena mem;
+    rsi_dcp_meta *meta;   /* DCP: written last, once all rows have their places */
+    int32_t       keep;   /* only this rank's files have items, others name and size; -1: all */
+    void         *pickle; /* the pickle of a torch.save file; for rsi_free */
+    rsi_map       pickles, archives; /* identical ones are made once */
+    rsi_arena     mem;
 } rsi_image;
 
 /* The caller's options that affect the image. */
