@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The temporary tree of a checkpoint, what closes it, and its name. Next: outcome.c. */
+/* The temporary tree of a checkpoint, the files that complete it, and its name. Next: outcome.c. */
 #include "commit/commit.h"
 #include "base/mem.h"
 #include "commit/replace.h"
@@ -42,7 +42,7 @@ uint32_t rsi_commit_tree_flags(const rsi_commit *c)
     return (c->one_file ? RSD_TREE_FILE : 0) | (c->overwrite ? RSD_TREE_OVERWRITE : 0);
 }
 
-/* The name of the side file of a checkpoint that is one file; for rsi_free. */
+/* The name of a one-file checkpoint's checksum file; for rsi_free. */
 static char *side_name(const rsi_commit *c)
 {
     return rsi_name_behind(c->name, RSI_SUMS_NAME);
@@ -64,7 +64,7 @@ rsd_err rsi_commit_may_replace(const rsi_commit *c, rsd_error *err)
     return rc;
 }
 
-/* Rank 0 begins the tree; the others attach to it under the name they are told. */
+/* Rank 0 creates the tree; the others attach to it under the name it sends. */
 rsd_err rsi_commit_open(rsi_commit *c, rsd_error *err)
 {
     char    temp[4096] = { 0 };
@@ -91,7 +91,7 @@ rsd_err rsi_commit_open(rsi_commit *c, rsd_error *err)
     return rc;
 }
 
-/* The side file of a checkpoint that is one file, written but not published. */
+/* Writes the checksum file of a one-file checkpoint without publishing it. */
 static rsd_err write_side(rsi_commit *c, const char *side, rsi_tree **tree, rsd_error *err)
 {
     rsi_write_opts flush = c->flush;
@@ -104,7 +104,7 @@ static rsd_err write_side(rsi_commit *c, const char *side, rsi_tree **tree, rsd_
     return rsi_write_sums(&c->image, c->store, &flush, 0, NULL, err);
 }
 
-/* That of the file which will be replaced; it may not be there. */
+/* Removes the checksum file of the file to be replaced; it may not exist. */
 static rsd_err remove_side(const rsi_commit *c, const char *side, rsd_error *err)
 {
     rsd_error why = { .rank = -1 };
@@ -117,8 +117,8 @@ static rsd_err remove_side(const rsi_commit *c, const char *side, rsd_error *err
     return rc;
 }
 
-/* One file and its side file can't change at once: for a moment there is none, never a wrong one.
- * Other writers are locked out meanwhile, and readers wait (file_hold.c). */
+/* A file and its checksum file can't change at once: for a moment there is no checksum file, never
+ * a wrong one. Meanwhile other writers are locked out and readers wait (file_hold.c). */
 static rsd_err publish_file(rsi_commit *c, rsd_error *err)
 {
     char     *side = side_name(c);
@@ -159,20 +159,20 @@ rsd_err rsi_commit_close(rsi_commit *c, rsd_error *err)
 
 rsd_err rsi_commit_name(rsi_commit *c, rsd_error *err)
 {
-    rsd_err rc = rsi_commit_may_replace(c, err); /* it may have changed since the beginning */
+    rsd_err rc = rsi_commit_may_replace(c, err); /* it may have changed since the start */
 
     if (rc)
         return rc;
     if (c->one_file)
         return publish_file(c, err);
-    rc = rsi_tree_commit(c->tree, err); /* C5: every rank has said yes to all that came before */
+    rc = rsi_tree_commit(c->tree, err); /* C5: every rank has confirmed all earlier steps */
     c->tree = rc ? c->tree : NULL;
     return rc;
 }
 
 rsd_err rsi_commit_end(rsi_commit *c, rsd_err rc, rsd_error *err)
 {
-    rsi_tree_abort(c->tree, NULL); /* what rank 0 began and did not publish; others only let go */
+    rsi_tree_abort(c->tree, NULL); /* unpublished work of rank 0; other ranks only detach */
     if (rc)
         rsi_while(err, rc, "checkpoint \"%s\"", c->path);
     rsi_free(c->name);

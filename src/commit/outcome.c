@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports go to rank 0; if all are good it asks for the rows that only the writers know, closes and
- * publishes the checkpoint (commit.c), and tells everybody. A rank that reports has nothing under
- * way any more, so when rank 0 has all reports it may remove the tree. Next: async.c. */
+/* Reports go to rank 0. If all are good it asks for the rows that only the writers know, closes and
+ * publishes the checkpoint (commit.c), and informs every rank. A rank that reports has no work in
+ * flight, so rank 0 may remove the tree once it has all reports. Next: async.c. */
 #include "commit/outcome.h"
 #include "base/mem.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { TAG_REPORT = 0x110, TAG_ROWS, TAG_PLACES, TAG_ANSWER };
-enum { IN, PLACES, OUT, SLOTS }; /* requests for each peer; on other ranks than 0 OUT comes in */
+enum { IN, PLACES, OUT, SLOTS }; /* requests per peer; on ranks other than 0, OUT is received */
 
 static bool leads(const rsi_outcome *b)
 {
@@ -99,8 +99,8 @@ rsd_err rsi_places_set(rsi_commit *c, const rsi_item_place *place, size_t n, rsd
     return RSD_OK;
 }
 
-/* ---- messages: who expects an answer asks for it before it says what is answered. So rank 0,
- * which has published by then, needs no memory to tell everybody ---- */
+/* ---- messages: a rank posts the receive for an answer before it sends the question. So rank 0,
+ * which has published by then, needs no memory to inform the others ---- */
 
 static rsd_err hear(rsi_outcome *b, int32_t peer, int what, int32_t tag, void *to, size_t bytes,
                     rsd_error *err)
@@ -128,7 +128,7 @@ static bool all_ended(const rsi_outcome *b)
 
 /* ---- rank 0 ---- */
 
-/* The first that failed speaks for all; false: none did. */
+/* The first failed rank's error stands for all; false: none failed. */
 static bool take_failure(rsi_outcome *b)
 {
     int32_t   n = b->peers ? b->peers : 1, count = 0;
@@ -179,7 +179,7 @@ static rsd_err make_room(rsi_outcome *b, rsd_error *err)
     return RSD_OK;
 }
 
-/* Asks every rank that has some for its rows, which go straight to their place. */
+/* Asks every rank that has rows for them; they are received directly in place. */
 static rsd_err ask_rows(rsi_outcome *b, rsd_error *err)
 {
     rsi_sums *sums = &b->c->sums;
@@ -217,7 +217,7 @@ static rsd_err tell_all(rsi_outcome *b, rsd_error *err)
     return rc;
 }
 
-/* Every rank has said yes, and all rows are here. */
+/* Every rank has reported success, and all rows have arrived. */
 static rsd_err publish(rsi_outcome *b, rsd_error *err)
 {
     rsd_error why = { .rank = -1 };
@@ -234,7 +234,7 @@ static rsd_err publish(rsi_outcome *b, rsd_error *err)
     return tell_all(b, err);
 }
 
-/* All reports are here. */
+/* All reports have arrived. */
 static rsd_err count(rsi_outcome *b, rsd_error *err)
 {
     rsd_error why = { .rank = -1 };
@@ -268,7 +268,7 @@ static rsd_err give_rows(rsi_outcome *b, rsd_error *err)
 
 /* ---- both ---- */
 
-/* Reports are on their way, or expected. */
+/* Sends the report, or posts receives for all reports. */
 static rsd_err open_vote(rsi_outcome *b, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
@@ -307,7 +307,7 @@ void rsi_outcome_vote(rsi_outcome *b, rsd_err mine, const rsd_error *err)
     b->step = RSI_OUTCOME_IDLE;
 }
 
-/* One step, when all that was under way has come. */
+/* Takes one step once everything in flight has arrived. */
 static rsd_err advance(rsi_outcome *b, rsd_error *err)
 {
     if (b->step == RSI_OUTCOME_IDLE)
@@ -376,12 +376,12 @@ rsd_err rsi_outcome_settle(rsi_commit *c, rsd_err mine, rsd_err (*last)(void *ar
         rsi_outcome_vote(&b, RSD_OK, NULL);
         rc = rsi_outcome_go(&b, true, &done, err);
     }
-    if (rc && b.peers && b.answer.err.code) { /* so that rsd_comm_failures has it */
+    if (rc && b.peers && b.answer.err.code) { /* so that rsd_comm_failures includes it */
         if (rsi_commit_leads(c))
             *err = b.report[0].err;
         rc = rsi_commit_agree(c, rsi_commit_leads(c) ? rc : RSD_OK, err);
     }
     if (!rsi_outcome_end(&b))
-        c->sums = (rsi_sums){ 0 }; /* the transport still uses it: it stays for good */
+        c->sums = (rsi_sums){ 0 }; /* still used by the transport: never freed */
     return rc;
 }

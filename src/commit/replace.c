@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks at what has the name of a checkpoint that is to be overwritten: when a save begins, so that
- * it fails before any work, and again right before it is published. */
+/* Checks what currently has the name of a checkpoint to be overwritten: when a save begins, so that
+ * it fails before any work, and again right before publishing. */
 #include "commit/replace.h"
 #include "base/mem.h"
 #include "base/strings.h"
@@ -12,10 +12,10 @@
 
 enum { TRIES = 16 };
 
-/* What is in a folder and has no name of a checkpoint's file. */
+/* Entries of a folder whose names are not those of checkpoint files. */
 typedef struct strange {
     rsi_strings files, folders, others;
-    size_t      entries; /* in all */
+    size_t      entries; /* total */
 } strange;
 
 bool rsi_replace_is_ours(const char *name)
@@ -28,11 +28,11 @@ bool rsi_replace_is_ours(const char *name)
     for (size_t i = 0; i < sizeof(pattern) / sizeof(pattern[0]); i++)
         if (fnmatch(pattern[i], name, 0) == 0)
             return true;
-    return rsi_temp_match(name, RSI_SUMS_NAME); /* of a writer that died */
+    return rsi_temp_match(name, RSI_SUMS_NAME); /* left by a writer that died */
 }
 
-/* A file that says by its name that it is one of a checkpoint's. A folder may as well hold models
- * of which each is a file of its own. */
+/* A file whose name alone marks it as part of a checkpoint. Other names are ambiguous: a folder may
+ * hold several models, each a file of its own. */
 static bool is_told_by_name(const char *name)
 {
     return rsi_replace_is_ours(name) &&
@@ -71,8 +71,8 @@ static rsd_err refuse(const char *entry, rsd_error *err)
                     entry);
 }
 
-/* The checksum file of a folder; *book stays NULL if there is none that can be read: then nothing
- * is listed. */
+/* Reads a folder's checksum file; *book stays NULL, so nothing counts as listed, if none is
+ * readable. */
 static rsd_err read_book(rsd_store *store, const char *folder, rsi_sums_book **book, rsd_error *err)
 {
     char     *name = rsi_name_below(folder, RSI_SUMS_NAME);
@@ -91,7 +91,7 @@ static bool lists(const rsi_sums_book *book, const char *file)
     return book && rsi_sums_find(book, file) != SIZE_MAX;
 }
 
-/* A folder in the folder: all its files are listed, and there is one. */
+/* A subfolder passes if it has at least one file and all its files are listed. */
 static rsd_err check_folder(rsd_store *store, const char *top, const char *folder,
                             const rsi_sums_book *book, rsd_error *err)
 {
@@ -135,8 +135,8 @@ static rsd_err check_strange(rsd_store *store, const char *name, const strange *
     return rc;
 }
 
-/* A folder and its checksum file, of one writer: what is held. *again: another one came meanwhile.
- */
+/* Checks a folder and its checksum file, both from one writer and held. *again: another writer
+ * replaced them meanwhile. */
 static rsd_err check_entries(rsd_store *store, const char *name, bool *again, rsd_error *err)
 {
     strange    s = { .entries = 0 };
@@ -184,7 +184,7 @@ rsd_err rsi_replace_check(rsd_store *store, const char *name, bool one_file, rsd
     for (int i = 0; i < TRIES && again; i++) {
         again = false;
         rc = look(store, name, one_file, &again, err);
-        again = again || rc == RSD_E_NOTFOUND; /* another writer replaces it meanwhile */
+        again = again || rc == RSD_E_NOTFOUND; /* another writer is replacing it */
     }
     return rc;
 }
