@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save spread over calls. begin does all that needs other ranks before the first byte (plan,
- * tree) and stages; a thread or a child process (snapshot.c) writes and syncs this rank's files and
- * talks to nobody; when it has ended, test and wait vote and publish on the caller's thread
- * (outcome.c). So the transport is only ever used by the thread that calls, and no other call is
+/* A save spread over calls. begin does everything that needs other ranks before the first byte
+ * (plan, tree) and stages; a thread or a child process (snapshot.c) writes and syncs this rank's
+ * files without communicating; when it has ended, test and wait vote and publish on the caller's
+ * thread (outcome.c). So only calling threads ever use the transport, and no other call is
  * disturbed. */
 #include "save/async.h"
 #include "base/mem.h"
@@ -20,17 +20,17 @@ typedef struct rsi_async async;
 
 struct rsi_async {
     rsi_save_job      job;
-    rsd_op           *op;               /* until it is the caller's */
-    char             *path, *transform; /* the caller's may be gone when they are needed */
-    const rsd_state  *home;             /* the state that the caller gave */
+    rsd_op           *op;               /* until the caller owns it */
+    char             *path, *transform; /* copies: the caller's may be gone by then */
+    const rsd_state  *home;             /* the caller's state */
     rsd_stage_way     how;
     rsi_stage         stage;
     rsi_stage_memory *kept_in;
-    rsi_kept          kept; /* of files that ranks write together */
+    rsi_kept          kept; /* of jointly written files */
     rsi_snapshot      child;
     pthread_t         thread;
-    bool              started; /* thread or child is to be waited for */
-    pthread_mutex_t   lock;    /* of the four below, which the thread sets */
+    bool              started; /* a thread or child must be waited for */
+    pthread_mutex_t   lock;    /* guards the next four, which the thread sets */
     pthread_cond_t    change;
     rsi_beats         beats; /* of the thread */
     bool              written;
@@ -39,12 +39,12 @@ struct rsi_async {
     atomic_bool       cancel;
     bool              voted, done;
     rsi_outcome       outcome;
-    rsd_err           rc; /* once it is done */
+    rsd_err           rc; /* valid once done */
     rsd_error         err;
-    async            *next; /* under way */
+    async            *next; /* in the list of those in progress */
 };
 
-/* Those under way in this process, so that the next one of a comm or state waits. */
+/* Saves in progress in this process, so that the next one on the same comm or state waits. */
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static async          *under_way;
 
@@ -81,7 +81,7 @@ static async *find(const rsd_comm *comm, const rsd_state *state)
 
 /* ---- the background ---- */
 
-/* Also the last look before the name is given. */
+/* Also called as the last check before the name is published. */
 static rsd_err canceled(void *arg, rsd_error *err)
 {
     const async *a = arg;
@@ -90,7 +90,7 @@ static rsd_err canceled(void *arg, rsd_error *err)
                                    : RSD_OK;
 }
 
-/* Stands before the caller's own on_progress. */
+/* Wraps the caller's on_progress. */
 static int on_progress(void *arg, int64_t done, int64_t total)
 {
     async               *a = arg;
@@ -129,7 +129,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* Signals are for the caller's threads. */
+/* Blocks signals: they are for the caller's threads. */
 static rsd_err start_thread(async *a, rsd_error *err)
 {
     sigset_t all, was;
@@ -144,7 +144,7 @@ static rsd_err start_thread(async *a, rsd_error *err)
     return RSD_OK;
 }
 
-/* True: it has ended, and write_rc says how. */
+/* True if it has ended; write_rc has the result. */
 static bool look_thread(async *a, bool wait)
 {
     rsi_beats *before;
@@ -180,7 +180,7 @@ static bool look(async *a, bool wait)
 
 /* ---- going on ---- */
 
-/* Lets go of all but the op itself, which keeps the result. */
+/* Releases everything but the op itself, which keeps the result. */
 static void finish(async *a, rsd_err rc, rsd_error *err)
 {
     rsi_free(a->kept.block);
@@ -189,7 +189,7 @@ static void finish(async *a, rsd_err rc, rsd_error *err)
     a->kept_in = NULL;
     rsi_stage_end(&a->stage, &a->job, a->home);
     if (!rsi_outcome_end(&a->outcome))
-        a->job.commit.sums = (rsi_sums){ 0 }; /* the transport still uses it: it stays for good */
+        a->job.commit.sums = (rsi_sums){ 0 }; /* still used by the transport: never freed */
     a->job.commit.path = a->path;
     a->rc = rsi_save_end(&a->job, rc, err);
     if (rc)
@@ -198,7 +198,7 @@ static void finish(async *a, rsd_err rc, rsd_error *err)
     delist(a);
 }
 
-/* As far as it goes; `wait`: to the end. */
+/* Advances as far as possible; `wait`: to the end. */
 static void advance(async *a, bool wait)
 {
     rsd_error err = { .rank = -1 };
@@ -252,7 +252,7 @@ static rsd_err wait_async(void *self, rsd_phase phase, rsd_error *err)
 
     if (phase == RSD_DURABLE)
         go(a, true);
-    return a->done ? result(a, err) : RSD_OK; /* staged it has been since it began */
+    return a->done ? result(a, err) : RSD_OK; /* staged since the beginning */
 }
 
 static void cancel_async(void *self)
@@ -321,8 +321,8 @@ rsd_err rsi_async_create(const char *path, rsd_stage_way how, const rsd_save_opt
     return rc;
 }
 
-/* What this rank will write of files that ranks write together, so that the background needs no
- * other rank. [collective] */
+/* Gathers this rank's share of jointly written files now, so that the background needs no other
+ * rank. [collective] */
 static rsd_err gather_now(async *a, rsd_error *err)
 {
     rsi_commit    *c = &a->job.commit;
@@ -332,14 +332,14 @@ static rsd_err gather_now(async *a, rsd_error *err)
 
     if (!rc)
         a->kept = (rsi_kept){ .mem = a->kept_in->at, .bytes = bytes };
-    flush.on_progress = NULL; /* it is told while the files are written */
+    flush.on_progress = NULL; /* called while the files are written */
     rc = rsi_agree(c->comm, rc, err);
     return rc ? rc
               : rsi_write_together(&c->image, a->job.state, c->comm, c->store, &flush, &a->kept,
                                    err);
 }
 
-/* Copies, or forks. [local], or [collective] where ranks write files together. */
+/* Copies, or forks. [local], or [collective] for jointly written files. */
 static rsd_err stage(async *a, rsd_error *err)
 {
     rsi_save_job *job = &a->job;
@@ -354,7 +354,7 @@ static rsd_err stage(async *a, rsd_error *err)
     return rsi_stage_make(&a->stage, job, a->home, err);
 }
 
-/* Nobody waits here for ranks that are slower: if it can't be started, that is how writing went. */
+/* No rank waits here for slower ones: a failure to start counts as the result of writing. */
 static void start(async *a)
 {
     rsd_error err = { .rank = -1 };
@@ -362,7 +362,7 @@ static void start(async *a)
                                             : rsi_snapshot_start(&a->child, &a->job, &err);
 
     a->started = !rc;
-    if (rc) { /* else they are the thread's */
+    if (rc) { /* else the thread owns them */
         a->write_rc = rc;
         a->write_err = err;
     }
@@ -382,7 +382,7 @@ static rsd_err prepare(async *a, rsd_comm *comm, const rsd_save_opts *opts, rsd_
         rc = rsi_commit_open(&a->job.commit, err);
     if (!rc)
         rc = stage(a, err);
-    if (!rc || !a->job.shared) /* those have agreed already */
+    if (!rc || !a->job.shared) /* shared files have already agreed */
         rc = rsi_commit_agree(&a->job.commit, rc, err);
     return rc;
 }
@@ -395,7 +395,7 @@ rsd_err rsi_async_begin(async *a, rsd_comm *comm, const rsd_state *state, const 
 
     err = err ? err : &(rsd_error){ .rank = -1 };
     while ((before = find(comm, state)))
-        go(before, true); /* what became of it is told when it is waited for */
+        go(before, true); /* its result is reported when it is waited for */
     a->home = state;
     rc = prepare(a, comm, opts, err);
     if (rc) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One image for each state, with all that it depends on. Tensors are found through the state, so
- * only their bytes may change between saves; anything else changes the state's version. */
+/* Keeps one image per state, with everything that it depends on. Tensors are found through the
+ * state, so only their bytes may change between saves; any other change raises the state's
+ * version. */
 #include "save/image_cache.h"
 #include "base/mem.h"
 
@@ -9,7 +10,7 @@
 typedef struct kept_plan {
     uint64_t       version; /* of the state: names, dtypes, shapes, layouts, values */
     rsi_image_spec spec;
-    char          *transform; /* its own copy of that of `spec`; NULL: none */
+    char          *transform; /* own copy of the transform in `spec`; NULL: none */
     int32_t        ranks;
     rsi_image      image;
 } kept_plan;
@@ -59,7 +60,7 @@ bool rsi_image_cache_take(const rsd_state *state, const rsi_image_spec *spec, in
     }
     *image = kept->image;
     for (size_t i = 0; i < image->nfiles && image->transform; i++)
-        image->file[i].bytes = 0; /* what the last save made of it */
+        image->file[i].bytes = 0; /* set by the last save */
     for (size_t i = 0; image->meta && image->transform && i < image->meta->nchunks; i++)
         image->meta->row[i].offset = image->meta->row[i].length = 0;
     for (size_t i = 0; image->meta && image->transform && i < image->meta->nitems; i++)

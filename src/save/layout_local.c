@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A layout from what each rank knows of itself. */
+/* Builds a layout from what each rank knows of its own boxes. */
 #include "base/mem.h"
 #include "comm/facts.h"
 #include "shape/box.h"
@@ -23,7 +23,7 @@ static void tell_local(rsi_facts *f, const void *arg)
 static rsd_err build(const rsd_comm *comm, const rsi_gathered *all, const local *l,
                      rsd_layout **out, rsd_error *err)
 {
-    const rsd_box *box = (const rsd_box *)(const void *)all->data; /* it is aligned */
+    const rsd_box *box = (const rsd_box *)(const void *)all->data; /* aligned */
     size_t         n = all->first[comm->size] / sizeof(box[0]);
     int32_t       *owner = rsi_calloc(n, sizeof(owner[0]));
     rsd_err        rc = owner ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes what several ranks hold. Every rank hears all hashes and comes to the same verdict. */
+/* Hashes the boxes that several ranks hold. Every rank receives all hashes and reaches the same
+ * verdict. */
 #include "save/replicas.h"
 #include "base/checked.h"
 #include "base/digest.h"
@@ -15,9 +16,9 @@
 enum { PIECE = 1 << 20, RANKS_NAMED = 8 };
 
 typedef struct copy_of {
-    uint64_t tensor, box; /* which box of the holder */
+    uint64_t tensor, box; /* which of the holder's boxes */
     int64_t  chunk;
-    uint64_t hash; /* behind what it is compared by */
+    uint64_t hash; /* follows the fields it is compared by */
     int64_t  rank;
 } copy_of;
 
@@ -95,7 +96,7 @@ static rsd_err add_tensor(hashing *h, size_t t, rsd_error *err)
     return rc;
 }
 
-/* Names the ranks that have another hash than `first` has of the same box. */
+/* Names the ranks whose hash of the same box differs from that of `first`. */
 static rsd_err tell(const hashing *h, const copy_of *all, size_t n, const copy_of *first,
                     rsd_error *err)
 {
@@ -157,7 +158,7 @@ rsd_err rsi_replicas_equal(rsd_comm *comm, const rsd_state *state, rsd_error *er
         rsd_err   verdict = compare(&h, (const copy_of *)(const void *)all.data,
                                     all.first[rsd_comm_size(comm)] / sizeof(copy_of), &why);
 
-        /* All come to the same one, unless a rank had no memory to. */
+        /* All ranks reach the same verdict, unless one ran out of memory. */
         rc = rsi_agree(comm, verdict == RSD_E_NOMEM ? verdict : RSD_OK, &why);
         rc = rc ? rc : verdict;
         if (rc && err)

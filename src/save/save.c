@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saving, step by step; after each the ranks agree, so that they fail together:
+/* Saving, step by step; after each step the ranks agree, so that they fail together:
  *
- *   image     every rank works out the whole checkpoint alone and sees that all mean the same
- *   begin     rank 0 makes the temporary tree (C2), the others learn its name (commit.c)
+ *   image     every rank computes the whole checkpoint alone and checks that all agree on it
+ *   begin     rank 0 creates the temporary tree (C2), the others learn its name (commit.c)
  *   data      every rank writes and syncs its own files (C3, C6)
- *   publish   rank 0 gets what only the writers know (outcome.c), writes what makes the checkpoint
- *             readable (C4), then gives it its name (C1, C5)
- */
+ *   publish   rank 0 collects what only the writers know (outcome.c), writes what makes the
+ *             checkpoint readable (C4), then publishes its name (C1, C5) */
 #include "save/save.h"
 #include "base/mem.h"
 #include "write/image_follow.h"
@@ -22,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Are there files that several ranks write together? */
+/* True if several ranks write the same files jointly. */
 static bool shares_files(const rsi_save_job *s)
 {
     return s->commit.comm && rsd_comm_size(s->commit.comm) > 1 &&
@@ -46,8 +45,8 @@ static rsd_err refuse_missing_values(const rsi_save_job *s, rsd_error *err)
     return RSD_OK;
 }
 
-/* All ranks mean the same, or put what they have together. `rc` is how it went here so far.
- * [collective] */
+/* Checks that all ranks have the same state, or joins their states. `rc` is this rank's result so
+ * far. [collective] */
 static rsd_err compare_states(rsi_save_job *s, rsd_err rc, rsd_error *err)
 {
     if (!s->commit.comm)
@@ -144,7 +143,7 @@ rsd_err rsi_save(const char *path, rsd_comm *comm, const rsd_state *state,
         rc = rsi_commit_open(&job.commit, err);
     if (!rc) {
         rc = rsi_save_write(&job, err);
-        if (!rc || !job.shared) /* those fail together already */
+        if (!rc || !job.shared) /* shared files already fail together */
             rc = rsi_outcome_settle(&job.commit, rc, NULL, NULL, err);
     }
     return rsi_save_end(&job, rc, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saves a state, on one process or on many ranks. The steps are functions over one job, so that
- * they can also be spread over calls: those that are [collective] are called by every rank, and the
- * one that writes never communicates. */
+/* Saves a state from one process or many ranks. The steps are functions over one job, so that they
+ * can be spread over calls: every rank calls the [collective] ones, and the one that writes never
+ * communicates. */
 #ifndef RSI_SAVE_H
 #define RSI_SAVE_H
 
@@ -10,28 +10,28 @@
 typedef struct rsi_save_job {
     rsi_commit       commit;
     const rsd_state *state;
-    rsd_state       *expanded; /* with stateful objects: what `state` is then; else NULL */
-    rsd_state       *merged;   /* with uneven keys: what `state` is then; else NULL */
+    rsd_state       *expanded; /* with stateful objects: becomes `state`; else NULL */
+    rsd_state       *merged;   /* with uneven keys: becomes `state`; else NULL */
     rsd_save_opts    opts;
     rsi_image_spec   spec;
-    bool             shared;  /* all ranks write the same files together */
-    uint64_t         version; /* of the state when it was planned */
+    bool             shared;  /* all ranks jointly write the same files */
+    uint64_t         version; /* of the state when planned */
 } rsi_save_job;
 
-/* The steps; those of commit.h come between. After a failure only rsi_save_end is called. */
+/* The steps; those of commit.h come in between. After a failure only rsi_save_end is called. */
 
-/* What will be written, and that all ranks mean the same. [collective] */
+/* Plans what will be written and checks that all ranks agree on it. [collective] */
 rsd_err rsi_save_plan(rsi_save_job *job, const char *path, rsd_comm *comm, const rsd_state *state,
                       const rsd_save_opts *opts, rsd_error *err);
-/* How files are written: sets job->commit.flush. [local] */
+/* Sets job->commit.flush: how files are written. [local] */
 void rsi_save_how(rsi_save_job *job);
-/* This rank's files, synced (C3). [local], unless job->shared: then [collective]. */
+/* Writes and syncs this rank's files (C3). [local], unless job->shared: then [collective]. */
 rsd_err rsi_save_write(rsi_save_job *job, rsd_error *err);
-/* Lets go of everything; removes what was not published. Returns `rc`, and says which checkpoint.
- * [local] */
+/* Releases everything and removes unpublished work. Returns `rc`, and adds the checkpoint's name to
+ * the error. [local] */
 rsd_err rsi_save_end(rsi_save_job *job, rsd_err rc, rsd_error *err);
 
-/* All of them: rsd_save. `comm` NULL: this process stands for all ranks. */
+/* All steps: rsd_save. `comm` NULL: this process acts for all ranks. */
 rsd_err rsi_save(const char *path, rsd_comm *comm, const rsd_state *state,
                  const rsd_save_opts *opts, rsd_error *err);
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forks, and lets the child write with write_files.c on its one thread with plain calls: no queues,
- * whose threads and rings are the parent's, no comm, no exit handlers. It takes a little memory,
- * which the C library's fork allows. The two are joined by a socket: the child sends what the
- * parent must know and ends when the parent has; a child that dies is noticed by the socket's end.
- * The parent's lock of the temporary tree is the child's too, so nobody removes the tree under it.
- */
+/* Forks; the child writes with write_files.c on its only thread with plain calls: no queues (their
+ * threads and rings belong to the parent), no comm, no exit handlers. It allocates a little memory,
+ * which the C library's fork allows. A socket joins the two: the child sends its results over it
+ * and exits when the parent does; if the child dies, the parent sees the socket close. The child
+ * shares the parent's lock on the temporary tree, so no other process removes it. */
 #include "save/snapshot.h"
 #include "base/crc32.h"
 #include "base/mem.h"
@@ -25,14 +24,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 1000, READ = 64 << 10 }; /* between looks whether the child still lives; bytes */
+enum { LOOK_MS = 1000, READ = 64 << 10 }; /* between checks that the child is alive; bytes */
 #define COMPLETE UINT64_C(0x72736420736e6170)
 
-/* What the child sends first; then rows of checksums and places of items. */
+/* The child's first message; rows of checksums and places of items follow. */
 typedef struct head {
     uint64_t  complete; /* COMPLETE */
     uint64_t  nsums, nplaces;
-    rsd_error err; /* .code 0: all is written and synced */
+    rsd_error err; /* .code 0: everything is written and synced */
 } head;
 
 /* ---- is it possible ---- */
@@ -49,7 +48,7 @@ static rsd_err check_views(const rsd_state *state, rsd_error *err)
     return RSD_OK;
 }
 
-/* Does the view have bytes in [lo, hi)? */
+/* True if the view has bytes in [lo, hi). */
 static bool touches(const rsi_state_tensor *tensor, const rsd_view *view, uintptr_t lo,
                     uintptr_t hi)
 {
@@ -80,12 +79,12 @@ static rsd_err check_range(const rsd_state *state, uintptr_t lo, uintptr_t hi, r
     return RSD_OK;
 }
 
-/* What is mapped shared changes for the child too. Where there is no /proc, nobody knows. */
+/* Changes to shared mappings reach the child too. Without /proc they can't be detected. */
 static rsd_err check_maps(const rsd_state *state, rsd_error *err)
 {
     FILE   *maps = fopen("/proc/self/maps", "re");
     char    line[512];
-    bool    whole = true; /* the line before was read to its end */
+    bool    whole = true; /* the previous line was read to its end */
     rsd_err rc = RSD_OK;
 
     while (maps && !rc && fgets(line, sizeof(line), maps)) {
@@ -143,7 +142,7 @@ static bool send_all(int fd, const void *data, size_t bytes)
     return true;
 }
 
-/* An on_progress: the parent is gone, or wants no more. */
+/* An on_progress: true if the parent is gone or has canceled. */
 static int must_stop(void *arg, int64_t done, int64_t total)
 {
     struct pollfd line = { .fd = *(const int *)arg, .events = POLLIN | POLLRDHUP };
@@ -194,7 +193,7 @@ static void child_main(int fd, rsi_save_job *job, rsi_beats *beats)
     _exit(0);
 }
 
-/* Without them the parent can't tell that the child works; it writes all the same. */
+/* Without them the parent can't see that the child is working; the child writes regardless. */
 static rsi_beats *shared_beats(void)
 {
     void *p =
@@ -212,10 +211,10 @@ rsd_err rsi_snapshot_start(rsi_snapshot *child, rsi_save_job *job, rsd_error *er
     *child = (rsi_snapshot){ .line = -1, .beats = shared_beats() };
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, line) < 0)
         return rsi_fail_errno(err, RSD_E_IO, errno, "could not make a socket to a child");
-    rsi_crc32(0, "", 0); /* its table must not be half made in the child */
+    rsi_crc32(0, "", 0); /* so that the child never sees a half-built table */
     rsi_transform_lock(true);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &was); /* handlers of the caller are not for the child */
+    pthread_sigmask(SIG_SETMASK, &all, &was); /* the child must not run the caller's handlers */
     pid = fork();
     sys = errno;
     if (pid == 0) {
@@ -237,7 +236,7 @@ rsd_err rsi_snapshot_start(rsi_snapshot *child, rsi_save_job *job, rsd_error *er
 
 /* ---- the parent ---- */
 
-/* True: nothing more will come from the socket; false: nothing now. */
+/* True: the socket is at its end; false: nothing more for now. */
 static bool hear(rsi_snapshot *child)
 {
     for (;;) {
@@ -252,7 +251,7 @@ static bool hear(rsi_snapshot *child)
     }
 }
 
-/* Has it ended? Somebody else may have been told of it: then nobody knows how. */
+/* True if the child has ended. If another waiter reaped it, its status is unknown. */
 static bool reap(rsi_snapshot *child, bool wait)
 {
     pid_t pid;
@@ -307,7 +306,7 @@ rsd_err rsi_snapshot_look(rsi_snapshot *child, rsi_save_job *job, bool wait, boo
     bool          last;
 
     do {
-        /* Another process may have got the other end too: then the socket does not end. */
+        /* Another process may have inherited the other end; then the socket stays open. */
         last = reap(child, false);
         *ended = hear(child) || last;
         if (child->beats)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lays the parts of this rank's files out one behind the other, copies them there, and makes views
- * of the copies, which write_files.c then writes as it writes any other. Next: async.c. */
+/* Lays out the parts of this rank's files one after the other, copies them there, and makes views
+ * of the copies, which write_files.c writes like any others. Next: async.c. */
 #include "save/stage.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 
 enum { ALIGN = 64, PIECE = 4 << 20 }; /* of parts; bytes that a thread copies at once */
 
-/* A part and where it goes. */
+/* A part and its destination. */
 typedef struct place {
     const rsi_out_part *part;
     uint64_t            at;
@@ -135,7 +135,7 @@ static rsd_err copy_all(copying *c, int32_t threads, rsd_error *err)
 
 /* ---- what is copied ---- */
 
-/* Elements of tensors, and those of tensors inside values: the rest is the image's own. */
+/* Elements of tensors, including those inside values; the image owns the rest. */
 static bool is_callers(const rsi_out_part *part)
 {
     return part->kind == RSI_PART_DATA || (part->kind == RSI_PART_BYTES && part->zip);
@@ -148,7 +148,8 @@ static rsd_err check_part(const rsd_state *state, const rsi_out_part *part, rsd_
     return rsi_tensor_check(&state->tensor[part->tensor], &box, err);
 }
 
-/* The parts of this rank's files that are the caller's memory; place NULL: only counts them. */
+/* Lists the parts of this rank's files that lie in the caller's memory; place NULL: only counts
+ * them. */
 static rsd_err list_parts(const rsi_save_job *job, place *p, size_t *n, uint64_t *total,
                           rsd_error *err)
 {
@@ -190,7 +191,7 @@ rsd_err rsi_stage_check(const rsi_save_job *job, rsd_error *err)
 
 /* ---- views of the copies ---- */
 
-/* Tensor t's views: those between its first and the next one's; `first` has one entry more. */
+/* Tensor t's views start at first[t] and end before first[t + 1]. */
 static void count_views(const copying *c, size_t *first)
 {
     for (size_t i = 0; i < c->n; i++)

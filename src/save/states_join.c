@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks tell each other what they hold; every rank puts the same state together from that. */
+/* Ranks exchange lists of what they hold; from these every rank builds the same state. */
 #include "save/states_join.h"
 #include "base/mem.h"
 #include "format/value.h"
@@ -7,23 +7,23 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A tensor or value of one rank. Behind it stand, up to a multiple of 8 bytes, its name and the
- * steps of its path, by which ranks know it, and then the rank's boxes. */
+/* A tensor or value of one rank. After it come its name and the steps of its path, which identify
+ * it across ranks, padded to a multiple of 8 bytes, and then the rank's boxes. */
 typedef struct record {
-    int64_t  dtype, ndim, shape[RSD_MAX_NDIM]; /* a value: -1 dimensions */
+    int64_t  dtype, ndim, shape[RSD_MAX_NDIM]; /* ndim -1: a value */
     int64_t  rank;
-    uint64_t number; /* among the tensors or values of the rank */
+    uint64_t number; /* among the rank's tensors or values */
     uint64_t steps, key_bytes, nboxes;
-    /* By who hears it. Of the first record of several that are the same thing: */
+    /* Set by the receiver. In the first of several records of the same thing: */
     struct record *last, *own; /* this rank's, or NULL */
     uint64_t       all_boxes;
-    struct record *next; /* of another rank */
+    struct record *next; /* the same thing on another rank */
 } record;
 
 typedef struct step {
     int64_t index, kind;
 } step;
-enum { INDEX, NUMBER, KEY }; /* which follows as a text */
+enum { INDEX, NUMBER, KEY }; /* KEY: text follows */
 
 static const char *name_of(const record *r)
 {
@@ -42,7 +42,7 @@ static rsd_err no_memory(rsd_error *err)
 
 /* ---- telling ---- */
 
-/* The record and its key; the boxes are still to come. */
+/* Writes the record and its key; the boxes follow later. */
 static void tell(rsi_bytes *w, const rsi_spot *spot, record r)
 {
     size_t at = w->len;
@@ -102,7 +102,7 @@ static rsd_err compare(const record *a, const record *b, rsd_error *err)
                : RSD_OK;
 }
 
-/* Puts a record behind those of the same thing. */
+/* Appends a record to those of the same thing. */
 static rsd_err hear(rsi_map *known, record *r, int32_t me, rsd_error *err)
 {
     uint64_t at = (uintptr_t)r;
@@ -187,7 +187,7 @@ static rsd_err add(const rsd_state *state, record *first, rsd_state *to, rsd_err
     return rc;
 }
 
-/* From what all ranks told. */
+/* Builds the state from all ranks' records. */
 static rsd_err build(const rsd_state *state, const rsd_comm *comm, rsi_gathered *all, rsd_state *to,
                      rsd_error *err)
 {

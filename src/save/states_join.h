@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One state out of those of all ranks, where each may hold other tensors and values. */
+/* Joins the states of all ranks, which may hold different tensors and values, into one. */
 #ifndef RSI_STATES_JOIN_H
 #define RSI_STATES_JOIN_H
 
 #include "comm/comm.h"
 #include "state/state.h"
 
-/* Everything that any rank has, the same on all of them: tensors by their boxes on all ranks, with
- * the views that this rank has; values with the lowest rank that has them as their writer, and
- * NULL where this rank has none. A tensor that ranks mean differently is refused by name. The
- * memory of views and values stays that of `state`. A rank with a `mine`, and its text in *err,
- * fails all. [collective] */
+/* The union of all ranks' states, the same on all of them: tensors with their boxes on all ranks
+ * and this rank's views; values with the lowest rank that has them as their writer, NULL where this
+ * rank has none. Refuses, by name, a tensor that ranks describe differently. The memory of views
+ * and values still belongs to `state`. If `mine` is an error on one rank, with its text in *err,
+ * all fail. [collective] */
 rsd_err rsi_states_join(rsd_comm *comm, const rsd_state *state, rsd_err mine, rsd_state **out,
                         rsd_error *err);
 
