@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading, step by step; after each the ranks agree, so that they fail together:
+/* Loading, step by step; after each step the ranks agree, so that they fail together:
  *
- *   open   rank 0 reads the metadata, all get them (open_together.c)
- *   find   every tensor and value that is wanted is found and compared, before a byte is read
- *   pass   what several ranks want is read by one of them and passed on (wanted_by_several.c,
- * read_and_send.c) read   the other views are filled, each rank its own (fetch_all.c)
+ *   open   rank 0 reads the metadata and sends them to all (open_together.c)
+ *   find   every wanted tensor and value is found and compared, before any data are read
+ *   pass   data that several ranks want are read by one of them and passed on
+ *          (wanted_by_several.c, read_and_send.c)
+ *   read   each rank fills its other views itself (fetch_all.c)
  *
- * A checkpoint that is replaced before all of it was opened makes all ranks begin again. */
+ * If the checkpoint is replaced before it is fully open, all ranks start over. */
 #include "load/load.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -25,14 +26,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Numbers that no object has. INNER: a dict or list of which only what is in it has numbers. */
+/* Numbers that no object has. INNER: a dict or list that is not numbered itself, only its
+ * contents. */
 #define NOT_THERE SIZE_MAX
 #define INNER     (SIZE_MAX - 1)
 
 typedef struct loading {
     rsd_ckpt            *ckpt;
     rsd_state           *state;    /* NULL: `below` says what is wanted */
-    rsd_state           *expanded; /* with stateful objects: what `state` is then; else NULL */
+    rsd_state           *expanded; /* with stateful objects: becomes `state`; else NULL */
     const rsi_below     *below;
     const rsd_load_opts *opts;
     rsi_want            *want; /* [n] */
@@ -65,7 +67,7 @@ static rsd_err check_tensor(const rsi_state_tensor *want, const rsd_tensor_info 
     return RSD_OK;
 }
 
-/* The name that something of the state has in the checkpoint. */
+/* The name in the checkpoint of an entry of the state. */
 static rsd_err full_name(loading *l, const char *name, const char **out, rsd_error *err)
 {
     const char *prefix = l->opts->prefix ? l->opts->prefix : "";
@@ -83,7 +85,7 @@ static rsd_err full_name(loading *l, const char *name, const char **out, rsd_err
     return RSD_OK;
 }
 
-/* A name can be missing because a byte of it is wrong. Where there is a side file, it knows. */
+/* A name may be missing because one of its bytes is damaged; a checksum file reveals that. */
 static rsd_err prove_names(const loading *l, rsd_error *err)
 {
     bool on;
@@ -194,7 +196,7 @@ static rsd_err find_state(loading *l, rsd_error *err)
 
 /* ---- what lies below names ---- */
 
-/* "model" has itself and "model.w" below it, but not "model2". */
+/* "model" and "model.w" are below "model"; "model2" is not. */
 static bool is_below(const char *name, const char *top)
 {
     size_t n = strlen(top);
@@ -228,7 +230,7 @@ static rsd_err ask_for(loading *l, size_t t, const rsd_tensor_info *info, rsd_er
     return add_want(l, t, info->dtype, view, err);
 }
 
-/* Nobody knows here what should be there, so the names are proved at all events, by one rank. */
+/* The expected names are unknown here, so one rank always checks them against the checksums. */
 static rsd_err find_below(loading *l, bool leads, rsd_error *err)
 {
     const rsi_below *b = l->below;
@@ -280,12 +282,12 @@ static rsd_err read_objects(loading *l, rsd_error *err)
     return RSD_OK;
 }
 
-/* True if other ranks can write into all views what they read for them. */
+/* True if other ranks can write data they read directly into all views. */
 static bool can_show(const loading *l, rsd_comm *comm)
 {
     rsd_exposed shown;
 
-    /* Some transports expose only memory that they made. */
+    /* Some transports expose only memory that they allocated. */
     if (rsi_expose(comm, l, sizeof(*l), &shown, NULL) != RSD_OK)
         return false;
     for (size_t i = 0; i < l->n; i++) {
@@ -307,8 +309,8 @@ static bool can_show(const loading *l, rsd_comm *comm)
     return true;
 }
 
-/* One answer on all ranks: is anything read once for several, must it be, and do they reach each
- * other's memory? */
+/* Decides, the same on all ranks: may data be read once for several ranks, must they be, and can
+ * ranks reach each other's memory? */
 static rsd_err may_share(const loading *l, rsd_comm *comm, bool *share, bool *always, bool *reach,
                          rsd_error *err)
 {
@@ -327,7 +329,7 @@ static rsd_err may_share(const loading *l, rsd_comm *comm, bool *share, bool *al
     return rc;
 }
 
-/* Fills what is read once; those wants are gone from the list then. */
+/* Fills the tensors that are read once and removes them from the list of wants. */
 static rsd_err read_shared(loading *l, rsd_comm *comm, const rsd_read_opts *opts, rsd_error *err)
 {
     rsd_read_opts half = *opts; /* the other half is for messages */
@@ -353,8 +355,8 @@ static rsd_err read_shared(loading *l, rsd_comm *comm, const rsd_read_opts *opts
     return rc;
 }
 
-/* A file that is written to in place is not held by anything: then what was read of it is of no
- * use, whether it made sense or not. `rc` is how reading went. */
+/* Holding a file does not protect it from being written in place: data read from it are then
+ * useless, valid or not. `rc` is the result of reading. */
 static rsd_err changed(const loading *l, rsd_err rc, rsd_error *why)
 {
     if (rc && rc != RSD_E_CORRUPT && rc != RSD_E_FORMAT)
@@ -399,8 +401,8 @@ static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
     return comm ? rsi_agree(comm, rc, err) : rc;
 }
 
-/* One try. *again: the checkpoint was replaced meanwhile, before this try and after it; the same on
- * all ranks. */
+/* One try. *again: in, the checkpoint was replaced before this try; out, since it began; the same
+ * on all ranks. */
 static rsd_err run_once(loading *l, const char *path, rsd_comm *comm, bool *again, rsd_error *err)
 {
     rsi_together together;
@@ -419,7 +421,7 @@ static rsd_err run_once(loading *l, const char *path, rsd_comm *comm, bool *agai
     if (!rc)
         rc = l->state ? find_state(l, err) : find_below(l, leads, err);
     if (comm)
-        rc = rsi_agree(comm, rc, err); /* nobody's memory is touched unless all will be filled */
+        rc = rsi_agree(comm, rc, err); /* no memory is touched unless all ranks will be filled */
     if (!rc)
         rc = read_all(l, comm, err);
     *again = rsi_is_gone(rc) && rsi_together_replaced(comm, &together, rc);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills a state, or memory that the caller gives on the way, from a checkpoint. */
+/* Fills a state, or memory that the caller provides on demand, from a checkpoint. */
 #ifndef RSI_LOAD_H
 #define RSI_LOAD_H
 

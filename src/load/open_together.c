@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0 opens the checkpoint through a store that logs all it is told; the log goes to the other
- * ranks, which open theirs from it (store/record.c). So the metadata are read once whatever their
- * format is, and every rank checks them as if it had read them itself. Each rank holds what the
- * name stands for and compares it with rank 0's, so that all read one checkpoint even while another
- * is published. Next: load.c. */
+/* Rank 0 opens the checkpoint through a store that logs everything it reads; the log goes to the
+ * other ranks, which open the checkpoint from it (store/record.c). So the metadata are read once,
+ * whatever the format, and every rank checks them as if it had read them itself. Each rank holds
+ * what the name refers to and compares it with rank 0's, so that all read one checkpoint even while
+ * another is published. Next: load.c. */
 #include "load/open_together.h"
 #include "base/mem.h"
 #include "format/open.h"
@@ -13,7 +13,7 @@
 
 enum { ROUNDS = 64 };
 
-#define PIECE ((size_t)16 << 20) /* bytes that are sent at once */
+#define PIECE ((size_t)16 << 20) /* bytes sent at once */
 
 static rsd_err hold(rsd_store *store, const char *name, uint32_t flags, rsi_together *t,
                     rsd_error *err)
@@ -21,8 +21,8 @@ static rsd_err hold(rsd_store *store, const char *name, uint32_t flags, rsi_toge
     return *name ? rsi_store_hold(store, name, RSI_SUMS_NAME, flags, &t->held, err) : RSD_OK;
 }
 
-/* Rank 0, files included; a writer that would replace it waits until the other ranks hold it too.
- */
+/* Rank 0 holds it, files included; a writer that would replace it waits until the other ranks hold
+ * it too. */
 static rsd_err hold_locked(rsd_store *store, const char *name, rsi_together *t, void **lock,
                            rsd_error *err)
 {
@@ -43,8 +43,8 @@ static rsd_err hold_locked(rsd_store *store, const char *name, rsi_together *t, 
     return rc;
 }
 
-/* All ranks hold the same, files included, before anything is read: for a checkpoint that is
- * replaced so often that opening it takes too long. */
+/* All ranks hold the same checkpoint, files included, before anything is read: for a checkpoint
+ * that is replaced faster than it can be opened. */
 static rsd_err hold_together(rsd_comm *comm, rsd_store *store, const char *name, rsi_together *t,
                              rsd_error *err)
 {
@@ -68,10 +68,10 @@ static rsd_err hold_together(rsd_comm *comm, rsd_store *store, const char *name,
         if (!rc)
             rc = rsi_broadcast(comm, 0, &replaced, sizeof(replaced), err);
     }
-    return rc; /* if it still was replaced, that shows */
+    return rc; /* if it was replaced anyway, that is noticed */
 }
 
-/* Rank 0. */
+/* Opens it on rank 0. */
 static rsd_err open_front(rsd_store *store, const char *name, rsi_together *t, const void **log,
                           rsd_error *err)
 {
@@ -93,8 +93,8 @@ static rsd_err open_front(rsd_store *store, const char *name, rsi_together *t, c
     return RSD_OK;
 }
 
-/* Rank 0's bytes to all. Others hold the checkpoint now: not before rank 0 does, and before it
- * looks again. `mine` is how it went here so far. */
+/* Sends rank 0's bytes to all. The other ranks hold the checkpoint here: not before rank 0 does,
+ * and before it looks again. `mine` is this rank's result so far. */
 static rsd_err share_log(rsd_comm *comm, rsd_store *store, const char *name, rsi_together *t,
                          const void **log, rsd_err mine, rsd_error *err)
 {
@@ -102,7 +102,7 @@ static rsd_err share_log(rsd_comm *comm, rsd_store *store, const char *name, rsi
     uint64_t bytes;
     rsd_err  rc;
 
-    t->told.failed = mine != RSD_OK; /* only rank 0's counts */
+    t->told.failed = mine != RSD_OK; /* only rank 0's value counts */
     rc = rsi_broadcast(comm, 0, &t->told, sizeof(t->told), err);
     if (rc || t->told.failed)
         return rc ? rc : rsi_agree(comm, mine, err);
@@ -129,7 +129,7 @@ static rsd_err not_the_same(const char *name, rsd_error *err)
     return rsi_fail(err, RSD_E_MISMATCH, "\"%s\" is not the checkpoint that rank 0 found", name);
 }
 
-/* Another rank, before its first file is opened. */
+/* Runs on the other ranks before they open their first file. */
 static rsd_err compare(void *arg, rsd_error *err)
 {
     rsi_together   *t = arg;
@@ -232,7 +232,7 @@ bool rsi_together_replaced(rsd_comm *comm, const rsi_together *together, rsd_err
     if (!held && together->ckpt)
         held = together->ckpt->files.store;
     any = held && rsi_store_replaced(held) != RSD_HELD_CURRENT;
-    if (rc == RSD_E_COMM || rc == RSD_E_TIMEOUT) /* there is nobody to ask */
+    if (rc == RSD_E_COMM || rc == RSD_E_TIMEOUT) /* no peers to ask */
         return false;
     if (!is_alone(comm) && rsi_allreduce(comm, RSI_OP_MAX, &any, 1, NULL))
         return false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In rounds, each as large as the staging memory allows: every rank reads its own parcels, all
- * agree that they have them, then messages go from each reader to each rank that wants some of it.
- * A parcel is a few pieces with one reader. All ranks work out the same parcels and sizes, so the
- * messages have no heads; receives are posted before sends. */
+/* Works in rounds, each as large as staging memory allows: every rank reads its own parcels, all
+ * agree that they have them, then each reader sends messages to the ranks that want parts of them.
+ * A parcel is a few pieces with one reader. All ranks compute the same parcels and sizes, so
+ * messages need no headers; receives are posted before sends. */
 #include "load/read_and_send.h"
 #include "base/mem.h"
 #include "view/recast.h"
@@ -12,11 +12,11 @@
 
 #include <string.h>
 
-/* Bytes from which on a parcel is full: so few that each rank reads several, if there are enough.
- */
+/* Bytes at which a parcel is full: few enough that each rank reads several, if there is enough
+ * data. */
 #define PARCEL_MOST  ((uint64_t)4 << 20)
 #define PARCEL_LEAST ((uint64_t)64 << 10)
-#define PARCELS      4 /* of each rank */
+#define PARCELS      4 /* per rank */
 #define TAG          0x3ff0
 
 typedef struct parcel {
@@ -34,11 +34,11 @@ typedef struct round {
     rsi_pieces      pieces;
     parcel         *parcel;
     size_t          nparcels, parcel_cap;
-    uint64_t        full;  /* bytes of a parcel */
-    size_t          turn;  /* parcels so far: who reads the next */
+    uint64_t        full;  /* bytes at which a parcel is full */
+    size_t          turn;  /* parcels so far: decides the next reader */
     size_t         *load;  /* [size] bytes that each rank needs in this round */
-    unsigned char  *read;  /* my parcels, one behind the other */
-    unsigned char  *moved; /* messages that come, then those that had to be packed */
+    unsigned char  *read;  /* my parcels, one after the other */
+    unsigned char  *moved; /* incoming messages, then outgoing packed ones */
     void          **request;
     int32_t        *peer;
     size_t          nrequests, request_cap;
@@ -51,7 +51,7 @@ static size_t box_bytes(const rsi_piece *piece, const rsd_box *box)
 
 /* ---- which messages there are ---- */
 
-/* Bytes of the parcel's message for `rank`. *whole: it is the parcel as it was read. */
+/* Bytes of the parcel's message for `rank`. *whole: the message is the parcel exactly as read. */
 static size_t message_bytes(const round *r, const parcel *p, int32_t rank, bool *whole)
 {
     size_t bytes = 0;
@@ -73,7 +73,7 @@ static size_t message_bytes(const round *r, const parcel *p, int32_t rank, bool 
     return bytes;
 }
 
-/* The reader of a parcel that begins with this piece: its takers in turn. */
+/* The reader of a parcel that begins with this piece: the ranks that want it take turns. */
 static int32_t choose_reader(const round *r, const rsi_piece *piece)
 {
     const rsi_hit *hit = &r->pieces.hit[piece->first];
@@ -98,7 +98,7 @@ static bool wants(const round *r, const rsi_piece *piece, int32_t rank)
     return false;
 }
 
-/* What a parcel costs its reader and its receivers; true if a rank now has all it can take. */
+/* Charges a parcel to its reader and receivers; true if a rank has now reached its limit. */
 static bool charge(round *r, const parcel *p, size_t most)
 {
     bool full = false, whole;
@@ -115,8 +115,8 @@ static bool charge(round *r, const parcel *p, size_t most)
     return full || r->load[p->reader] >= most;
 }
 
-/* Takes pieces of one reader until the parcel is full. A piece that its reader does not want begins
- * the next parcel. */
+/* Adds pieces with one reader until the parcel is full. A piece that its reader does not want
+ * starts the next parcel. */
 static rsd_err next_parcel(round *r, rsd_error *err)
 {
     parcel *p;
@@ -214,7 +214,7 @@ out:
 
 /* ---- handing on ---- */
 
-/* The packed box to its place in a view of this rank. */
+/* Moves a packed box to its place in a view of this rank. */
 static rsd_err give(const round *r, const rsi_hit *hit, const rsd_tensor_info *info,
                     const unsigned char *packed, rsd_error *err)
 {
@@ -238,7 +238,7 @@ static rsd_err give(const round *r, const rsi_hit *hit, const rsd_tensor_info *i
     return rc ? rsi_while(err, rc, "tensor \"%s\"", info->name) : RSD_OK;
 }
 
-/* My part of a parcel: out of what I read, or out of a message. */
+/* Takes my part of a parcel, from my own read buffer or from a message. */
 static rsd_err take_parcel(const round *r, const parcel *p, const unsigned char *from, bool message,
                            unsigned char *spare, rsd_error *err)
 {
@@ -301,8 +301,8 @@ static rsd_err add_request(round *r, int32_t peer, rsd_error *err)
     return RSD_OK;
 }
 
-/* Makes room for all that is to come and be packed, and for the requests, before the first message:
- * from there on only the transport can fail. */
+/* Allocates everything for incoming and packed messages and for the requests before the first
+ * message: from then on only the transport can fail. */
 static rsd_err make_room(round *r, rsd_error *err)
 {
     size_t  bytes = 1, most = 0;
@@ -328,7 +328,7 @@ static rsd_err make_room(round *r, rsd_error *err)
     }
     if (rc)
         return rc;
-    r->moved = rsi_alloc_aligned(4096, bytes + most); /* the last part: spare for my own */
+    r->moved = rsi_alloc_aligned(4096, bytes + most); /* the last part is spare, for my own */
     return r->moved ? RSD_OK
                     : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes of other ranks", bytes);
 }
@@ -370,7 +370,7 @@ static rsd_err post(round *r, unsigned char **spare, rsd_error *err)
     return rc;
 }
 
-/* My own parts are put in their place while messages fly. */
+/* My own parts are moved into place while messages are in flight. */
 static rsd_err exchange(round *r, rsd_err *given, rsd_error *err)
 {
     const unsigned char *in = r->moved, *from = r->read;
@@ -388,7 +388,7 @@ static rsd_err exchange(round *r, rsd_err *given, rsd_error *err)
     if (rc) {
         rc = rsi_break(r->pass->comm, rc, err);
         if (!rsi_drop(r->pass->comm, r->nrequests, r->request))
-            r->moved = r->read = NULL; /* the transport still has them, until the comm is freed */
+            r->moved = r->read = NULL; /* the transport keeps using them until the comm is freed */
         return rc;
     }
     for (size_t i = 0; i < r->nparcels; i++) {

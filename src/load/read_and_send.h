@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads what several ranks want once and passes it on. */
+/* Reads data that several ranks want once and passes them on. */
 #ifndef RSI_READ_AND_SEND_H
 #define RSI_READ_AND_SEND_H
 
@@ -8,8 +8,8 @@
 typedef struct rsi_pass {
     rsd_comm            *comm;
     const rsi_share     *share;
-    const rsi_want      *want; /* this rank's, as they were shared */
-    const rsd_read_opts *opts; /* its staging bounds the memory, once a piece fits */
+    const rsi_want      *want; /* this rank's, as passed to rsi_share_make */
+    const rsd_read_opts *opts; /* its staging bounds memory if a piece fits */
 } rsi_pass;
 
 /* Fills the views of every tensor that is read once. [collective] */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pieces are dealt out by bytes, so that each rank reads its part of the files from front to
- * back whatever the views are; a block goes from the reader's cache to all that want some of it.
- * A rank that gives up while others still read, which only a broken comm makes it do, shuts its
- * gate: from then on nobody writes into its memory. */
+/* The pieces are dealt out by bytes, so that each rank reads its part of the files front to back
+ * whatever the views are; a block goes from the reader's cache to all ranks that want part of it. A
+ * rank that gives up while others still read, which only a broken comm can cause, shuts its gate:
+ * from then on no rank writes into its memory. */
 #include "load/read_for_threads.h"
 #include "base/mem.h"
 #include "plan/copy.h"
@@ -12,22 +12,22 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Between one rank's memory and all who write into it. */
+/* Between one rank's memory and the ranks that write into it. */
 typedef struct gate {
     atomic_int   writers;
     atomic_bool  shut;
-    struct gate *next; /* abandoned */
+    struct gate *next; /* in the list of abandoned gates */
 } gate;
 
 typedef struct dealing {
     rsd_comm        *comm;
     const rsi_share *share;
     gate           **gate;   /* [size] */
-    rsi_pieces       pieces; /* that this rank reads */
+    rsi_pieces       pieces; /* those that this rank reads */
     unsigned char  **first;  /* [pieces.nhits] the first element of each hit's view */
 } dealing;
 
-/* One piece and the way to its takers. */
+/* One piece and its takers. */
 typedef struct hand {
     const dealing   *d;
     const rsi_piece *piece;
@@ -50,7 +50,7 @@ static void leave(gate *g)
     atomic_fetch_sub(&g->writers, 1);
 }
 
-/* Writes that are under way are copies of at most a block: they end. */
+/* Writes in progress copy at most a block, so they end soon. */
 static void shut(gate *g)
 {
     atomic_store(&g->shut, true);
@@ -58,7 +58,7 @@ static void shut(gate *g)
         sched_yield();
 }
 
-/* After a broken comm nobody knows who will still look at this rank's gate: it stays for good. */
+/* After a broken comm, other ranks may still look at this rank's gate, so it is never freed. */
 static _Atomic(gate *) abandoned;
 
 static void abandon(gate *g)
@@ -68,7 +68,7 @@ static void abandon(gate *g)
         ;
 }
 
-/* `over`: nobody ever wrote, or all ranks have agreed that nobody does any more. */
+/* `over`: no rank ever wrote, or all ranks have agreed that none does any more. */
 static void close_gates(dealing *d, bool over)
 {
     gate *own = d->gate ? d->gate[d->comm->rank] : NULL;
@@ -148,7 +148,7 @@ static const int64_t *place_of(const rsi_hit *hit)
     return hit->ref->box + 2 * hit->box.ndim;
 }
 
-/* Before threads begin: a comm is one thread's. */
+/* Before threads start: only one thread may use a comm. */
 static rsd_err find_views(dealing *d, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
@@ -168,7 +168,7 @@ static rsd_err find_views(dealing *d, rsd_error *err)
     return rc;
 }
 
-/* The view that wants a hit, as this rank sees it. */
+/* The view that wants a hit, as addressed by this rank. */
 static rsi_area area_of(const dealing *d, size_t i)
 {
     const rsi_hit *hit = &d->pieces.hit[i];
@@ -240,7 +240,7 @@ rsd_err rsi_deal_run(rsd_comm *comm, const rsi_share *share, const rsd_read_opts
 {
     dealing     d = { .comm = comm, .share = share };
     rsd_exposed shown = { { 0 } };
-    bool        ready = false; /* and said so: from then on others may write */
+    bool        ready = false; /* and announced it: from then on others may write */
     rsd_err     rc = rsi_agree(comm, make_gate(&d, &shown, err), err);
 
     if (!rc) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Works out what several ranks want alike. A tensor is cut along its chunks and those into blocks;
- * it is read once only if of every block that is wanted the wanted parts make up a box, so that no
- * byte is read that nobody wants. */
+/* Finds data that several ranks want. A tensor is cut along its chunks and those into blocks; it is
+ * read once only if the wanted parts of every wanted block make up a box, so that no unwanted byte
+ * is read. */
 #include "load/wanted_by_several.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -12,8 +12,8 @@
 #include <string.h>
 
 #define PIECE     ((int64_t)4 << 20)  /* bytes of a block that is passed on, */
-#define PIECES    8                   /* or pieces of each rank where none has to be kept whole */
-#define SCATTERED ((int64_t)64 << 10) /* shorter runs cost more to read than to bring in place */
+#define PIECES    8                   /* or pieces per rank where none has to be kept whole */
+#define SCATTERED ((int64_t)64 << 10) /* shorter runs are cheaper to move than to read */
 
 /* ---- what all want ---- */
 
@@ -22,7 +22,7 @@ static size_t words_of(const rsi_share *s, int64_t ndim)
     return 2 + 2 * (size_t)ndim + (s->reach ? 5 + (size_t)ndim : 0);
 }
 
-/* Where the memory of a view is. */
+/* Writes where the memory of a view is. */
 static rsd_err put_place(const rsi_share *s, rsd_comm *comm, const rsi_want *want, int64_t *out,
                          rsd_error *err)
 {
@@ -44,7 +44,7 @@ static rsd_err put_place(const rsi_share *s, rsd_comm *comm, const rsi_want *wan
     return rc;
 }
 
-/* One want in words: tensor, number of dimensions, offsets, sizes, place. */
+/* One want as words: tensor, number of dimensions, offsets, sizes, place. */
 static rsd_err put_words(const rsi_share *s, rsd_comm *comm, const rsi_want *want, int64_t *out,
                          rsd_error *err)
 {
@@ -82,8 +82,8 @@ static rsd_err tell_all(rsi_share *s, rsd_comm *comm, const rsi_want *want, size
     return rc;
 }
 
-/* Goes through the words of all ranks and counts them, or puts each to its `place`. They come from
- * ranks that have the same metadata, and are checked all the same. */
+/* Visits the words of all ranks and counts them or, with `place`, puts each in its place. They come
+ * from ranks with the same metadata, but are checked anyway. */
 static rsd_err each_ref(rsi_share *s, int32_t ranks, bool place, rsd_error *err)
 {
     for (int32_t r = 0; r < ranks; r++) {
@@ -152,8 +152,8 @@ static void widen(rsd_box *box, const rsd_box *more)
     }
 }
 
-/* True if the hits leave nothing of the piece out: one is all of it, or those that differ are apart
- * and add up to it. */
+/* True if the hits cover the whole piece: one is all of it, or the distinct ones are disjoint and
+ * add up to it. */
 static bool exact(const rsi_piece *piece, const rsi_hit *hit)
 {
     int64_t left = rsd_box_count(&piece->box);
@@ -174,7 +174,7 @@ static bool exact(const rsi_piece *piece, const rsi_hit *hit)
     return left == 0;
 }
 
-/* What is wanted of `block`; n == 0: nothing. */
+/* Finds the wanted parts of `block`; n == 0: none. */
 static rsd_err find_hits(const rsi_share *s, size_t t, const rsd_box *block, rsi_pieces *out,
                          rsi_piece *piece, rsd_error *err)
 {
@@ -260,7 +260,7 @@ void rsi_pieces_release(rsi_pieces *pieces)
 
 /* ---- which tensors ---- */
 
-/* Elements that the ranks want, each as often as it is wanted, and those of the box around. */
+/* Counts the elements that the ranks want, with repeats, and those of the box around them. */
 static void weigh(const rsi_share *s, size_t t, int64_t *wanted, int64_t *around)
 {
     rsd_tensor_info info;
@@ -286,7 +286,7 @@ static bool by_several(const rsi_share *s, size_t t)
            s->ref[s->first[t]].rank != s->ref[s->first[t + 1] - 1].rank;
 }
 
-/* True if a hit would be read in short runs that lie apart. */
+/* True if a hit would be read in short, separate runs. */
 static bool scattered(const rsi_piece *piece, const rsi_hit *hit)
 {
     for (size_t i = 0; i < piece->n; i++) {
@@ -305,7 +305,7 @@ static bool scattered(const rsi_piece *piece, const rsi_hit *hit)
     return false;
 }
 
-/* Marks the tensor if all its pieces are boxes and, unless it is wanted `anyway`, scattered. */
+/* Marks the tensor if all its pieces are boxes and, unless `anyway` is set, one is scattered. */
 static rsd_err try_once(rsi_share *s, size_t t, bool anyway, rsi_pieces *spare, rsd_error *err)
 {
     rsi_share_at at = { .t = t, .end = t + 1 };
@@ -349,7 +349,7 @@ static rsd_err choose(rsi_share *s, bool always, rsd_error *err)
     return rc;
 }
 
-/* A record that is one piece is checked as a whole, but every rank should get some. */
+/* A record that is one piece is checked as a whole, but every rank should get some pieces. */
 static int64_t piece_bytes(const rsi_share *s, int32_t ranks)
 {
     int64_t all = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tensors of a load are read once for several ranks, and what the pieces of them are. Every
- * rank knows what all want and works out the same. read_for_threads.c runs it where ranks reach
+/* Decides which tensors of a load are read once for several ranks, and in which pieces. Every rank
+ * knows what all want and computes the same result. read_for_threads.c runs it where ranks reach
  * each other's memory, read_and_send.c elsewhere. */
 #ifndef RSI_WANTED_BY_SEVERAL_H
 #define RSI_WANTED_BY_SEVERAL_H
@@ -8,26 +8,26 @@
 #include "comm/comm.h"
 #include "read/fetch_all.h"
 
-/* One view of one rank, as all ranks know it. */
+/* One view of one rank, as known to all ranks. */
 typedef struct rsi_ref {
     int32_t        rank;
     uint32_t       want; /* number among that rank's */
     const int64_t *box;  /* [2 * ndim] offsets, sizes; if ranks reach each other's memory, then */
-} rsi_ref;               /* [5 + ndim]: what is exposed, bytes before the first element, strides */
+} rsi_ref;               /* [5 + ndim]: exposed memory, bytes before the first element, strides */
 
 typedef struct rsi_share {
     rsd_ckpt    *ckpt;
-    rsi_gathered words; /* what the ranks told each other */
+    rsi_gathered words; /* exchanged by the ranks */
     rsi_ref     *ref;   /* by tensor, then rank, then number */
     size_t      *first; /* [ntensors + 1] those of tensor t are ref[first[t] .. first[t+1]-1] */
     bool        *once;  /* [ntensors] its pieces are read once */
-    size_t       nonce; /* tensors that are, */
-    uint64_t     bytes; /* and what is wanted of them, each byte once */
+    size_t       nonce; /* number of such tensors, */
+    uint64_t     bytes; /* and their wanted bytes, each counted once */
     bool         reach; /* the views' memory is exposed */
-    int64_t      piece; /* bytes of a piece, at most */
+    int64_t      piece; /* maximum bytes of a piece */
 } rsi_share;
 
-/* Part of a piece that one view wants. */
+/* The part of a piece that one view wants. */
 typedef struct rsi_hit {
     int32_t        rank;
     uint32_t       want;
@@ -35,7 +35,7 @@ typedef struct rsi_hit {
     rsd_box        box;
 } rsi_hit;
 
-/* What is read at once: all that is wanted of a block of a chunk, which is a box itself. */
+/* The unit of reading: everything wanted of a block of a chunk, itself a box. */
 typedef struct rsi_piece {
     size_t  t;
     int64_t elem_bytes;
@@ -51,21 +51,21 @@ typedef struct rsi_pieces {
     size_t     nhits, hit_cap;
 } rsi_pieces;
 
-/* Where one stands among the pieces of tensors t .. end-1. */
+/* A position among the pieces of tensors t .. end-1. */
 typedef struct rsi_share_at {
     size_t  t, chunk, end;
     int64_t block;
 } rsi_share_at;
 
-/* Tells all ranks what each wants and finds the tensors that are read once: where the ranks want at
- * least 1.25 times the bytes that there are, or bytes that lie scattered and `reach` each other's
- * memory, or `always` wherever several want some. `reach`: every view is memory that the comm
- * exposes, of the tensor's own dtype. [collective] */
+/* Tells all ranks what each wants and finds the tensors that are read once: those of which the
+ * ranks together want at least 1.25 times the distinct bytes, those wanted in scattered pieces if
+ * ranks `reach` each other's memory, or, with `always`, any that several ranks want. `reach`: every
+ * view is memory that the comm exposes, in the tensor's own dtype. [collective] */
 rsd_err rsi_share_make(rsi_share *share, rsd_comm *comm, rsd_ckpt *ckpt, const rsi_want *want,
                        size_t n, bool always, bool reach, rsd_error *err);
 void    rsi_share_release(rsi_share *share);
 
-/* Adds the next piece that somebody wants; *more is false when there is none any more. */
+/* Adds the next wanted piece; *more is false when none is left. */
 rsd_err rsi_share_next(const rsi_share *share, rsi_share_at *at, rsi_pieces *out, bool *more,
                        rsd_error *err);
 void    rsi_pieces_release(rsi_pieces *pieces);
