@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Casts in blocks that stay in the nearest cache: every type is loaded as one of four wide ones,
- * that one is turned into the wide one of the target, and stored as the target. Each step is a
- * plain loop that compilers vectorise. Nothing here depends on how the processor treats numbers
- * below the normal ones. */
+/* Casts in blocks that stay in the first-level cache: every type is loaded as one of four wide
+ * types, converted to the target's wide type and stored as the target. Each step is a plain loop
+ * that compilers vectorise. The result does not depend on how the processor treats subnormal
+ * numbers. */
 #include "plan/cast.h"
 
 #include <string.h>
@@ -36,14 +36,14 @@ static float float_of(uint32_t u)
 
 /* ---- short floats ---- */
 
-/* A sign, an exponent and `man` bits of mantissa, numbered like float32. */
+/* A sign, an exponent and `man` bits of mantissa, laid out like float32. */
 typedef struct kind {
     int      bits, man, bias;
     uint32_t top;  /* pattern of the largest finite value */
-    uint32_t over; /* what is larger becomes this */
+    uint32_t over; /* pattern for larger values */
     uint32_t nan;
-    uint32_t inf;       /* UINT32_MAX: there is none */
-    bool     unsigned0; /* there is no -0; its pattern is the one NaN */
+    uint32_t inf;       /* UINT32_MAX: none */
+    bool     unsigned0; /* there is no -0; its pattern is the only NaN */
 } kind;
 
 static const kind f16_kind = { 16, 10, 15, 0x7bff, 0x7c00, 0x7e00, 0x7c00, false };
@@ -52,8 +52,8 @@ static const kind e5m2_kind = { 8, 2, 15, 0x7b, 0x7c, 0x7f, 0x7c, false };
 static const kind e4m3fnuz_kind = { 8, 3, 8, 0x7f, 0x80, 0x80, UINT32_MAX, true };
 static const kind e5m2fnuz_kind = { 8, 2, 16, 0x7f, 0x80, 0x80, UINT32_MAX, true };
 
-/* Below the normal values the sum with a large number rounds to the unit of the short type, and
- * both terms of it are normal or too small to matter. */
+/* For subnormal results, adding a large number rounds to the short type's unit; both terms are
+ * normal or too small to matter. */
 static inline uint32_t encode(float x, kind k)
 {
     const int      cut = 23 - k.man;
@@ -67,7 +67,7 @@ static inline uint32_t encode(float x, kind k)
 
     r = r > k.top ? k.over : r;
     r = a > 0x7f800000 ? k.nan : r;
-    if (k.unsigned0) /* 0 stays 0, NaN keeps its one pattern */
+    if (k.unsigned0) /* 0 stays 0, NaN keeps its only pattern */
         return r == 0 ? 0 : r | sign;
     return r | sign;
 }
@@ -96,7 +96,7 @@ static inline uint32_t encode_bf16(float x)
     return (u & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16;
 }
 
-/* Only an exponent. */
+/* This type has only an exponent. */
 static inline uint32_t encode_e8m0(float x)
 {
     uint32_t u = bits_of(x), exponent = u >> 23 & 0xff, rest = u & 0x7fffff;
@@ -113,7 +113,7 @@ static inline float decode_e8m0(uint32_t p)
 
 /* ---- loading and storing ---- */
 
-/* Through an array of the type's own, so that neither alignment nor aliasing is a question. */
+/* memcpy through a typed array avoids alignment and aliasing problems. */
 #define LOAD(name, type, field, value)                                                             \
     static void load_##name(const void *src, size_t n, block *to)                                  \
     {                                                                                              \
@@ -171,7 +171,7 @@ typedef struct type {
     enum wide wide;
     void (*load)(const void *src, size_t n, block *to);
     void (*store)(void *dst, size_t n, const block *b);
-    int64_t low, high; /* of an integer; uint64 goes its own way */
+    int64_t low, high; /* of an integer; uint64 is handled separately */
 } type;
 
 static const type types[] = {
@@ -236,7 +236,7 @@ static uint64_t within_u64(double x)
     return x >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)x;
 }
 
-/* To an integer or bool; between integers the bits stay as they are. */
+/* To an integer or bool; between integers the bits are kept. */
 static void to_integer(const block *b, enum wide from, rsd_dtype to, size_t n, block *out)
 {
     for (size_t i = 0; i < n; i++) {
@@ -268,9 +268,9 @@ static void cast_block(unsigned char *dst, rsd_dtype to, const unsigned char *sr
     types[to].store(dst, n, same ? &in : &out);
 }
 
-/* ---- the outside ---- */
+/* ---- entry points ---- */
 
-/* What a complex number is two of; 0 if it is none. */
+/* The type of a complex number's two parts; 0 if it is not complex. */
 static rsd_dtype part_of(rsd_dtype dtype)
 {
     return dtype == RSD_C32   ? RSD_F16

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inner loops of everything that moves: rows of runs, and tiles where the two sides disagree
- * about which dimension is next to which. By hand: memcpy is for one run, and a call for each 8
- * bytes costs more than the bytes. */
+/* The inner loops of all copying: rows of runs, and tiles where the two sides order the dimensions
+ * differently. memcpy alone won't do: it copies one run, and a call for each 8 bytes costs more
+ * than the bytes. */
 #include "plan/copy.h"
 #include "base/checked.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define TILE 32 /* units a side */
+#define TILE 32 /* units per side */
 #define UNIT_MOST                                                                                  \
-    16 /* bytes of a run that is moved as one unit: a tile of them fits the first cache */
+    16 /* longest run in bytes that is moved as one unit: a tile of these fits the first-level     \
+          cache */
 #define STREAM_MIN                                                                                 \
-    ((int64_t)32 << 20) /* bytes from which on the target won't stay in cache anyway */
+    ((int64_t)32 << 20) /* bytes from which on the target would not stay in cache anyway */
 #define STREAM_RUN                                                                                 \
-    1024         /* bytes of a run, from which on lines that are written in part don't count */
+    1024         /* run length in bytes from which on partially written cache lines don't matter */
 #define LINE  64 /* bytes */
-#define AHEAD ((int64_t)8 << 10) /* bytes of source to ask for before they are needed */
+#define AHEAD ((int64_t)8 << 10) /* bytes of source to prefetch */
 
 typedef void (*row_copier)(unsigned char *to, int64_t to_step, const unsigned char *from,
                            int64_t from_step, int64_t rows, int64_t run);
 
-/* One constant size for each, so that the compiler makes it a load and a store. */
+/* One function per constant size, which the compiler turns into a load and a store. */
 #define ROWS_OF(bytes)                                                                             \
     static void rows_##bytes(unsigned char *to, int64_t to_step, const unsigned char *from,        \
                              int64_t from_step, int64_t rows, int64_t run)                         \
@@ -48,8 +49,8 @@ static void rows_any(unsigned char *to, int64_t to_step, const unsigned char *fr
 #if defined(__SSE2__)
 #include <emmintrin.h>
 
-/* Past the caches: a line that is written whole need not be read first. The source is asked for
- * whole rows ahead, since the hardware's own guesses end at the gaps. */
+/* Bypasses the caches: a line that is written whole need not be read first. Prefetches the source
+ * whole rows ahead, since the hardware's prefetcher stops at the gaps. */
 static void rows_stream(unsigned char *to, int64_t to_step, const unsigned char *from,
                         int64_t from_step, int64_t rows, int64_t run)
 {
@@ -92,8 +93,8 @@ static row_copier copier_for(int64_t run)
     return run <= 64 && of_size[run] ? of_size[run] : rows_any;
 }
 
-/* The two innermost loops, in square tiles through a small buffer: both sides see whole lines, and
- * strides that are powers of two don't throw each other's lines out of the cache. */
+/* Copies the two innermost loops in square tiles through a small buffer: both sides see whole cache
+ * lines, and power-of-two strides don't evict each other's lines. */
 static void tiles(const rsi_loops *l, row_copier rows, unsigned char *to, const unsigned char *from)
 {
     unsigned char tile[TILE * TILE * UNIT_MOST];
@@ -108,7 +109,7 @@ static void tiles(const rsi_loops *l, row_copier rows, unsigned char *to, const 
             const unsigned char *f = from + i * l->from[out] + j * l->from[in];
 
             for (int64_t k = 0; k < n_in; k++) {
-                const unsigned char *next = f + (k + TILE) * l->from[in]; /* of the tile behind */
+                const unsigned char *next = f + (k + TILE) * l->from[in]; /* of the next tile */
 
                 __builtin_prefetch(next);
                 __builtin_prefetch(next + (n_out - 1) * l->from[out]);
@@ -119,8 +120,8 @@ static void tiles(const rsi_loops *l, row_copier rows, unsigned char *to, const 
         }
 }
 
-/* Brings the loop in which the source's runs lie closest next to the innermost one; false if it is
- * the innermost. */
+/* Moves the loop with the source's smallest stride next to the innermost one; false if it is the
+ * innermost. */
 static bool wants_tiles(rsi_loops *l)
 {
     int near = l->n - 1;
@@ -151,7 +152,7 @@ static int64_t total_bytes(const rsi_loops *l)
     return bytes;
 }
 
-/* `past`: the target is not needed in a cache, however small it is. */
+/* `past`: the target is not needed in the cache, however small it is. */
 static void copy(const rsi_loops *loops, void *to, const void *from, bool past)
 {
     rsi_loops            l = *loops;

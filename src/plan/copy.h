@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves boxes between buffers at the speed of memory: strided to packed, packed to strided, strided
- * to strided. */
+/* Copies boxes between buffers at memory speed: strided to packed, packed to strided, strided to
+ * strided. */
 #ifndef RSI_COPY_H
 #define RSI_COPY_H
 
@@ -16,9 +16,9 @@ typedef struct rsi_area {
 /* The two sides must not overlap. */
 void rsi_copy(const rsi_loops *loops, void *to, const void *from);
 
-/* `box` lies inside the areas; packed means row-major with nothing between. */
+/* `box` lies inside the areas; packed means row-major without gaps. */
 void rsi_copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const rsi_area *from);
-/* The same for a target that nobody here touches soon: it goes past the caches, where that is
+/* The same for a target that this process won't touch soon: bypasses the caches where that is
  * faster. */
 void rsi_copy_box_past(const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
                        const rsi_area *from);

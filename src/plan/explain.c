@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan in words. */
+/* Describes a plan in words. */
 #include "base/text.h"
 #include "plan/planner.h"
 
 #include <inttypes.h>
 
-#define MOST_PEERS 16 /* lines for peers; the rest is added up in one */
+#define MOST_PEERS 16 /* lines for peers; one more sums up the rest */
 
 static void add_bytes(rsi_text *text, int64_t bytes)
 {
@@ -13,7 +13,7 @@ static void add_bytes(rsi_text *text, int64_t bytes)
     double                   value = (double)bytes;
     int                      u = 0;
 
-    for (; value >= (u ? 1023.95 : 1024) && u < 6; u++) /* 1024.0 KiB is 1.0 MiB */
+    for (; value >= (u ? 1023.95 : 1024) && u < 6; u++) /* so that 1024.0 KiB becomes 1.0 MiB */
         value /= 1024;
     rsi_text_add(text, u ? "%.1f %s" : "%.0f %s", value, unit[u]);
 }

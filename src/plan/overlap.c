@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cuts one rank's part along another layout. Who sends which piece to whom is planner.c's. */
+/* Cuts one rank's part along another layout. planner.c decides which rank sends which piece to
+ * which. */
 #include "plan/overlap.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one step along a mesh axis adds to the number of a chunk: chunks are numbered row-major over
+/* How much one step along a mesh axis adds to a chunk's number: chunks are numbered row-major over
  * the axes that shard. */
 static void chunk_steps(const rsd_layout *layout, int64_t *step)
 {
@@ -33,8 +34,8 @@ int64_t rsi_layout_chunk(const rsd_layout *layout, const int64_t *mesh_coord)
     return chunk;
 }
 
-/* A growing array of fixed-size things in an arena would leave its old copies behind, so it grows
- * outside and is kept at the end. */
+/* An array that grew in an arena would leave its old copies behind, so it grows outside and is
+ * moved there at the end. */
 typedef struct growing {
     void  *at;
     size_t n, cap, size;
@@ -88,7 +89,7 @@ static bool add_cuts(growing *cuts, const rsd_layout *other, int d, int64_t star
     return true;
 }
 
-/* My runs in every dimension; *holds is false if I hold nothing. */
+/* Lists my runs in every dimension; *holds is false if I hold nothing. */
 static rsd_err make_runs(rsi_overlaps *p, rsi_arena *mem, bool *holds, rsd_error *err)
 {
     int64_t coord[RSD_MAX_NDIM], at[RSD_MAX_NDIM];
@@ -134,7 +135,7 @@ static rsd_err make_product(rsi_overlaps *p, rsi_arena *mem, rsd_error *err)
     return RSD_OK;
 }
 
-/* Lists pieces as they are found. */
+/* Collects pieces as they are found. */
 typedef struct finder {
     rsi_overlaps *p;
     growing       list;
@@ -157,7 +158,7 @@ static bool add_row(void *arg, uint32_t row)
     return true;
 }
 
-/* The pieces of one of my boxes along a mesh: a product again, but of this box alone. */
+/* Adds the pieces of one of my boxes along a mesh: a product again, but of this box alone. */
 static bool add_product(finder *f)
 {
     const rsd_layout *other = f->p->other;
@@ -203,7 +204,7 @@ static bool add_box(finder *f)
     return !f->failed;
 }
 
-/* Box number i of mine, in a mesh layout. */
+/* My i-th box in a mesh layout. */
 static rsd_box product_box(const rsi_overlaps *p, size_t i)
 {
     rsd_box box = { .ndim = p->mine->ndim };
@@ -311,7 +312,7 @@ size_t rsi_overlaps_my_box(const rsi_overlaps *p, const rsd_box *box)
         const rsi_overlap *lo = p->list;
         size_t             n = p->n;
 
-        /* Moves within a rank are pieces of both its sides. */
+        /* Moves within a rank are pieces on both its sides. */
         while (n > 1) {
             size_t half = n / 2;
 
@@ -340,7 +341,7 @@ size_t rsi_overlaps_my_box(const rsi_overlaps *p, const rsd_box *box)
     return i;
 }
 
-/* Redoes the sums behind dimension `from`, whose cut has changed. */
+/* Recomputes the sums after dimension `from`, whose cut has changed. */
 static void resum(rsi_overlap_iter *it, int from)
 {
     const rsi_overlaps *p = it->pieces;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sorts the moves of all tensors into rows, one for each peer. First the links of each class are
- * found: which piece goes to or comes from whom. Where that is the same for all tensors of the
- * class it is found once. Then the rows are counted, placed and filled, in the order of the
- * tensors. */
+/* Sorts the moves of all tensors into rows, one per peer. First finds each class's links: which
+ * piece goes to or comes from which peer. If these are the same for all tensors of the class, they
+ * are found only once. Then counts, places and fills the rows, in the order of the tensors. */
 #include "plan/planner.h"
 #include "base/mem.h"
 
@@ -13,13 +12,13 @@
 
 typedef struct peer {
     int32_t rank;
-    size_t  sends, recvs; /* moves; later the next free entry of the row */
+    size_t  sends, recvs; /* number of moves; later the next free entry of the row */
 } peer;
 
 typedef struct peers {
-    peer     *peer; /* [n] in the order they were met */
+    peer     *peer; /* [n] in order of appearance */
     size_t    n, cap;
-    uint32_t *slot;  /* [slots] number of a peer + 1, found by its rank; 0: free */
+    uint32_t *slot;  /* [slots] a peer's number + 1, hashed by its rank; 0: free */
     size_t    slots; /* a power of two, at least 2 * cap */
 } peers;
 
@@ -85,8 +84,8 @@ typedef struct links {
 typedef struct building {
     rsd_plan *plan;
     peers     peers;
-    links    *of_class; /* [nclasses] those that are fixed */
-    links     scratch;  /* the others, for one tensor at a time */
+    links    *of_class; /* [nclasses] the fixed ones */
+    links     scratch;  /* all others, for one tensor at a time */
     size_t    nlocal;
 } building;
 
@@ -103,22 +102,22 @@ static bool add_link(building *b, links *l, enum way way, int32_t rank, size_t p
     return true;
 }
 
-/* The closed form: which of n holders serves. `sum` adds up the tensor, the chunks on both sides,
- * the receiver's place among its copies and the contribution: neighbours in any of them are served
- * by different holders. */
+/* The closed form that selects which of n holders serves. `sum` adds up the tensor, the chunks on
+ * both sides, the receiver's index among its copies and the contribution: neighbours in any of them
+ * are served by different holders. */
 static int64_t serving(int64_t sum, int64_t n)
 {
     return n > 1 ? sum % n : 0;
 }
 
-/* The first receiver that holder `me` of n serves, when receiver r has the sum `sum + r`; it serves
- * every nth from there. */
+/* The first receiver that holder `me` of n serves, if receiver r has the sum `sum + r`; from there
+ * it serves every nth. */
 static int64_t first_served(int64_t sum, int64_t me, int64_t n)
 {
     return n > 1 ? (me + n - sum % n) % n : 0;
 }
 
-/* What I receive of one tensor, and what I have myself. */
+/* Finds what I receive of one tensor, and what I already have. */
 static bool find_recvs(building *b, const rsi_class *c, uint32_t tensor, links *l)
 {
     rsi_overlap_iter it;
@@ -145,8 +144,8 @@ static bool find_recvs(building *b, const rsi_class *c, uint32_t tensor, links *
     return true;
 }
 
-/* What I send of one tensor: each piece to those of its new holders that don't have it and that I
- * serve. */
+/* Finds what I send of one tensor: each piece goes to those of its new holders that lack it and
+ * that I serve. */
 static bool find_sends(building *b, const rsi_class *c, uint32_t tensor, links *l)
 {
     rsi_overlap_iter it;
@@ -166,7 +165,7 @@ static bool find_sends(building *b, const rsi_class *c, uint32_t tensor, links *
 
             if (to == b->plan->rank ||
                 (copies > 1 && rsi_side_holds(&c->src, my_where, c->src.my_part, to)))
-                continue; /* it has the piece itself */
+                continue; /* it already has the piece */
             if (!add_link(b, l, SEND, to, it.i, bytes))
                 return false;
         }
@@ -174,7 +173,7 @@ static bool find_sends(building *b, const rsi_class *c, uint32_t tensor, links *
     return true;
 }
 
-/* The links of tensor t: made now, or those of its class. NULL: no memory. */
+/* The links of tensor t: newly found, or its class's. NULL: no memory. */
 static const links *links_of(building *b, size_t t)
 {
     uint32_t         which = b->plan->class_of[t];
@@ -253,8 +252,7 @@ static int by_rank(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Gives each row its place, now that the counts are known, and turns the counts into "next free
- * entry". */
+/* Places each row, now that the counts are known, and turns the counts into "next free entry". */
 static rsd_err place_rows(building *b, rsd_error *err)
 {
     rsd_plan *plan = b->plan;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Holders of pieces, by arithmetic on meshes or by looking into a table. */
+/* Finds the holders of pieces, by arithmetic on meshes or by table lookup. */
 #include "plan/piece_holders.h"
 #include "plan/overlap.h"
 
@@ -33,7 +33,7 @@ static int64_t axes_place(const rsi_axes *axes, int64_t i)
     return place;
 }
 
-/* A place without what copies and parts add to it. */
+/* A place without the contribution of the copy and part axes. */
 static int64_t bare_place(const rsi_side *side, const int64_t *coord)
 {
     const rsd_mesh *mesh = side->layout->mesh;

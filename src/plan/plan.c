@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What callers ask of a plan: its moves one by one, its totals, its inverse, the view of another
- * rank. */
+/* Answers callers' questions about a plan: its moves one by one, its totals, its inverse, another
+ * rank's view. */
 #include "base/opts.h"
 #include "plan/planner.h"
 
@@ -77,7 +77,7 @@ rsd_err rsd_plan_each(const rsd_plan *plan, rsd_err (*visit)(void *arg, const rs
     if (!plan || !visit)
         return rsi_fail(err, RSD_E_INVALID, "a plan and a function to call are needed");
     if (err)
-        err->code = RSD_OK; /* to see if the visitor explains itself in it */
+        err->code = RSD_OK; /* to see whether the visitor fills it in */
     send = &plan->send;
     recv = &plan->recv;
     rc = visit_rows(plan, plan->local, plan->nlocal, plan->rank, false, visit, arg);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes plans: checks the pairs of layouts and puts equal pairs into one class. overlap.c has the
- * pieces, piece_holders.c the holders, peer_moves.c sorts the moves by peer, plan.c is what callers
- * ask of a plan.
- */
+/* Makes plans: checks the pairs of layouts and puts equal pairs into one class. overlap.c finds the
+ * pieces, piece_holders.c the holders, peer_moves.c sorts the moves by peer, plan.c answers
+ * callers' questions. */
 #include "plan/planner.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -41,15 +40,15 @@ static bool same_parts(const rsd_layout *src, const rsd_layout *dst)
     return true;
 }
 
-/* Integers come first; the last two hold only scales and pairs of tiny values. */
+/* Integers come first; the last two types hold only scales and pairs of tiny values. */
 static bool can_be_shared_out(rsd_dtype dtype)
 {
     return dtype >= RSD_F16 && dtype < RSD_F8_E8M0FNU;
 }
 
-/* What a Partial target can be made of: of contributions only themselves; of values v, for sum v /
- * n on each of n ranks (so not of integers), for avg, min and max v; nothing that n ranks hold
- * alike has v as its product. */
+/* Checks that a Partial target can be made. Contributions only make the same contributions. Values
+ * v make sum with v / n on each of n ranks (so no integers), and avg, min and max with v; no equal
+ * values on n ranks have v as their product in general. */
 static rsd_err check_partial(const rsd_layout *src, const rsd_layout *dst, rsd_error *err)
 {
     int64_t ways = rsi_layout_ways(dst, RSD_PARTIAL);
@@ -65,7 +64,7 @@ static rsd_err check_partial(const rsd_layout *src, const rsd_layout *dst, rsd_e
     return RSD_OK;
 }
 
-/* A source that need not cover the tensor must still have all that I want of it. */
+/* A source that need not cover the tensor must still have everything that I want of it. */
 static rsd_err check_cover(const rsi_class *c, rsd_error *err)
 {
     const rsd_layout *src = c->src.layout, *dst = c->dst.layout;
@@ -118,7 +117,7 @@ static rsi_class *new_class(rsd_plan *plan, rsi_map *known, uint64_t src_hash, u
     return c;
 }
 
-/* Finds the class of tensor t or makes it. */
+/* Finds or makes the class of tensor t. */
 static rsd_err class_for(rsd_plan *plan, size_t t, rsi_map *known, rsd_error *err)
 {
     const rsd_layout *src = plan->src[t], *dst = plan->dst[t];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plan: for one rank, what it copies, sends and receives, in rows by peer.
+/* The plan: what one rank copies, sends and receives, in rows by peer.
  *
  * Tensors with equal layouts share one class, which knows their pieces; a move is then two numbers,
- * the tensor and the piece, and its row tells the peer. Rows list moves by tensor, then by piece,
- * and pieces are numbered alike on both ends, so a message is its row's pieces one after the other
+ * the tensor and the piece, and its row identifies the peer. Rows list moves by tensor, then by
+ * piece, and both ends number the pieces alike, so a message is simply its row's pieces in order
  * and needs no header. */
 #ifndef RSI_PLANNER_H
 #define RSI_PLANNER_H
@@ -43,8 +43,8 @@ struct rsd_plan {
     size_t nclasses;
 
     size_t     npeers;
-    int32_t   *peer;  /* [npeers] rising, without myself */
-    rsi_entry *local; /* [nlocal] pieces of class->recv that I have myself */
+    int32_t   *peer;  /* [npeers] ascending, without myself */
+    rsi_entry *local; /* [nlocal] pieces of class->recv that I already have */
     size_t     nlocal;
     rsi_rows   send, recv;
 
@@ -58,7 +58,7 @@ static inline const rsi_class *rsi_plan_class(const rsd_plan *plan, size_t tenso
 }
 /* Fills peers, rows and stats from the classes. */
 rsd_err rsi_plan_rows(rsd_plan *plan, rsd_error *err);
-/* What an entry stands for. `sends`: it is in a send row, else in a receive row or local. */
+/* Expands an entry. `sends`: it is in a send row, else in a receive row or local. */
 void rsi_plan_move(const rsd_plan *plan, rsi_entry entry, int32_t peer, bool sends, rsd_move *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cuts what is wanted of a chunk into blocks. */
+/* Cuts the wanted part of a chunk into blocks. */
 #include "plan/region.h"
 #include "base/checked.h"
 #include "shape/box.h"
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #define NEAR                                                                                       \
-    4096 /* bytes between runs that are no further apart than a page: the system reads it anyway   \
-          */
+    4096 /* bytes: runs no further apart than a page are read together, the system reads the gap   \
+            anyway */
 
 void rsi_region_order(const rsi_region *region, const int64_t *by_dim, int64_t *by_file)
 {
@@ -25,7 +25,7 @@ void rsi_region_box(const rsi_region *region, const rsd_box *by_file, rsd_box *b
     }
 }
 
-/* Dimensions by stride, largest first; equal ones as they come. */
+/* Sorts dimensions by stride, largest first; equal ones keep their order. */
 static void sort_dims(rsi_region *r, const int64_t *stride)
 {
     for (int32_t d = 0; d < r->box.ndim; d++) {
@@ -37,7 +37,7 @@ static void sort_dims(rsi_region *r, const int64_t *stride)
     }
 }
 
-/* From the first to the last byte of `len` elements a side. */
+/* Bytes from the first to the last of `len` elements per side. */
 static int64_t span_of(const rsi_region *r, const int64_t *len)
 {
     int64_t span = r->elem_bytes;
@@ -47,7 +47,7 @@ static int64_t span_of(const rsi_region *r, const int64_t *len)
     return span;
 }
 
-/* Sets the run and tells if the loop around it steps over a small gap only. */
+/* Sets the run, and `near` if the loop around it skips only small gaps. */
 static void find_runs(rsi_region *r)
 {
     int k = r->box.ndim;
@@ -58,8 +58,8 @@ static void find_runs(rsi_region *r)
     r->near = k == 0 || r->file_stride[k - 1] - r->run <= NEAR;
 }
 
-/* The largest block: whole inner dimensions, as much of one as fits, single steps of those outside.
- */
+/* Finds the largest block: whole inner dimensions, as much of one as fits, single steps of the
+ * outer ones. */
 static void size_blocks(rsi_region *r, int64_t most)
 {
     int ndim = r->box.ndim;
@@ -73,10 +73,10 @@ static void size_blocks(rsi_region *r, int64_t most)
         for (int j = 0; j < ndim; j++)
             block.len[j] = r->block_len[j];
         if (r->near && r->box.len[k] > 1 && r->file_stride[k] - span_of(r, block.len) > NEAR)
-            break; /* what lies between these is not worth reading */
+            break; /* the gap between these is not worth reading */
         one = rsd_box_count(&block) * r->elem_bytes;
         fits = 1 + rsi_max(0, most - one) / one;
-        if (r->near && r->file_stride[k] > 0) /* elements that share a place take no span */
+        if (r->near && r->file_stride[k] > 0) /* elements at the same offset take no span */
             fits = rsi_min(fits, 1 + rsi_max(0, most - span_of(r, block.len)) / r->file_stride[k]);
         r->block_len[k] = rsi_min(r->box.len[k], fits);
         if (r->block_len[k] < r->box.len[k])

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rank should take which part of the target, so that the fewest bytes move. That is an
- * assignment problem: what rank r has of part q is a matrix, found from the pieces of the layouts,
+/* Chooses which rank takes which part of the target so that the fewest bytes move. This is an
+ * assignment problem: a matrix, computed from the layouts' pieces, says what rank r has of part q,
  * and shortest augmenting paths with prices for rows and columns (Jonker and Volgenant) find the
- * best permutation in the third power of the ranks. */
+ * best permutation in O(ranks^3). */
 #include "base/mem.h"
 #include "plan/overlap.h"
 #include "plan/piece_holders.h"
@@ -12,13 +12,13 @@
 #include <string.h>
 
 typedef struct relabeling {
-    int32_t  n;     /* ranks of the target */
-    int32_t *rank;  /* [n] rising */
-    int32_t *place; /* [nranks] place in `rank`, or -1 */
-    int64_t *have;  /* [n][n] bytes of part q that the rank at place r holds: have[q * n + r] */
+    int32_t  n;     /* number of ranks in the target */
+    int32_t *rank;  /* [n] ascending */
+    int32_t *place; /* [nranks] index in `rank`, or -1 */
+    int64_t *have;  /* [n][n] bytes of part q that rank[r] holds: have[q * n + r] */
 } relabeling;
 
-/* Adds what each rank has of the part of the rank at place q. */
+/* Adds what each rank has of rank[q]'s part. */
 static rsd_err add_part(relabeling *b, int32_t q, const rsd_layout *src, const rsd_layout *dst,
                         rsd_error *err)
 {
@@ -44,11 +44,11 @@ static rsd_err add_part(relabeling *b, int32_t q, const rsd_layout *src, const r
     return rc;
 }
 
-/* State of the search for one augmenting path; place n is a column that stands for "none". */
+/* The search for one augmenting path; column n stands for "none". */
 typedef struct search {
     int64_t *row_price, *col_price; /* [n], [n + 1] */
-    int64_t *dist;                  /* [n + 1] cheapest way to a column */
-    int32_t *row_of, *before;       /* [n + 1] who has a column; the column before it on the way */
+    int64_t *dist;                  /* [n + 1] cheapest path to a column */
+    int32_t *row_of, *before;       /* [n + 1] a column's row; the previous column on the path */
     bool    *seen;                  /* [n + 1] */
 } search;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns boxes with strides into as few loops over as long runs as they allow. */
+/* Turns boxes with strides into as few loops over as long runs as possible. */
 #include "plan/runs.h"
 #include "shape/box.h"
 
@@ -37,7 +37,7 @@ void rsi_loops_make(rsi_loops *loops, int ndim, const int64_t *len, int64_t elem
     if (loops->run == 0)
         return;
     qsort(loop, (size_t)n, sizeof(loop[0]), by_to_falling);
-    for (int i = n - 1; i >= 0; i--) { /* innermost first: does it continue what is below? */
+    for (int i = n - 1; i >= 0; i--) { /* innermost first: does it continue the loop below? */
         struct loop *below = kept ? &loop[n - kept] : NULL;
 
         if (!below && loop[i].to == loops->run && loop[i].from == loops->run)
