@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An opened DCP checkpoint: its metadata, and the numbers of its files. */
+/* An opened DCP checkpoint: its metadata and its file numbers. */
 #ifndef RSI_DCP_H
 #define RSI_DCP_H
 
@@ -8,13 +8,13 @@
 
 typedef struct rsi_dcp {
     rsi_dcp_meta *meta;
-    uint32_t     *file;   /* [meta->nfiles] its number in ckpt->files */
+    uint32_t     *file;   /* [meta->nfiles] number in ckpt->files */
     size_t        nmetas; /* files 0 .. nmetas - 1 of the checkpoint are metadata */
-    rsi_map       names;  /* of tensors */
-    rsi_map       paths;  /* name to meta->path */
+    rsi_map       names;  /* of the tensors */
+    rsi_map       paths;  /* from name to meta->path */
 } rsi_dcp;
 
-/* "__12.metadata": what one rank wrote when ranks did not gather. */
+/* "__12.metadata": written by one rank when the ranks did not gather. */
 bool rsi_dcp_is_rank_metadata(const char *name);
 
 /* dcp_item.c: rsi_ckpt_ops.locate, .object and .archive */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The metadata of a DCP checkpoint (`.metadata`, `__{rank}.metadata`) as a compact table, read from
- * a pickle without running it and written as one that torch loads. What is in the files, how long
- * they are and whether chunks cover their tensor is checked elsewhere.
+/* The metadata of a DCP checkpoint (`.metadata`, `__{rank}.metadata`) as a compact table: read from
+ * a pickle without running it, written as a pickle that torch loads. The contents and sizes of the
+ * files, and whether chunks cover their tensors, are checked elsewhere.
  *
- * Reading goes dcp_meta_read.c (pickle to records) -> dcp_meta_link.c (records to this table, with
- * the checks); several ranks' tables are joined in dcp_meta_merge.c; writing is dcp_meta_write.c.
- */
+ * To read: dcp_meta_read.c (pickle to records) -> dcp_meta_link.c (records to this table, with the
+ * checks). dcp_meta_merge.c joins the tables of several ranks; dcp_meta_write.c writes. */
 #ifndef RSI_DCP_META_H
 #define RSI_DCP_META_H
 
@@ -16,8 +15,8 @@
 
 /* Where the bytes of a chunk or of a bytes item lie. */
 typedef struct rsi_dcp_row {
-    uint32_t file;       /* of rsi_dcp_meta.file */
-    uint32_t transforms; /* of rsi_dcp_meta.transforms, or RSI_DCP_NO_TRANSFORMS */
+    uint32_t file;       /* index in rsi_dcp_meta.file */
+    uint32_t transforms; /* index in rsi_dcp_meta.transforms, or RSI_DCP_NO_TRANSFORMS */
     int64_t  offset, length;
 } rsi_dcp_row;
 
@@ -26,7 +25,7 @@ typedef struct rsi_dcp_tensor {
     const int64_t *shape; /* [ndim] */
     size_t         first; /* chunks are rows first .. first + nchunks - 1 */
     size_t         nchunks;
-    size_t         box; /* of the first chunk in rsi_dcp_meta.box */
+    size_t         box; /* of the first chunk, in rsi_dcp_meta.box */
     rsd_dtype      dtype;
     int            ndim;
     bool           requires_grad;
@@ -37,13 +36,13 @@ typedef struct rsi_dcp_item {
     rsi_dcp_row row;
 } rsi_dcp_item;
 
-/* Names of what was done to the bytes, in stored order: the last is undone first. */
+/* Names of the transforms applied to the bytes, in stored order: the last is undone first. */
 typedef struct rsi_dcp_transforms {
     size_t             n;
     const char *const *name;
 } rsi_dcp_transforms;
 
-/* A dict key or, if key is NULL, the place in a list. */
+/* A dict key or, if key is NULL, an index into a list. */
 typedef struct rsi_dcp_part {
     const char *key;
     int64_t     index;
@@ -55,12 +54,12 @@ typedef struct rsi_dcp_path {
     size_t              nparts;
 } rsi_dcp_path;
 
-/* Lists are in the order of the file. Text has no NUL in it. A table that is made by hand may point
- * anywhere; `mem` owns what the reader made. */
+/* Lists keep the order of the file. Text contains no NUL. `mem` owns what the reader made; a table
+ * made by hand may point anywhere. */
 typedef struct rsi_dcp_meta {
     rsi_dcp_tensor     *tensor;
     size_t              ntensors;
-    int64_t            *box; /* for each chunk ndim offsets, then ndim sizes */
+    int64_t            *box; /* ndim offsets, then ndim sizes for each chunk */
     rsi_dcp_row        *row; /* [nchunks] */
     size_t              nchunks;
     rsi_dcp_item       *item;
@@ -90,23 +89,25 @@ static inline const int64_t *rsi_dcp_chunk_size(const rsi_dcp_meta *meta, const 
     return rsi_dcp_chunk_offset(meta, t, i) + t->ndim;
 }
 
-/* Reads and cross-checks one file. Attributes that it does not know of the metadata, tensors, their
- * properties and chunks are passed over, whatever they hold: later versions and other projects add
- * some. A class that it does not know anywhere else is refused, as loading such a file in Python
- * could run foreign code. */
+/* Reads and cross-checks one file. Unknown attributes of the metadata, tensors, their properties
+ * and chunks are skipped, whatever they hold: later versions and other projects add some. An
+ * unknown class anywhere else is refused, as loading such a file in Python could run foreign
+ * code. */
 rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_error *err);
-/* Joins the tables of several ranks, which may be freed then. A tensor in several of them must have
- * one dtype and shape; a chunk or item that several ranks wrote is taken from the first. */
+/* Joins the tables of several ranks, which may be freed afterwards. A tensor in several tables must
+ * have the same dtype and shape in each; a chunk or item that several ranks wrote is taken from the
+ * first. */
 rsd_err rsi_dcp_meta_merge(size_t n, const rsi_dcp_meta *const *part, rsi_dcp_meta **out,
                            rsd_error *err);
 void    rsi_dcp_meta_free(rsi_dcp_meta *meta);
 
-/* Writes a table as torch's `.metadata`: the same bytes for the same table. `put` gets the parts in
- * order, at most 64 KiB at once. Nothing is checked but what could not be written. */
+/* Writes a table as torch's `.metadata`: equal tables give equal bytes. `put` gets the parts in
+ * order, at most 64 KiB each. Only checks that the table can be written. */
 typedef rsd_err (*rsi_dcp_put)(void *arg, const void *bytes, size_t len, rsd_error *err);
 rsd_err rsi_dcp_meta_write(const rsi_dcp_meta *meta, rsi_dcp_put put, void *arg, rsd_error *err);
 
-/* A file name inside a checkpoint: one component, not empty, "." or "..", no NUL (`len` counts). */
+/* Checks a file name inside a checkpoint: one component, not empty, "." or "..", no NUL (`len`
+ * counts). */
 rsd_err rsi_dcp_file_check(const char *name, size_t len, rsd_error *err);
 
 #endif

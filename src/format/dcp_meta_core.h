@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between reading a `.metadata` pickle and the table: what each object of it became. Only
- * dcp_meta*.c include this. */
+/* Between a `.metadata` pickle and the table: the record of each object. Included only by
+ * dcp_meta*.c. */
 #ifndef RSI_DCP_META_CORE_H
 #define RSI_DCP_META_CORE_H
 
 #include "format/dcp_meta.h"
 #include "format/pickle.h"
 
-#define NO_VALUE UINT32_MAX /* of rsi_pv and of numbers of records */
+#define NO_VALUE UINT32_MAX /* for rsi_pv and record numbers */
 
-/* What an object folds to is a user value: number of its record << 3 | what it is. */
+/* An object folds to a user value: its record's number << 3 | its kind. */
 enum record { REC_CHUNK, REC_TENSOR, REC_PROPERTIES, REC_INDEX, REC_INFO };
 
-/* Classes that the reader knows. */
+/* Known classes. */
 enum {
-    CLS_TORCH, /* dtypes and other constants of torch */
+    CLS_TORCH, /* dtypes and other torch constants */
     CLS_SIZE,
     CLS_LAYOUT,
     CLS_MEMORY_FORMAT,
@@ -31,21 +31,21 @@ enum {
     CLS_STORAGE_META
 };
 
-/* Attributes that are looked for, those of one class together. */
+/* Attributes to look for, grouped by class. */
 enum {
     KEY_OFFSETS,
     KEY_SIZES,
     KEY_PROPERTIES,
     KEY_SIZE,
     KEY_CHUNKS,
-    KEY_FQN,    /* of an index, the next too */
-    KEY_OFFSET, /* of an info, the next three too */
+    KEY_FQN,    /* of an index, as is the next */
+    KEY_OFFSET, /* of an info, as are the next three */
     KEY_PATH,
     KEY_LENGTH,
     KEY_TRANSFORMS,
     KEY_DTYPE,
     KEY_REQUIRES_GRAD,
-    KEY_TENSORS, /* of the whole, the next four too */
+    KEY_TENSORS, /* of the whole, as are the next four */
     KEY_STORAGE,
     KEY_PLANNER,
     KEY_STORAGE_META,
@@ -67,11 +67,11 @@ typedef struct properties_record {
 typedef struct tensor_record {
     rsi_pv   size;
     uint32_t properties;
-    uint32_t first, n; /* of `listed` */
+    uint32_t first, n; /* in `listed` */
 } tensor_record;
 
 typedef struct index_record {
-    rsi_pv fqn, offset; /* NO_VALUE: no offset, a bytes item */
+    rsi_pv fqn, offset; /* offset NO_VALUE: none, a bytes item */
 } index_record;
 
 typedef struct info_record {
@@ -95,17 +95,17 @@ typedef struct dcp_reading {
     records     index;      /* index_record */
     records     info;       /* info_record */
     records     listed;     /* uint32_t: chunks in the order of the tensors' lists */
-    records     step;       /* rsi_pv: names of transforms, one list after the other */
+    records     step;       /* rsi_pv: names of transforms, list after list */
     records     steps_end;  /* uint32_t: where each of these lists ends in `step` */
-    /* [nshared] text that is already in the table's memory */
+    /* [nshared] text already copied to the table's memory */
     const char **copied;
-    size_t       memory; /* bytes of all of these */
+    size_t       memory; /* bytes of all the arrays above */
     uint64_t     size;   /* bytes of the file */
-    size_t       limit;  /* bytes of memory for all */
+    size_t       limit;  /* bytes of memory in total */
 } dcp_reading;
 
-/* Finds n attributes: value[i] becomes that of key[first + i], NO_VALUE if there is none. False if
- * the state is no dict. */
+/* Finds n attributes: value[i] is set to that of key[first + i], NO_VALUE if missing. False if the
+ * state is not a dict. */
 bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi_pv *value);
 
 static inline bool is_record(const rsi_pickle *p, rsi_pv v, enum record what, uint32_t *out)
@@ -116,13 +116,14 @@ static inline bool is_record(const rsi_pickle *p, rsi_pv v, enum record what, ui
     return true;
 }
 
-/* The table from the records and the root of the pickle; `meta` is empty but for its limit. */
+/* Builds the table from the records and the root of the pickle; `meta` is empty except for its
+ * limit. */
 rsd_err rsi_dcp_link(const dcp_reading *r, rsi_pv root, rsi_dcp_meta *meta, rsd_error *err);
-/* Its parts that have nothing to do with chunks: planner_data, storage_meta, version. */
+/* The parts unrelated to chunks: planner_data, storage_meta, version. */
 rsd_err rsi_dcp_link_extras(const dcp_reading *r, const rsi_pv *attribute, rsi_dcp_meta *meta,
                             rsd_error *err);
 rsd_err rsi_dcp_no_memory(rsd_error *err);
-/* A copy of a str in the table's memory; RSD_E_FORMAT if there is a NUL in it. */
+/* Copies a str to the table's memory; RSD_E_FORMAT if it contains a NUL. */
 rsd_err rsi_dcp_text(const dcp_reading *r, rsi_pv v, rsi_dcp_meta *meta, const char **out,
                      rsd_error *err);
 

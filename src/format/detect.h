@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which format a checkpoint has. */
+/* Detects the format of a checkpoint. */
 #ifndef RSI_DETECT_H
 #define RSI_DETECT_H
 
 #include "format/files.h"
 
-/* From what the files are called in a folder, and from the first bytes of a single file, never from
- * its name. RSD_E_FORMAT says what was found instead of a checkpoint. */
+/* By the file names in a folder, or by the first bytes of a single file, never by its name.
+ * RSD_E_FORMAT says what was found instead of a checkpoint. */
 rsd_err rsi_detect(rsi_files *files, rsd_format *out, rsd_error *err);
 
 #endif

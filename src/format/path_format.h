@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the end of a path says about the checkpoint that is to be written there. */
+/* Tells from the end of a path which kind of checkpoint to write there. */
 #ifndef RSI_PATH_FORMAT_H
 #define RSI_PATH_FORMAT_H
 
 #include "base/error.h"
 
-/* True: one file, else a folder. *format AUTO becomes what the path says; another stays. */
+/* True: a single file, else a folder. An AUTO *format is set from the path; any other is kept. */
 bool rsi_path_format(const char *path, rsd_format *format);
 
 #endif

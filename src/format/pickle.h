@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads Python pickles without running anything: what would be a call becomes a value that says so.
- * Classes are kept by name; the caller gives the list of those it knows and decides about the rest.
- * Text is copied once, so nothing refers to the input when reading is done.
+/* Reads Python pickles without running anything: a call becomes a value that describes it. Classes
+ * are kept by name; the caller lists those it knows and decides about the rest. Text is copied
+ * once, so nothing refers to the input after reading.
  *
  * The opcodes are in pickle_op.c, memory in pickle_heap.c. Next: value.h for plain objects,
  * dcp_meta.h for `.metadata`. */
@@ -12,8 +12,8 @@
 
 typedef struct rsi_pickle rsi_pickle;
 
-/* One value. Equal text, equal bytes and equal short tuples of integers are equal numbers. Belongs
- * to its reader. */
+/* One value, owned by its reader. Equal text, equal bytes and equal short tuples of integers have
+ * equal numbers. */
 typedef uint32_t rsi_pv;
 
 typedef enum rsi_pickle_kind {
@@ -23,52 +23,51 @@ typedef enum rsi_pickle_kind {
     RSI_PICKLE_INT,    /* fits 64 bits */
     RSI_PICKLE_BIGINT, /* rsi_pickle_bytes: two's complement, little-endian, 9 to 256 bytes */
     RSI_PICKLE_FLOAT,
-    RSI_PICKLE_STR,   /* UTF-8; halves of surrogate pairs may be in it, as Python allows */
+    RSI_PICKLE_STR,   /* UTF-8; may contain lone surrogates, as in Python */
     RSI_PICKLE_BYTES, /* bytes and bytearray */
     RSI_PICKLE_TUPLE,
-    RSI_PICKLE_INTS, /* a tuple of at most 32 integers, also the empty one: rsi_pickle_ints */
+    RSI_PICKLE_INTS, /* a tuple of at most 32 integers, or the empty tuple: rsi_pickle_ints */
     RSI_PICKLE_LIST,
-    RSI_PICKLE_DICT, /* in the order of the file; of a key that comes twice Python keeps the last */
+    RSI_PICKLE_DICT, /* in file order; of duplicate keys Python keeps the last */
     RSI_PICKLE_SET,  /* set and frozenset */
     RSI_PICKLE_CLASS,
-    RSI_PICKLE_OBJECT, /* what calling something would have given */
+    RSI_PICKLE_OBJECT, /* the result that a call would have had */
     RSI_PICKLE_PERSID, /* something outside the pickle: rsi_pickle_persid */
     RSI_PICKLE_USER,   /* a number that the fold hook put here */
-    RSI_PICKLE_GONE    /* no value; never the result of a successful read */
+    RSI_PICKLE_GONE    /* no value; never returned by a successful read */
 } rsi_pickle_kind;
 
 enum {
     RSI_PICKLE_FOLD_CALL = 1,  /* the hook is called when the class is called */
     RSI_PICKLE_FOLD_BUILD = 2, /* the hook is called when an object of the class gets its state */
-    /* Later versions add attributes, which nobody here looks at: names outside the list don't
-     * matter in an attribute that is not interned. */
+    /* Later versions add attributes, which are ignored here: names outside the list are allowed in
+     * an attribute that is not interned. */
     RSI_PICKLE_GROWS = 4
 };
-/* The same, and of a state that is a tuple only the first n parts are looked at. */
+/* The same, and of a state that is a tuple only the first n parts are used. */
 #define RSI_PICKLE_GROWS_FROM(n) (RSI_PICKLE_GROWS | (unsigned)(n) << 8)
 
 /* A name that the caller knows. */
 typedef struct rsi_pickle_class {
     const char *module, *name;
-    int         id; /* at least 0; several names may have the same */
+    int         id; /* at least 0; several names may share one */
     unsigned    fold;
 } rsi_pickle_class;
 
-/* What REDUCE, NEWOBJ or NEWOBJ_EX would call, and the state that BUILD would set. */
+/* The call that REDUCE, NEWOBJ or NEWOBJ_EX would make, and the state that BUILD would set. */
 typedef struct rsi_pickle_object {
     rsi_pv   callee; /* a class, or an object: the result of another call */
-    rsi_pv   args;   /* a tuple; for NEWOBJ_EX the tuple of it and the dict of keywords */
+    rsi_pv   args;   /* a tuple; for NEWOBJ_EX a tuple of the arguments and the dict of keywords */
     rsi_pv   state;  /* GONE if there was no BUILD */
-    rsi_pv   items;  /* list or dict of what was added behind the call; GONE: nothing */
+    rsi_pv   items;  /* list or dict of items added after the call; GONE: none */
     uint64_t at;     /* byte of the opcode that called, from the source's start */
-    int      id;     /* of the class; -1 if it is not listed or no class */
-    bool     keep;   /* a hook may set it if others can share the state: its memory stays */
+    int      id;     /* of the class; -1 if it is not listed or not a class */
+    bool     keep;   /* a hook sets it if others may share the state: its memory then stays */
 } rsi_pickle_object;
 
-/* Replaces a call (state is GONE) or an object that has got its state by *out: a user value, text,
- * an integer tuple or one of the constants, not a container. The memory of an object and of all
- * that was made since is used again then; text, classes and integer tuples stay, and only these may
- * be kept. */
+/* Replaces a call (state is GONE) or an object that just got its state with *out: a user value,
+ * text, an integer tuple or a constant, not a container. The memory of the object and of everything
+ * made since is then reused; text, classes and integer tuples stay, and only these may be kept. */
 typedef rsd_err (*rsi_pickle_fold)(void *arg, const rsi_pickle *p, rsi_pickle_object *object,
                                    rsi_pv *out, rsd_error *err);
 
@@ -80,12 +79,12 @@ typedef struct rsi_pickle_options {
     /* Limits; 0 is the default. */
     uint64_t max_input; /* bytes; 1 GiB */
     size_t   max_stack; /* values; 1 Mi */
-    size_t   max_text;  /* bytes of one str; 16 MiB. Longer `bytes` pass */
-    size_t   window;    /* bytes of input that are read at once; 256 KiB */
+    size_t   max_text;  /* bytes of one str; 16 MiB. `bytes` may be longer */
+    size_t   window;    /* bytes of input per read; 256 KiB */
 } rsi_pickle_options;
 
-/* Bytes of memory that all of what is read from `size` bytes of metadata may take: what small files
- * need at their worst, and 8 for each byte of large ones. */
+/* Bytes of memory that everything read from `size` bytes of metadata may take: the worst case of
+ * small files, and 8 per byte of large ones. */
 static inline size_t rsi_pickle_limit(uint64_t size)
 {
     uint64_t small = ((uint64_t)1 << 20) + 16 * size, large = ((uint64_t)48 << 20) + 8 * size;
@@ -98,29 +97,30 @@ static inline size_t rsi_pickle_limit(uint64_t size)
 rsd_err rsi_pickle_create(const rsi_pickle_options *options, rsi_pickle **out, rsd_error *err);
 void    rsi_pickle_free(rsi_pickle *p);
 
-/* The value of text that is looked for often; before any read, stays valid for all of them. GONE:
- * no memory. */
+/* The value of text that is looked up often. Call it before any read; the value stays valid for all
+ * reads. GONE: no memory. */
 rsi_pv rsi_pickle_intern(rsi_pickle *p, const char *text);
-/* Reads one pickle; the reader may be used again, which ends all values of the read before. Takes
- * at most rsi_pickle_limit bytes of memory. *used (may be NULL): the bytes up to and with STOP. */
+/* Reads one pickle. The reader may be reused, which invalidates all values of the read before.
+ * Takes at most rsi_pickle_limit bytes of memory. *used (may be NULL): the bytes up to and
+ * including STOP. */
 rsd_err rsi_pickle_read(rsi_pickle *p, const rsi_source *source, rsi_pv *root, uint64_t *used,
                         rsd_error *err);
-/* Gives back what only reading needs (stack, memo, window): the values stay. */
+/* Frees what only reading needs (stack, memo, window): the values stay. */
 void rsi_pickle_trim(rsi_pickle *p);
 /* Bytes of memory in use. */
 size_t rsi_pickle_memory(const rsi_pickle *p);
 /* Bytes of the source that was read last. */
 uint64_t rsi_pickle_size(const rsi_pickle *p);
 
-/* The first name outside the list, but for what stands where nobody looks (RSI_PICKLE_GROWS). */
+/* The first name outside the list, except in ignored attributes (RSI_PICKLE_GROWS). */
 typedef struct rsi_pickle_unlisted {
-    const char *module, *name; /* with a NUL behind them; live as long as the values */
+    const char *module, *name; /* followed by a NUL; live as long as the values */
     uint64_t    at;            /* byte of the opcode that names or calls it */
 } rsi_pickle_unlisted;
-/* True if the pickle would call something outside the list, that is: if loading it in Python could
- * run foreign code. */
+/* True if the pickle would call something outside the list, so that loading it in Python could run
+ * foreign code. */
 bool rsi_pickle_calls_unlisted(const rsi_pickle *p, rsi_pickle_unlisted *out);
-/* True if it names something outside the list, called or not. */
+/* True if the pickle names something outside the list, called or not. */
 bool rsi_pickle_names_unlisted(const rsi_pickle *p, rsi_pickle_unlisted *out);
 
 /* ---- Values ---- */
@@ -133,7 +133,7 @@ uint32_t rsi_pickle_user_of(rsi_pv v);
 /* True and *out set if v is an INT (not a bool). */
 bool   rsi_pickle_int(const rsi_pickle *p, rsi_pv v, int64_t *out);
 double rsi_pickle_float(const rsi_pickle *p, rsi_pv v);
-/* Of STR, BYTES and BIGINT, with a NUL behind; NULL if v is none of them. Until the next read, or
+/* Of STR, BYTES and BIGINT, followed by a NUL; NULL for other kinds. Valid until the next read, or
  * the end of the hook. */
 const char *rsi_pickle_bytes(const rsi_pickle *p, rsi_pv v, size_t *len);
 const char *rsi_pickle_text(const rsi_pickle *p,
@@ -141,16 +141,16 @@ const char *rsi_pickle_text(const rsi_pickle *p,
 rsi_pv      rsi_pickle_persid(const rsi_pickle *p, rsi_pv v);
 /* The number of integers and the first `cap` of them if v is INTS, else -1. */
 int rsi_pickle_ints(const rsi_pickle *p, rsi_pv v, int64_t *out, int cap);
-/* A dense number of a str, bytes or short tuple of integers (as above), below rsi_pickle_nshared;
+/* A dense number for a str, bytes or short tuple of integers (as above), below rsi_pickle_nshared;
  * for tables. */
 uint32_t rsi_pickle_shared(rsi_pv v);
 uint32_t rsi_pickle_nshared(const rsi_pickle *p);
 
-/* Names of a class; returns its id, -1 if it is not listed. */
+/* The names of a class; returns its id, -1 if it is not listed. */
 int rsi_pickle_class_of(const rsi_pickle *p, rsi_pv v, const char **module, const char **name);
 rsi_pickle_object rsi_pickle_object_of(const rsi_pickle *p, rsi_pv v);
 
-/* Walks TUPLE, LIST, SET and DICT, whose keys and values alternate; anything else is empty. */
+/* Walks TUPLE, LIST, SET and DICT (keys and values alternate); any other kind is empty. */
 typedef struct rsi_pickle_iter {
     uint32_t at, left; /* cells */
     uint32_t next;     /* segment; 0: none */
@@ -158,7 +158,7 @@ typedef struct rsi_pickle_iter {
 } rsi_pickle_iter;
 rsi_pickle_iter rsi_pickle_each(const rsi_pickle *p, rsi_pv v);
 bool            rsi_pickle_next(const rsi_pickle *p, rsi_pickle_iter *it, rsi_pv *out);
-/* What the walk will give; for a dict keys and values together. */
+/* How many values the walk gives; for a dict, keys plus values. */
 size_t rsi_pickle_count(const rsi_pickle *p, rsi_pv v);
 /* The first `cap` of them; returns the count. */
 size_t rsi_pickle_items(const rsi_pickle *p, rsi_pv v, rsi_pv *out, size_t cap);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the pickle reader: how values are kept. Only pickle*.c include this.
+/* Inside the pickle reader: how values are stored. Included only by pickle*.c.
  *
  * A value is 28 bits of payload and 4 of tag. Constants and small integers are in the payload.
- * Text, integer tuples and classes are numbers of the intern table, where equal ones are kept once.
- * All else starts at a cell:
+ * Text, integer tuples and classes are numbers in the intern table, where equal ones are kept once.
+ * Everything else starts at a cell:
  *
  *     tuple            n, value * n
  *     list, dict, set  last segment (0: empty); a segment is n, next, value * n;
@@ -27,7 +27,7 @@ enum tag {
     TAG_INTS,
     TAG_CLASS, /* the text is a class_ref */
     TAG_USER,
-    TAG_TUPLE, /* from here on: a cell */
+    TAG_TUPLE, /* this and the tags below: a cell */
     TAG_LIST,
     TAG_DICT,
     TAG_SET,
@@ -92,15 +92,15 @@ typedef struct intern {
     size_t    text_n, text_cap;
 } intern;
 
-/* An object of a class that folds, which has not got its state yet and is still on the stack. */
+/* An object of a class that folds, still on the stack and without its state. */
 typedef struct open_object {
-    uint32_t cell;   /* of the object: everything from here on goes when it folds */
-    uint32_t oldest; /* first cell changed since; below `cell`: it may refer to what goes */
-    size_t   depth;  /* values on the stack up to it */
+    uint32_t cell;   /* of the object: a fold removes everything from here on */
+    uint32_t oldest; /* first cell changed since; if below `cell`, it may refer to removed cells */
+    size_t   depth;  /* values on the stack up to and including it */
     size_t   nmemo;
 } open_object;
 
-/* DCP needs 2. A limit, because a fold looks through the memo since the object began. */
+/* DCP needs 2. Limited because a fold searches the memo entries made since the object began. */
 enum { MAX_OPEN = 16 };
 
 struct rsi_pickle {
@@ -111,16 +111,16 @@ struct rsi_pickle {
     size_t fence; /* stack entries below the last mark are out of reach */
     size_t nput;
     intern shared;
-    size_t shared_base, text_base; /* what rsi_pickle_intern put there */
+    size_t shared_base, text_base; /* sizes with only rsi_pickle_intern's entries */
     rsi_pv empty_tuple;
 
     open_object open[MAX_OPEN];
     size_t      nopen;
-    size_t      open_depth; /* a stack below this has lost the innermost one; 0: none is open */
+    size_t      open_depth; /* a stack below this has lost the innermost open object; 0: none */
 
     size_t memory, limit; /* bytes */
 
-    /* Input: [at, end) are the bytes at hand, `at` is byte `base + (at - begin)` of the source. */
+    /* Input: [at, end) are the buffered bytes, `at` is byte `base + (at - begin)` of the source. */
     const rsi_source    *source;
     const unsigned char *begin, *at, *end;
     uint64_t             base;
@@ -134,7 +134,7 @@ struct rsi_pickle {
         uint64_t at;
         rsi_pv class;
         bool seen;
-    } named, called; /* the first that is not in the list */
+    } named, called; /* the first outside the list */
 
     rsd_error *err;
 };
@@ -150,18 +150,17 @@ rsd_err rsi_pickle_fail(const rsi_pickle *p, rsd_err code, const char *fmt, ...)
 
 /* ---- pickle_heap.c ---- */
 
-/* Makes an array at least `need` long within the limit; *array is the old one and then the new one.
- */
+/* Grows an array to at least `need` elements, within the limit; *array is replaced. */
 rsd_err rsi_pickle_reserve(rsi_pickle *p, void **array, size_t *cap, size_t need, size_t size);
 rsd_err rsi_pickle_more_words(rsi_pickle *p, words *w, size_t need);
 rsd_err rsi_pickle_share(rsi_pickle *p, int kind, const void *bytes, size_t len, uint32_t *out);
-/* Forgets everything but what rsi_pickle_intern put there. */
+/* Forgets everything except the entries of rsi_pickle_intern. */
 void rsi_pickle_share_reset(rsi_pickle *p);
-/* Room for n cells at the end, whose first is *out. */
+/* Adds n cells at the end; *out is the first. */
 rsd_err rsi_pickle_cells(rsi_pickle *p, size_t n, uint32_t *out);
 /* Adds values to a list, set or dict. */
 rsd_err rsi_pickle_extend(rsi_pickle *p, rsi_pv container, const rsi_pv *v, size_t n);
-/* Bytes at hand become at least n, or an error if the input has not so many. */
+/* Buffers at least n bytes; an error if the input has fewer. */
 rsd_err rsi_pickle_refill(rsi_pickle *p, size_t n);
 
 static inline rsd_err push_word(rsi_pickle *p, words *w, uint32_t word)
@@ -178,18 +177,18 @@ static inline rsd_err push_word(rsi_pickle *p, words *w, uint32_t word)
 
 /* ---- pickle_op.c ---- */
 
-/* Runs the opcodes up to STOP; the result is the one value on the stack. */
+/* Runs the opcodes up to STOP; the result is the only value left on the stack. */
 rsd_err rsi_pickle_run(rsi_pickle *p);
 
 /* ---- pickle_call.c ---- */
 
 class_ref rsi_pickle_class_ref(const rsi_pickle *p, rsi_pv class);
 rsd_err   rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv *out);
-/* The object that a call gives. *opens: it waits for its state, to be folded. */
+/* The object that stands for a call. *opens: it awaits its state, to be folded. */
 rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, bool *opens);
-/* The object on top of the stack waits from now on. */
+/* From now on, the object on top of the stack awaits its state. */
 rsd_err rsi_pickle_open(rsi_pickle *p, rsi_pv object);
-/* The object at `place` of the stack gets its state; *out is the object or what it folds to. */
+/* The object at `place` in the stack gets its state; *out is the object or what it folds to. */
 rsd_err rsi_pickle_build(rsi_pickle *p, size_t place, rsi_pv state, rsi_pv *out);
 void    rsi_pickle_close(rsi_pickle *p); /* objects that left the stack are no longer open */
 
@@ -202,7 +201,7 @@ static inline void note_change(rsi_pickle *p, uint32_t cell)
 
 /* ---- pickle_push.c ---- */
 
-/* The argument is the number of bytes of the value, or of its length; op_const: the constant. */
+/* The argument is the size in bytes of the value, or of its length; for op_const the constant. */
 rsd_err rsi_pickle_op_const(rsi_pickle *p, int constant);
 rsd_err rsi_pickle_op_uint(rsi_pickle *p, int bytes);
 rsd_err rsi_pickle_op_int(rsi_pickle *p, int bytes);
@@ -218,7 +217,7 @@ static inline rsd_err need_bytes(rsi_pickle *p, size_t n)
     return (size_t)(p->end - p->at) >= n ? RSD_OK : rsi_pickle_refill(p, n);
 }
 
-/* 1, 2, 4 or 8 bytes, or as many as an integer has; the usual ones without a loop. */
+/* 1, 2, 4 or 8 bytes, or as many as an integer has; the common sizes without a loop. */
 static inline uint64_t take_le(rsi_pickle *p, int n)
 {
     const unsigned char *b = p->at;
@@ -244,7 +243,7 @@ static inline rsd_err push(rsi_pickle *p, rsi_pv v)
     return push_word(p, &p->stack, v);
 }
 
-/* The top n values, above the last mark. */
+/* Requires n values above the last mark. */
 static inline rsd_err need_values(rsi_pickle *p, size_t n)
 {
     if (p->stack.n - p->fence < n)
@@ -265,14 +264,14 @@ static inline void drop(rsi_pickle *p, size_t n)
         rsi_pickle_close(p);
 }
 
-/* Takes the last mark away; *n values are above it. */
+/* Removes the last mark; *n values are above it. */
 static inline rsd_err take_mark(rsi_pickle *p, size_t *n)
 {
     if (p->mark.n == 0)
         return rsi_pickle_fail(p, RSD_E_FORMAT, "the opcode needs a MARK before it");
     *n = p->stack.n - p->fence;
     p->mark.n--;
-    p->fence = p->mark.at[p->mark.n]; /* each mark keeps the fence before it */
+    p->fence = p->mark.at[p->mark.n]; /* each mark stores the fence before it */
     return RSD_OK;
 }
 

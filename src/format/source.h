@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that can be read at any place: a whole file, one item inside a .distcp, or memory. The
- * parsers of this layer read through it and name places by their offset in the file, so that a
- * message leads to the byte. */
+/* Bytes with random access: a whole file, one item inside a .distcp, or memory. The parsers of this
+ * layer read through it and give places as offsets in the file, so that a message leads to the
+ * byte. */
 #ifndef RSI_SOURCE_H
 #define RSI_SOURCE_H
 
@@ -10,8 +10,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Bytes [start, start + size) of a file. Whoever makes one has checked that the file has them and
- * that the sum fits. */
+/* Bytes [start, start + size) of a file. The code that makes one has checked that the file has them
+ * and that the sum does not overflow. */
 typedef struct rsi_source {
     /* Reads exactly `len` bytes from `off` on, counted from the start of the file, or fails. */
     rsd_err (*read)(void *arg, uint64_t off, void *buf, size_t len, rsd_error *err);
@@ -40,7 +40,7 @@ static inline rsd_err rsi_memory_read(void *arg, uint64_t off, void *buf, size_t
     return RSD_OK;
 }
 
-/* The bytes are only read. */
+/* The bytes are never written. */
 static inline rsi_source rsi_memory_source(const void *bytes, size_t len, const char *name)
 {
     return (rsi_source){

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch's distributed safetensors: every rank writes a file of its own with its part of each
- * tensor, and says in the file's metadata (DCP_SHARDING_INFO) where in the whole tensor the part
- * begins. The shape of the whole is told nowhere: it is the furthest that any part reaches. Files
- * without that metadata hold whole tensors. */
+/* torch's distributed safetensors: every rank writes its own file with its part of each tensor, and
+ * the file's metadata (DCP_SHARDING_INFO) say where in the whole tensor the part begins. The shape
+ * of the whole is not stored: it is the furthest extent of any part. Files without that metadata
+ * hold whole tensors. */
 #ifndef RSI_ST_DCP_H
 #define RSI_ST_DCP_H
 
@@ -13,19 +13,19 @@
 #define RSI_ST_DCP_INFO        "DCP_SHARDING_INFO"
 #define RSI_ST_DCP_VERSION_KEY "DCP_VERSION"
 #define RSI_ST_DCP_VERSION     "1.0"
-#define RSI_ST_FILE_NAME       96 /* room for any name that the functions below make */
+#define RSI_ST_FILE_NAME       96 /* room for any name made by the functions below */
 
 /* Where the parts of one file begin: tensor t of the header at off[t->shape .. t->shape + t->ndim -
  * 1]. */
 typedef struct rsi_st_dcp {
-    bool     sharded; /* the file says so; otherwise all offsets are 0 */
+    bool     sharded; /* declared by the file; otherwise all offsets are 0 */
     int64_t *off;     /* [header->ndims] */
 } rsi_st_dcp;
 
 rsd_err rsi_st_dcp_read(const rsi_st_header *header, rsi_st_dcp *out, rsd_error *err);
 void    rsi_st_dcp_release(rsi_st_dcp *dcp);
 
-/* The text of DCP_SHARDING_INFO for n parts, tensor i beginning at off[i][0 .. ndim[i]-1]: in
+/* The text of DCP_SHARDING_INFO for n parts, where tensor i begins at off[i][0 .. ndim[i]-1]: in
  * out->buf, byte for byte as torch writes it. */
 rsd_err rsi_st_dcp_write(size_t n, const char *const *name, const int *ndim,
                          const int64_t *const *off, rsi_json_out *out, rsd_error *err);
@@ -45,7 +45,7 @@ typedef struct rsi_st_file {   /* borrowed */
 } rsi_st_file;
 
 typedef struct rsi_st_part {
-    uint32_t file, tensor; /* header->tensor[tensor] of that file */
+    uint32_t file, tensor; /* header->tensor[tensor] of this file */
 } rsi_st_part;
 
 typedef struct rsi_st_whole {
@@ -53,8 +53,7 @@ typedef struct rsi_st_whole {
     rsd_dtype       dtype;
     int             ndim;
     int64_t         shape[RSD_MAX_NDIM];
-    size_t          first,
-        parts; /* its parts are part[first .. first + parts - 1], in the order of the files */
+    size_t first, parts; /* its parts are part[first .. first + parts - 1], in file order */
 } rsi_st_whole;
 
 typedef struct rsi_st_joined {
@@ -64,9 +63,9 @@ typedef struct rsi_st_joined {
     size_t        nparts;
 } rsi_st_joined;
 
-/* Parts of one name must agree in dtype and number of dimensions, and a tensor that a file holds
- * whole must be in no other. If the parts cover the whole, and only once, is for the layout that is
- * made of them to say. */
+/* Parts with the same name must agree in dtype and number of dimensions, and a tensor that a file
+ * holds whole must be in no other file. Whether the parts cover the tensor exactly once is checked
+ * when a layout is made of them. */
 rsd_err rsi_st_join(size_t nfiles, const rsi_st_file *file, rsi_st_joined *out, rsd_error *err);
 void    rsi_st_joined_release(rsi_st_joined *joined);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The header of a safetensors file: u64 length (little endian) | JSON | data. st_read.c parses it,
  * st_write.c makes it, st_index.h is the list of files beside it, st_dcp.h tells which part of a
- * tensor a file has. Bytes are read and written by others. */
+ * tensor a file has. Other files read and write the bytes. */
 #ifndef RSI_ST_HEADER_H
 #define RSI_ST_HEADER_H
 
@@ -10,46 +10,46 @@
 #include "format/names.h"
 
 #define RSI_ST_PREFIX     8         /* the length */
-#define RSI_ST_HEADER_MAX 100000000 /* bytes of JSON: the format's own limit */
+#define RSI_ST_HEADER_MAX 100000000 /* bytes of JSON: limit set by the format */
 #define RSI_ST_METADATA   "__metadata__"
-#define RSI_ST_DTYPES     20 /* types that both the format and we know */
+#define RSI_ST_DTYPES     20 /* types that both the format and this library know */
 
 typedef struct rsi_st_tensor {
     rsi_name name;       /* first, for rsi_names */
     uint64_t begin, end; /* bytes, counted from the start of the data */
-    uint32_t shape; /* its sizes start at dim[shape] of the header; for F4 in bytes of two values,
-                       as torch counts */
+    uint32_t shape; /* its sizes start at dim[shape] of the header; for F4 counted in bytes of two
+                       values, as torch does */
     uint8_t dtype;  /* rsd_dtype */
     uint8_t ndim;
 } rsi_st_tensor;
 
 typedef struct rsi_st_meta { /* one line of __metadata__ */
     rsi_name    key;
-    const char *value; /* UTF-8 with a NUL behind it, can have some inside */
+    const char *value; /* UTF-8 followed by a NUL; may contain NULs */
     uint32_t    value_len;
 } rsi_st_meta;
 
 typedef struct rsi_st_header {
-    rsi_st_tensor *tensor; /* [ntensors] as they stand in the header */
+    rsi_st_tensor *tensor; /* [ntensors] in header order */
     size_t         ntensors;
-    int64_t       *dim; /* [ndims] sizes of all tensors, one after the other */
+    int64_t       *dim; /* [ndims] sizes of all tensors, concatenated */
     size_t         ndims;
-    uint32_t      *order; /* [ntensors] tensors by where their data lie; NULL: as they stand */
+    uint32_t      *order; /* [ntensors] tensors by place of their data; NULL: in header order */
     rsi_st_meta   *meta;  /* [nmeta] */
     size_t         nmeta;
     bool           has_meta;
     uint64_t       data_start, data_bytes; /* in the file */
     rsi_names      names, keys;
-    rsi_arena      mem; /* texts that had escapes */
+    rsi_arena      mem; /* texts with escapes */
 } rsi_st_header;
 
-/* The length of the JSON from the file's first 8 bytes, checked against the size of the file. */
+/* The length of the JSON, from the file's first 8 bytes; checked against the file's size. */
 rsd_err rsi_st_length(const unsigned char prefix[RSI_ST_PREFIX], uint64_t file_bytes, size_t *out,
                       rsd_error *err);
-/* Parses the JSON. The texts of *out point into `json`, which gets a NUL behind each of them: it
- * must live as long as *out and is no JSON any more. A header that is accepted tells exactly one
- * tensor for each byte of data. With `cut` the file may have lost its end, and data_bytes is what
- * it should have. */
+/* Parses the JSON. The texts of *out point into `json`, where each gets a NUL after it: `json` must
+ * live as long as *out and is no longer valid JSON. In an accepted header each byte of data belongs
+ * to exactly one tensor. With `cut` the file may have lost its end; data_bytes is then what it
+ * should have. */
 rsd_err rsi_st_parse_cut(char *json, size_t len, uint64_t file_bytes, bool cut, rsi_st_header *out,
                          rsd_error *err);
 void    rsi_st_release(rsi_st_header *header);
@@ -69,7 +69,7 @@ static inline const rsi_st_tensor *rsi_st_nth(const rsi_st_header *header, size_
     return &header->tensor[header->order ? header->order[i] : i];
 }
 
-/* In the order in which writers of the format put their data: widest first. */
+/* In the order in which writers of the format store the data: widest first. */
 extern const rsd_dtype rsi_st_dtypes[RSI_ST_DTYPES];
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.safetensors.index.json, the list that tells in which of several files each tensor is:
- * {"metadata": {"total_size": N}, "weight_map": {tensor: file}}. */
+/* model.safetensors.index.json, which lists the file of each tensor: {"metadata": {"total_size":
+ * N}, "weight_map": {tensor: file}}. */
 #ifndef RSI_ST_INDEX_H
 #define RSI_ST_INDEX_H
 
@@ -14,24 +14,24 @@
 
 typedef struct rsi_st_weight {
     rsi_name name; /* first, for rsi_names */
-    uint32_t file; /* its place in `file` */
+    uint32_t file; /* index in `file` */
 } rsi_st_weight;
 
 typedef struct rsi_st_index {
-    rsi_st_weight *weight; /* [nweights] as they stand */
+    rsi_st_weight *weight; /* [nweights] in the order of the index */
     size_t         nweights;
-    const char   *
-        *file; /* [nfiles] in the order in which they are first named; one path component each */
-    size_t nfiles;
-    rsi_names names;
-    rsi_arena mem;  /* texts that had escapes */
-    char     *text; /* of rsi_st_index_load, else NULL */
+    const char   **file; /* [nfiles] in the order of first mention; one path component each */
+    size_t         nfiles;
+    rsi_names      names;
+    rsi_arena      mem;  /* texts with escapes */
+    char          *text; /* set by rsi_st_index_load, else NULL */
 } rsi_st_index;
 
-/* The texts of *out point into `text`, which gets a NUL behind each of them: it must live as long
- * as *out. */
+/* The texts of *out point into `text`, where each gets a NUL after it: `text` must live as long as
+ * *out. */
 rsd_err rsi_st_index_read(char *text, size_t len, rsi_st_index *out, rsd_error *err);
-/* The same of a file of the checkpoint, whose number is set. Release it also after a failure. */
+/* The same for a file of the checkpoint; *number is set to its number. Release *out also after a
+ * failure. */
 rsd_err rsi_st_index_load(rsi_files *files, const char *name, uint32_t *number, rsi_st_index *out,
                           rsd_error *err);
 void    rsi_st_index_release(rsi_st_index *index);
@@ -41,8 +41,8 @@ bool rsi_st_is_index(const char *name);
 const char *rsi_st_index_file(const rsi_st_index *index, const char *name, size_t len);
 
 /* Tensor i, name[i], is in file[of[i]]. Sorted by name and indented by two, as Hugging Face's tools
- * write it; `out` may have a callback, its style is set here. A name that is there twice is
- * RSD_E_INVALID, before anything is put. */
+ * write it; `out` may have a callback, its style is set here. A duplicate name is RSD_E_INVALID,
+ * before anything is put. */
 rsd_err rsi_st_index_write(size_t n, const char *const *name, const uint32_t *of,
                            const char *const *file, uint64_t total_size, rsi_json_out *out,
                            rsd_error *err);

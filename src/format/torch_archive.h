@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one torch.save archive holds: a tensor, as in most items of a DCP checkpoint, or any object.
- */
+/* The contents of one torch.save archive: a tensor, as in most items of a DCP checkpoint, or any
+ * object. */
 #ifndef RSI_TORCH_ARCHIVE_H
 #define RSI_TORCH_ARCHIVE_H
 
@@ -8,22 +8,22 @@
 #include "format/tensor_pickle.h"
 #include "format/zip.h"
 
-/* An archive and what is in it. */
+/* An archive and its contents. */
 typedef struct rsi_archive {
     rsi_source       source;
     rsi_zip          zip;
-    uint32_t         file;  /* of the checkpoint, that it is in */
-    const rsd_value *value; /* the object; tensors in it have no bytes. NULL: none was asked for */
-    rsi_arena        mem;   /* of `zip`, and these two of the rest, if they are its own */
+    uint32_t         file;  /* of the checkpoint, contains the archive */
+    const rsd_value *value; /* the object; tensors in it have no bytes. NULL: not requested */
+    rsi_arena        mem;   /* of `zip`; the next two own the rest, unless it is borrowed */
     rsd_values      *owner;
     unsigned char   *decoded;
 } rsi_archive; /* zeroed: empty */
 
 void rsi_archive_close(rsi_archive *a);
 
-/* An archive that is one tensor: where its elements are. Offsets in *extent count from the start of
- * the file that the source is in; its `decoded` is NULL. `all`: every other record of the archive
- * is compared with its CRC32. */
+/* An archive that is one tensor: where its elements lie. Offsets in *extent count from the start of
+ * the source's file; its `decoded` is NULL. `all`: every other record of the archive is compared
+ * with its CRC32. */
 rsd_err rsi_torch_tensor_item(const rsi_source *source, bool all, rsi_tensor_pickle *tensor,
                               rsi_extent *extent, rsd_error *err);
 /* Reads a record and compares it with its CRC32, if it has one. */
@@ -34,11 +34,11 @@ typedef rsd_err (*rsi_tensor_visit)(void *arg, rsd_value_tensor *tensor, bool op
                                     rsd_error *err);
 rsd_err rsi_torch_each_tensor(const rsd_value *root, rsi_tensor_visit visit, void *arg,
                               rsd_error *err);
-/* An archive that is an object. Small tensors in it are read too; their bytes belong to `owner`. */
+/* An archive that is an object. Small tensors in it are read too; `owner` owns their bytes. */
 rsd_err rsi_torch_object_item(const rsi_source *source, rsd_values *owner, const rsd_value **out,
                               rsd_error *err);
 
-/* For archives of many tensors. The pickle of an archive as a value; tensors in it name their
+/* For archives of many tensors: the pickle of an archive as a value, whose tensors name their
  * storage. *unlisted: see rsi_value_pickle. */
 rsd_err rsi_torch_value(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
                         rsi_value_pickle *out, rsd_error *err);
@@ -46,13 +46,12 @@ rsd_err rsi_torch_value(const rsi_source *source, const rsi_zip *zip, rsd_values
  * saved. */
 rsd_err rsi_torch_read_tensors(const rsi_source *source, const rsi_zip *zip, rsd_values *owner,
                                const rsd_value *root, rsd_error *err);
-/* Where a tensor's elements are, checked against its storage's record. */
+/* Where a tensor's elements lie, checked against its storage's record. */
 rsd_err rsi_torch_extent(const rsi_source *source, const rsi_zip *zip,
                          const rsi_tensor_pickle *tensor, rsi_extent *out, rsd_error *err);
-/* Whether what lies in a value can be told apart by names when a torch.save file of it is opened;
- * RSD_E_FORMAT if not. */
+/* RSD_E_FORMAT if a torch.save file of this value would have ambiguous names when opened. */
 rsd_err rsi_torch_names_check(const rsd_value *v, rsd_error *err);
-/* The same facts in the other struct. */
+/* Copies the same facts to the other struct. */
 void rsi_torch_tensor_of(const rsd_value_tensor *value, rsi_tensor_pickle *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the readers of torch.save files: one checkpoint out of one file or several. torch_open.c
- * answers what is asked of it, torch_names.c finds what is in a file, torch_merge.c puts tensors
- * together whose pieces lie in several files. Only those, and the readers of folders, include
- * this. */
+/* Inside the readers of torch.save files: one checkpoint from one or several files. torch_open.c
+ * implements the checkpoint's operations, torch_names.c finds the contents of a file, torch_merge.c
+ * joins tensors whose pieces lie in several files. Included only by these and the readers of
+ * folders. */
 #ifndef RSI_TORCH_CORE_H
 #define RSI_TORCH_CORE_H
 
@@ -17,14 +17,14 @@ typedef struct rsi_torch_file {
     const rsd_value *root;
 } rsi_torch_file;
 
-/* A box of a tensor, and where it lies: in the part of a storage that `of` is, `offset` elements
- * behind its first. With `flat`, `of` has one dimension, in which the elements of the box follow
- * each other; else its strides are those of the box. */
+/* A box of a tensor and its place: in the part of a storage given by `of`, `offset` elements after
+ * its first. With `flat`, `of` has one dimension, in which the elements of the box are consecutive;
+ * else its strides are those of the box. */
 typedef struct rsi_torch_piece {
     rsd_box                 box;
     const rsd_value_tensor *of;
     int64_t                 offset;
-    uint32_t                file; /* of rsi_torch */
+    uint32_t                file; /* index in rsi_torch.file */
     bool                    flat;
 } rsi_torch_piece;
 
@@ -37,12 +37,12 @@ typedef struct rsi_torch_whole {
     size_t           n, cap;
 } rsi_torch_whole;
 
-/* A tensor or an object, and the way to it. */
+/* A tensor or an object, and the path to it. */
 typedef struct rsi_torch_entry {
     const char      *name;
     rsd_path_part   *part;
     size_t           nparts;
-    const rsd_value *value; /* in `file`; of a tensor in pieces the first one's object */
+    const rsd_value *value; /* in `file`; for a tensor in pieces, the first piece's object */
     rsi_torch_whole *whole; /* NULL: `value` is the tensor */
     uint32_t         file;
 } rsi_torch_entry;
@@ -52,10 +52,10 @@ typedef struct rsi_torch_entries {
     size_t           n, cap;
 } rsi_torch_entries;
 
-/* Something that another file has too. */
+/* Something that another file has as well. */
 typedef struct rsi_torch_replica {
-    uint64_t         entry; /* as in `names` */
-    const rsd_value *value; /* NULL: the piece */
+    uint64_t         entry; /* tensor or object, as in `names` */
+    const rsd_value *value; /* NULL: see the piece */
     rsi_torch_piece  piece;
     uint32_t         file;
 } rsi_torch_replica;
@@ -65,54 +65,54 @@ typedef struct rsi_torch {
     size_t             nfiles, files_cap;
     rsi_torch_entries  tensors, objects;
     rsi_map            names;   /* to tensor number, or ~ object number */
-    rsi_torch_replica *replica; /* [nreplicas] to be the same as what is loaded */
+    rsi_torch_replica *replica; /* [nreplicas] must equal the loaded data */
     size_t             nreplicas, replicas_cap;
-    rsi_arena          mem; /* of names and paths, within the budget of the pickles */
+    rsi_arena          mem; /* for names and paths, within the pickles' budget */
 } rsi_torch;
 
 /* ---- torch_open.c ---- */
 
-/* Makes the checkpoint one of torch.save files, none so far. */
+/* Makes the checkpoint one of torch.save files, initially without any. */
 rsd_err rsi_torch_begin(rsd_ckpt *ckpt, rsi_torch **out, rsd_error *err);
-/* Opens one more and reads its pickle. */
+/* Opens one more file and reads its pickle. */
 rsd_err rsi_torch_add_file(rsd_ckpt *ckpt, const char *name, rsd_error *err);
-/* All is there: checks that every tensor's bytes are. */
+/* Call when all files are added: checks that every tensor's bytes exist. */
 rsd_err rsi_torch_end(rsd_ckpt *ckpt, rsd_error *err);
 rsd_err rsi_torch_no_memory(rsd_error *err);
 
 /* ---- torch_names.c ---- */
 
-/* Adds an entry, whose name must be a new one; `t` is an rsi_torch. */
+/* Adds an entry, whose name must be new; `t` is an rsi_torch. */
 rsd_err rsi_torch_add(void *t, const rsi_torch_entry *e, rsd_error *err);
-/* The name and the path of these parts, in the checkpoint's memory; the parts live as long. */
+/* The name and the path of these parts, in the checkpoint's memory; the parts must live as long. */
 rsd_err rsi_torch_name(rsi_torch *t, const char *const *part, size_t n, rsi_torch_entry *out,
                        rsd_error *err);
-/* Takes an entry that was found; its memory is the checkpoint's already. */
+/* Receives an entry that was found; its memory already belongs to the checkpoint. */
 typedef rsd_err (*rsi_torch_take)(void *arg, const rsi_torch_entry *e, rsd_error *err);
-/* Gives every tensor and object of a file to `take`, by the keys on the way to it; `below`, if not
- * NULL, is put before all of them. */
+/* Passes every tensor and object of a file to `take`, named by the keys on its path; `below`, if
+ * not NULL, is prepended to all names. */
 rsd_err rsi_torch_flatten(rsi_torch *t, uint32_t file, const char *below, rsi_torch_take take,
                           void *arg, rsd_error *err);
-/* What is opened under this name in a file; NULL: nothing is. */
+/* The container that was split under this name in a file; NULL: none. */
 const rsd_value *rsi_torch_find_inner(const rsi_torch_file *file, const char *name);
-/* True if there is a tensor in it. */
+/* True if it contains a tensor. */
 bool rsi_torch_has_tensor(const rsd_value *v);
 
 /* ---- torch_merge.c ---- */
 
-/* Adds a piece to the tensor of e->name, which is made if it is new; e->value is not looked at.
- * `like`: the dtype and the shape of the whole. A piece whose box is there becomes a replica. */
+/* Adds a piece to the tensor of e->name, which is created if new; e->value is ignored. `like`:
+ * dtype and shape of the whole tensor. A piece whose box already exists becomes a replica. */
 rsd_err rsi_torch_add_piece(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_whole *like,
                             const rsi_torch_piece *piece, rsd_error *err);
-/* The same for an object or a plain tensor: one that is there becomes a replica. */
+/* The same for an object or a plain tensor: one that already exists becomes a replica. */
 rsd_err rsi_torch_add_once(rsi_torch *t, const rsi_torch_entry *e, rsd_error *err);
-/* One more name for the tensor `same`; nothing if that is not there, or the name is taken. */
+/* Adds a name for the tensor `same`; does nothing if `same` is missing or the name is taken. */
 rsd_err rsi_torch_alias(rsi_torch *t, const char *name, const char *same, rsd_error *err);
-/* Refuses tensors with overlaps and holes. */
+/* Refuses tensors with overlaps or holes. */
 rsd_err rsi_torch_check_pieces(const rsi_torch *t, rsd_error *err);
-/* zero_open.c: shared parameters that a file of the model lists are more names of what is there. */
+/* zero_open.c: adds names for the shared parameters that a model file lists. */
 rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err);
-/* A piece as the tensor that it is. */
+/* A piece as a tensor. */
 void rsi_torch_piece_view(const rsi_torch_piece *piece, rsd_value_tensor *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plain Python objects as values: what checkpoints hold beside tensors (steps, schedules, options).
- * The public part is in reshard.h. value.c makes and reads values, value_text.c
- * prints them, value_decode.c makes them from a pickle. */
+/* Plain Python objects as values: what checkpoints hold besides tensors (steps, schedules,
+ * options). The public part is in reshard.h. value.c makes and reads values, value_text.c prints
+ * them, value_decode.c makes them from a pickle. */
 #ifndef RSI_VALUE_H
 #define RSI_VALUE_H
 
@@ -21,59 +21,60 @@ struct rsd_value {
     } as;
 };
 
-/* A DTensor as one rank pickled it: its part, and how the whole is cut. */
+/* A DTensor as pickled by one rank: its part, and how the whole is cut. */
 typedef struct rsi_dtensor {
     const rsd_value *local; /* a tensor */
     int32_t          ndim, mesh_ndim;
     int64_t          shape[RSD_MAX_NDIM];                     /* of the whole */
     int64_t          mesh[RSD_MAX_NDIM], coord[RSD_MAX_NDIM]; /* the rank's place in the mesh */
     rsd_placement    place[RSD_MAX_NDIM];                     /* [mesh_ndim] */
-    bool             outside; /* the rank is not in the mesh, and has no part */
+    bool             outside; /* the rank is not in the mesh and has no part */
 } rsi_dtensor;
 
-/* An object of a class that is not known, by what its pickle says of it. */
+/* An object of an unknown class, as described by its pickle. */
 typedef struct rsi_opaque {
-    uint64_t           digest[2]; /* of the class, arguments and state, without bytes of tensors */
-    bool               known;     /* the digest is one: it was not made by hand, nor too large */
+    uint64_t           digest[2]; /* of the class, arguments and state, without tensors' bytes */
+    bool               known;     /* `digest` is valid: not made by hand, not too large */
     size_t             n;
-    rsd_value_tensor  *storage; /* [n] storages in it, each as a whole, by first use */
-    const rsi_dtensor *dtensor; /* NULL: it is none, or a copy in another owner */
+    rsd_value_tensor  *storage; /* [n] whole storages in it, in order of first use */
+    const rsi_dtensor *dtensor; /* NULL: not a DTensor, or a copy in another owner */
     char               name[];  /* "module.Class"; the value's bytes */
 } rsi_opaque;
 
-/* Attributes that dicts in pickles have besides their items, as torch's state_dict has _metadata:
- * values don't have them. Each name once. */
+/* Attributes of dicts in pickles, such as _metadata of torch's state_dict, which values can't hold.
+ * Each name once. */
 enum { RSI_ATTRIBUTES = 4 };
 typedef struct rsi_attributes {
     const char *name[RSI_ATTRIBUTES];
-    size_t      n; /* of more than RSI_ATTRIBUTES the others are not named */
+    size_t      n; /* may exceed RSI_ATTRIBUTES; the excess is not named */
 } rsi_attributes;
 
 struct rsd_values {
     rsi_arena mem;
-    bool      borrows;    /* values of an opened checkpoint need not be copied: it is freed later */
+    bool      borrows;    /* values of an opened checkpoint need not be copied: it outlives them */
     rsd_value small[262]; /* the integers -5 to 256, as in Python */
-    rsi_attributes lost;  /* what decoding met; the names are the arena's */
+    rsi_attributes lost;  /* found when decoding; the arena owns the names */
 };
 
-/* The same value in another owner; a tensor's bytes are not copied. */
+/* The same value in another owner; tensors' bytes are not copied. */
 rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **out,
                        rsd_error *err);
 
-/* What is known of an opaque value. */
+/* The facts about an opaque value. */
 const rsi_opaque *rsi_value_opaque(const rsd_value *v);
 
-/* The classes that decoding knows, for rsi_pickle_options. */
+/* The classes known to the decoder, for rsi_pickle_options. */
 const rsi_pickle_class *rsi_value_classes(size_t *n);
 /* A value of a pickle that was read with these classes. Nothing is called: objects of other classes
- * become opaque, tensors the place of their storage. Takes what memory the owner's limit allows. */
+ * become opaque, tensors become references to their storage. Limited by the owner's memory
+ * limit. */
 rsd_err rsi_value_decode(const rsi_pickle *p, rsi_pv from, rsd_values *owner, const rsd_value **out,
                          rsd_error *err);
-/* Both steps, within rsi_pickle_limit. What is referred to many times counts each time: the values
- * written or printed take at most 4 bytes for each byte of input and 16 MiB. */
+/* Both steps, within rsi_pickle_limit. Shared values count once for each reference: written or
+ * printed, the values take at most 4 bytes for each byte of input plus 16 MiB. */
 typedef struct rsi_value_pickle {
     const rsd_value *root;
-    const char      *unlisted; /* "module.name" of the first call that is not known; NULL: none */
+    const char      *unlisted;    /* "module.name" of the first unknown call; NULL: none */
     uint64_t         unlisted_at; /* its byte in the file */
 } rsi_value_pickle;
 rsd_err rsi_value_read(const rsi_source *source, rsd_values *owner, rsi_value_pickle *out,

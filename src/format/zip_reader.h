@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two halves of the zip reader share: zip_read.c begins, loads windows and checks the
- * records' headers, zip_directory.c checks the end of the archive and its directory. */
+/* Shared by the two halves of the zip reader: zip_read.c starts, loads windows and checks the
+ * records' headers; zip_directory.c checks the end of the archive and its directory. */
 #ifndef RSI_ZIP_READER_H
 #define RSI_ZIP_READER_H
 
@@ -13,7 +13,7 @@ typedef struct rsi_zip_window {
     unsigned char *bytes;
 } rsi_zip_window;
 
-/* What the directory says about a record. */
+/* A record's entry in the directory. */
 typedef struct rsi_zip_entry {
     uint64_t at, size; /* of its header; of its data */
     uint64_t name;     /* where its name is in the directory */
@@ -22,9 +22,9 @@ typedef struct rsi_zip_entry {
 } rsi_zip_entry;
 
 enum {
-    RSI_ZIP_WHOLE = 4096, /* a source up to this size is read in one go */
-    RSI_ZIP_EDGE = 1024, /* else this much of each end: all but the data of an item of one tensor */
-    RSI_ZIP_ROAM = 512   /* and this much at other places */
+    RSI_ZIP_WHOLE = 4096, /* a source up to this size is read at once */
+    RSI_ZIP_EDGE = 1024,  /* else this much of each end: all but a lone tensor's data */
+    RSI_ZIP_ROAM = 512    /* and this much elsewhere */
 };
 
 typedef struct rsi_zip_reader {
@@ -59,7 +59,7 @@ static inline uint64_t rsi_le64(const unsigned char *p)
     return rsi_le32(p) | (uint64_t)rsi_le32(p + 4) << 32;
 }
 
-/* An offset as messages tell it: in the file. */
+/* An offset as shown in messages: in the file. */
 static inline uint64_t rsi_zip_place(const rsi_zip_reader *r, uint64_t off)
 {
     return r->source->start + off;
@@ -73,20 +73,20 @@ static inline const unsigned char *rsi_zip_look(const rsi_zip_window *w, uint64_
     return w->bytes + (off - w->at);
 }
 
-/* `len` bytes at `off`, no more than a name and a header. They stay until the next view. */
+/* `len` bytes at `off`, no more than a name and a header. Valid until the next view. */
 rsd_err rsi_zip_view(rsi_zip_reader *r, uint64_t off, size_t len, const unsigned char **out,
                      rsd_error *err);
 
-/* From the end records: where the directory is, how many records it has. The window `tail` is
- * loaded. */
+/* Reads the end records: where the directory is and how many records it has. Loads the window
+ * `tail`. */
 rsd_err rsi_zip_read_end(rsi_zip_reader *r, rsd_error *err);
-/* The entries, in the directory's order. The window `dir` is loaded. */
+/* Reads the entries, in the directory's order. Loads the window `dir`. */
 rsd_err rsi_zip_read_directory(rsi_zip_reader *r, rsd_error *err);
-/* Goes through the extra fields of a header and keeps the one with 64-bit fields. Others, padding
- * above all, are skipped. */
+/* Walks the extra fields of a header and keeps the one with 64-bit fields. Others, mostly padding,
+ * are skipped. */
 rsd_err rsi_zip_read_extra(rsi_zip_reader *r, uint64_t at, size_t len, rsi_zip_extra *out,
                            rsd_error *err);
-/* Refuses what is encrypted or compressed. `at` is where the flags are, the method lies behind
+/* Refuses encrypted and compressed records. `at` is where the flags are; the method follows
  * them. */
 rsd_err rsi_zip_check_kind(const rsi_zip_reader *r, uint64_t at, unsigned flags, unsigned method,
                            rsd_error *err);
