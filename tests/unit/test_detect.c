@@ -104,12 +104,17 @@ static void other_files_are_refused(void **state)
 {
     (void)state;
     assert_file("", 0, RSD_E_FORMAT, 0, "an empty file");
-    assert_file("PK\3", 3, RSD_E_FORMAT, 0, "it is no checkpoint");
-    assert_file("PK\1\2", 4, RSD_E_FORMAT, 0, "it is no checkpoint");
-    assert_file("\x80\6}.", 4, RSD_E_FORMAT, 0, "it is no checkpoint");
-    assert_file("\x80\1}.", 4, RSD_E_FORMAT, 0, "it is no checkpoint");
-    assert_file("\2\0\0\0\0\0\0\0", 8, RSD_E_FORMAT, 0, "it is no checkpoint");
-    assert_file("hello, world", 12, RSD_E_FORMAT, 0, "it is no checkpoint");
+    assert_file("PK\3", 3, RSD_E_FORMAT, 0, "neither a torch.save archive nor a safetensors file");
+    assert_file("PK\1\2", 4, RSD_E_FORMAT, 0,
+                "neither a torch.save archive nor a safetensors file");
+    assert_file("\x80\6}.", 4, RSD_E_FORMAT, 0,
+                "neither a torch.save archive nor a safetensors file");
+    assert_file("\x80\1}.", 4, RSD_E_FORMAT, 0,
+                "neither a torch.save archive nor a safetensors file");
+    assert_file("\2\0\0\0\0\0\0\0", 8, RSD_E_FORMAT, 0,
+                "neither a torch.save archive nor a safetensors file");
+    assert_file("hello, world", 12, RSD_E_FORMAT, 0,
+                "neither a torch.save archive nor a safetensors file");
 }
 
 static rsd_err detect_once(void *arg, rsd_error *err)
