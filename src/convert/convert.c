@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Converting, step by step; after each the ranks agree, so that they fail together:
+/* Converting, step by step; after each step the ranks agree, so that they fail together:
  *
- *   plan      every rank takes the source's catalogue (convert_state.c), lays the target out
- *             (image.c) and cuts it into blocks (convert_blocks.c); all must have come to the same
- *   begin     rank 0 makes the temporary tree (C2), or the folder of a run that can be resumed
+ *   plan      every rank takes the source's catalogue (convert_state.c), lays out the target
+ *             (image.c) and cuts it into blocks (convert_blocks.c); all results must be equal
+ *   begin     rank 0 creates the temporary tree (C2), or the folder of a resumable run
  *   data      the ranks divide the blocks: read, sum, write, sync (C3, C6)
- *   source    did its files stay as they were?
- *   metadata  rank 0 writes what makes it readable (C4)
- *   publish   rank 0 gives it its name (C1, C5)
- */
+ *   source    checks that the source's files are unchanged
+ *   metadata  rank 0 writes what makes the target readable (C4)
+ *   publish   rank 0 publishes its name (C1, C5) */
 #include "convert/convert.h"
 #include "base/digest.h"
 #include "base/mem.h"
@@ -30,17 +29,17 @@
 typedef struct converting {
     rsd_ckpt               *source;
     const rsd_convert_opts *opts;
-    bool                    no_book; /* the side file is of another kind than this build knows */
+    bool                    no_book; /* this build does not know the checksum file's kind */
     rsi_convert_state       taken;
     rsi_carry               carry;
-    rsi_st_pair            *meta; /* lines of __metadata__ that go along */
+    rsi_st_pair            *meta; /* __metadata__ entries that are copied */
     rsi_pull                pull;
     rsi_convert_job         job;
     rsi_image_spec          spec;
-    bool                    stream;  /* files are written from front to back, as saving does it */
-    bool                    keep;    /* the work is done in a folder that stays if it ends early */
-    bool                    begun;   /* and that is there */
-    bool                    adopted; /* and has become what is published */
+    bool                    stream;  /* files are written front to back, as in a save */
+    bool                    keep;    /* the work folder stays if the run is interrupted */
+    bool                    begun;   /* the work folder exists */
+    bool                    adopted; /* the work folder has become the published target */
     rsi_partial             partial;
 } converting;
 
@@ -61,7 +60,7 @@ static rsd_err make_image(converting *c, rsd_error *err)
     rsd_convert_opts again = *c->opts;
     rsd_err          rc;
 
-    again.on_left_out = NULL; /* it has been told */
+    again.on_left_out = NULL; /* already reported */
 
     for (int flat = 0; flat < 2; flat++) {
         rc = rsi_convert_state_make(&c->taken, c->source, c->spec.format, flat,
@@ -69,14 +68,15 @@ static rsd_err make_image(converting *c, rsd_error *err)
         if (!rc)
             rc = rsi_image_make(&c->job.commit.image, c->taken.state, &c->spec, err);
         if (rc != RSD_E_INVALID || c->spec.format != RSD_FORMAT_TORCH)
-            break; /* else a list has holes, or a name is a part of another's path */
+            break; /* else a list has holes, or a name is part of another's path */
         rsi_convert_state_release(&c->taken);
     }
     c->job.state = c->taken.state;
     return rc;
 }
 
-/* The lines of __metadata__, which only safetensors can hold. "format" says what they all say. */
+/* Takes the __metadata__ entries, which only safetensors can hold. "format" is the same in all
+ * files, so its loss is not reported. */
 static rsd_err take_meta(converting *c, rsd_error *err)
 {
     rsi_image_spec *spec = &c->spec;
@@ -107,7 +107,7 @@ static rsd_err take_meta(converting *c, rsd_error *err)
     return RSD_OK;
 }
 
-/* The files beside the checkpoint. */
+/* Takes the files beside the checkpoint. */
 static rsd_err take_files(converting *c, rsd_error *err)
 {
     const char *into = c->spec.one_file ? "a single file holds no others" : NULL;
@@ -123,13 +123,13 @@ static rsd_err open_store(converting *c, rsd_error *err)
 
     if (rc != RSD_E_NOTFOUND || !c->opts->dry_run)
         return rc;
-    rc = rsd_store_open("mem:", &to->store, err); /* its folder would be made: an empty one */
+    rc = rsd_store_open("mem:", &to->store, err); /* the real one's folder would be created */
     to->own_store = !rc;
     to->name = rc ? NULL : rsi_strdup("target");
     return rc || to->name ? rc : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
 }
 
-/* What the options mean for the target. */
+/* Applies the options to the target. */
 static rsd_err choose(converting *c, rsd_error *err)
 {
     const rsd_convert_opts *o = c->opts;
@@ -152,7 +152,7 @@ static rsd_err choose(converting *c, rsd_error *err)
     return rsi_commit_want_sums(to, o->checksum, err);
 }
 
-/* What can be kept can be found again block by block. */
+/* Only a conversion written block by block can be kept and resumed. */
 static rsd_err choose_way(converting *c, rsd_error *err)
 {
     rsi_commit *save = &c->job.commit;
@@ -172,18 +172,18 @@ static rsd_err choose_way(converting *c, rsd_error *err)
     if (ranks > 1 && !save->image.transform)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "several ranks can't write to a %s store together",
                         kind);
-    for (size_t f = 0; f < save->image.nfiles; f++) /* whole files are what ranks can divide then */
+    for (size_t f = 0; f < save->image.nfiles; f++) /* ranks can then only divide whole files */
         save->image.file[f].owner = (int32_t)(f % (size_t)ranks);
     return RSD_OK;
 }
 
-/* The same on every host: a stamp may have the number of an inode. */
+/* The same on every host: a stamp may contain an inode number. */
 static uint64_t version_of(const rsi_file *file)
 {
     return file->version ? file->version : file->stamp;
 }
 
-/* Source, target and all that is to happen between. */
+/* The source, the target and everything in between. */
 static void tell_plan(rsi_facts *f, const void *arg)
 {
     const converting *c = arg;
@@ -244,14 +244,15 @@ static rsd_err plan(converting *c, rsd_error *err)
         tell_plan(&f, c);
         rc = rsi_partial_name(&c->partial, c->job.commit.store, c->job.commit.name, f.digest, err);
     }
-    /* The options were compared before; what a rank opened and how it renames shows here. */
+    /* The options were compared before; this compares what each rank opened and how it renames. */
     return rsi_same_facts(c->job.commit.comm, tell_plan, c, rc, err);
 }
 
 /* ---- begin ---- */
 
-/* What the source is now, as rank 0 found it. The change times of its files are no part of its
- * digest: a rank that opens a file when that has just been replaced sees another one. */
+/* Stamps the journals with the present source, as rank 0 found it. File change times are not part
+ * of the source's digest: a rank that opens a file just after it was replaced sees a different
+ * one. */
 static rsd_err stamp_journals(converting *c, rsd_error *err)
 {
     const rsi_files *files = &c->source->files;
@@ -272,7 +273,8 @@ static void not_resumed(void *arg, const char *folder, const char *why)
     rsi_leave_out(((const converting *)arg)->opts, folder, why);
 }
 
-/* Rank 0 sees that the target could be published before any work is done, then takes the folder. */
+/* Rank 0 checks that the target could be published before any work is done, then takes the
+ * folder. */
 static rsd_err begin_folder(converting *c, rsd_error *err)
 {
     rsi_commit *save = &c->job.commit;
@@ -311,7 +313,7 @@ static rsd_err begin_partial(converting *c, rsd_error *err)
     save->flush.top = c->partial.tree;
     if (c->opts->resume)
         rc = rsi_partial_read(&c->partial, &c->job.cuts, err);
-    rc = agree(c, rc, err); /* before anybody adds to a journal */
+    rc = agree(c, rc, err); /* before any rank adds to a journal */
     if (rc)
         return rc;
     journal = rsi_partial_journal(&c->partial, save->comm ? rsd_comm_rank(save->comm) : 0);
@@ -323,8 +325,8 @@ static rsd_err begin_partial(converting *c, rsd_error *err)
 
 /* ---- data ---- */
 
-/* Checksums of the source: on the way, or by prove() where ranks would read the same records and
- * where a run that ended early may not have come to them. */
+/* Whether the source's checksums are verified while reading, or by prove() where ranks would read
+ * the same records or an interrupted run may not have reached them. */
 static rsd_choice on_the_way(const converting *c)
 {
     if (c->opts->verify == RSD_NEVER)
@@ -334,8 +336,8 @@ static rsd_choice on_the_way(const converting *c)
     return RSD_ALWAYS;
 }
 
-/* The side file before anything else: a damaged one, or damaged metadata, end the conversion; one
- * that this build can't read does not. */
+/* Opens the checksum file first: if it or the metadata are damaged, the conversion ends; if this
+ * build can't read it, the conversion continues. */
 static rsd_err open_book(converting *c, rsd_error *err)
 {
     rsd_choice verify = c->opts->verify == RSD_NEVER ? RSD_NEVER : RSD_ALWAYS;
@@ -361,7 +363,7 @@ static rsd_err prove(converting *c, rsd_error *err)
     return agree(c, rc, err);
 }
 
-/* Threads that the memory is enough for, and what they read with. */
+/* Starts as many threads as memory allows, and opens their readers. */
 static rsd_err make_workers(converting *c, rsd_error *err)
 {
     size_t       memory = c->opts->max_memory ? c->opts->max_memory : DEFAULT_MEMORY;
@@ -413,18 +415,18 @@ static rsd_err check_source(converting *c, rsd_error *err)
     return agree(c, rc, err);
 }
 
-/* What was made of a damaged source, or half of one and half of another, is not kept; nor is what
- * is left when the target has its name. */
+/* Removes the work folder: the source was damaged or changed midway, or the target has been
+ * published. */
 static void drop_partial(converting *c)
 {
-    if (c->begun && leads(c)) /* what can't be removed is removed by the next conversion */
+    if (c->begun && leads(c)) /* if this fails, the next conversion removes it */
         rsi_partial_remove(&c->partial, NULL);
     c->begun = false;
 }
 
 /* ---- publish ---- */
 
-/* The work of a run that can be resumed stays where it is until the very rename. */
+/* The work of a resumable run stays in its folder until the final rename. */
 static rsd_err adopt_work(void *arg, rsd_error *err)
 {
     converting *c = arg;
@@ -442,15 +444,15 @@ static rsd_err publish(converting *c, rsd_error *err)
 {
     rsd_err rc;
 
-    rsi_journal_close(c->job.journal); /* by every rank, before the folder is removed */
+    rsi_journal_close(c->job.journal); /* on every rank, before the folder is removed */
     c->job.journal = NULL;
     rc = rsi_outcome_settle(&c->job.commit, RSD_OK, adopt_work, c, err);
-    if (c->adopted && !c->job.commit.tree) /* it has its name, even if its checksums have not */
+    if (c->adopted && !c->job.commit.tree) /* published, even if its checksums are not */
         drop_partial(c);
     return rc;
 }
 
-/* Tells where the work of a run that failed is. */
+/* Reports where the work of a failed run is kept. */
 static void tell_kept(const converting *c)
 {
     const char *path = c->job.commit.path;
@@ -503,7 +505,7 @@ static void tell_stats(const converting *c)
     rsi_result_give(c->opts->stats, &stats, sizeof(stats));
 }
 
-/* What could still be in the way of a conversion whose plan is made. */
+/* Checks for remaining obstacles to a planned conversion. */
 static rsd_err try_target(const converting *c, rsd_error *err)
 {
     const rsi_commit *save = &c->job.commit;
@@ -530,7 +532,7 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                                  .overwrite = opts->overwrite,
                                  .store = opts->store };
     if (!leads(&c))
-        own.on_left_out = NULL; /* one rank tells */
+        own.on_left_out = NULL; /* only one rank reports */
     own.verify = own.salvage ? RSD_NEVER : own.verify;
     own.keep = own.keep && !own.dry_run;
     own.resume = own.resume && !own.dry_run;
@@ -552,7 +554,7 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
     if (!rc)
         rc = check_source(&c, err);
     if (rc == RSD_E_CORRUPT || rc == RSD_E_FORMAT || rc == RSD_E_MISMATCH)
-        drop_partial(&c); /* the source is damaged, or was changed meanwhile */
+        drop_partial(&c); /* the source is damaged, or changed meanwhile */
     if (!rc)
         rc = publish(&c, err);
     if (!rc)

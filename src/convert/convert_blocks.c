@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cuts images. What lies behind the data of a torch.save archive has their CRC in it, so the order
- * of writing is not quite free: a storage that fits into one cut stands in it together with the gap
- * behind it; a longer one is cut into pieces of its own, and the gap behind it is late, as is the
- * directory of an archive with several storages. */
+/* Cuts images. The gap after the data of a torch.save archive contains their CRC, so the order of
+ * writing is restricted: a storage that fits into one cut shares it with the gap after it; a longer
+ * one is cut into separate pieces, and the gap after it is late, as is the directory of an archive
+ * with several storages. */
 #include "convert/convert_blocks.h"
 #include "base/checked.h"
 #include "base/crc32.h"
@@ -21,13 +21,13 @@ static bool is_stored(const rsi_out_part *part)
     return part->kind == RSI_PART_DATA && part->crc;
 }
 
-/* Bytes of the gap behind a storage. */
+/* Bytes of the gap after a storage. */
 static uint64_t gap_behind(const rsi_out_part *part)
 {
     return rsi_zip_gap_size(part->zip, part->nth + 1);
 }
 
-/* Storage and gap don't fit into one cut together. */
+/* Storage and gap together don't fit into one cut. */
 static bool is_long(const rsi_out_part *part)
 {
     return is_stored(part) && (part->len > RSI_CONVERT_BLOCK_BYTES ||
@@ -57,7 +57,7 @@ static rsd_err open_cut(cutting *c, size_t part, uint64_t part_off, rsd_error *e
     return RSD_OK;
 }
 
-/* All of a part, in one or several cuts. */
+/* Adds all of a part, in one or more cuts. */
 static rsd_err add_part(cutting *c, size_t p, bool piece, bool late, rsd_error *err)
 {
     uint64_t len = c->image->part[p].len;

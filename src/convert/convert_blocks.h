@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An image cut into blocks that can be written in any order, by any thread of any rank, and checked
- * again one by one: at most 4 MiB each, cut at the starts of items. Pure arithmetic;
+/* An image cut into blocks that any thread of any rank can write in any order, and that can be
+ * checked one by one: at most 4 MiB each, cut at the starts of items. Pure arithmetic;
  * convert_write.c writes them. */
 #ifndef RSI_CONVERT_BLOCKS_H
 #define RSI_CONVERT_BLOCKS_H
@@ -13,13 +13,13 @@
 typedef struct rsi_convert_block {
     uint64_t      off;      /* in the file */
     uint32_t      len;      /* bytes, at least 1 */
-    uint32_t      file;     /* of the image */
+    uint32_t      file;     /* number in the image */
     size_t        part;     /* where it begins: in which part of the image, */
-    uint64_t      part_off; /* and how far in it */
-    uint32_t      crc;   /* of its bytes, if they are a piece of a storage that has several cuts */
-    bool          piece; /* they are */
-    bool          late;  /* needs CRCs of other cuts: written when all that are not late are */
-    bool          done;  /* it is in its file, and these are set: */
+    uint64_t      part_off; /* and the offset in that part */
+    uint32_t      crc;      /* of its bytes, if it is a piece of a storage with several cuts */
+    bool          piece;    /* it is such a piece */
+    bool          late;     /* needs CRCs of other cuts: written after all that are not late */
+    bool          done;     /* written to its file, and these are set: */
     unsigned char hash[RSI_HASH128_BYTES];
 } rsi_convert_block;
 
@@ -31,7 +31,7 @@ typedef struct rsi_convert_blocks {
 
 rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image, rsd_error *err);
 void    rsi_convert_blocks_release(rsi_convert_blocks *cuts);
-/* When all pieces have their CRC: sets those of the storages that they are pieces of. */
+/* Once all pieces have their CRCs: sets the CRCs of their storages. */
 void rsi_convert_blocks_join_crcs(const rsi_convert_blocks *cuts, const rsi_image *image);
 
 #endif

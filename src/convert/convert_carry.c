@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which files go along, and their bytes. Each is opened when a part of it is needed: they are few
- * and small. */
+/* Chooses the files to copy, and reads their bytes. Each is opened when part of it is needed: they
+ * are few and small. */
 #include "convert/convert_carry.h"
 #include "convert/convert_state.h"
 #include "base/mem.h"
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES ((uint64_t)64 << 20)  /* of one file: larger ones are another model */
-#define MOST_TOTAL ((uint64_t)256 << 20) /* of all */
+#define MOST_BYTES ((uint64_t)64 << 20)  /* of one file: a larger one is another model */
+#define MOST_TOTAL ((uint64_t)256 << 20) /* of all files */
 enum { MOST_FILES = 256 };
 
 static bool ends(const char *name, const char *end)
@@ -22,7 +22,7 @@ static bool ends(const char *name, const char *end)
     return n >= k && strcmp(name + n - k, end) == 0;
 }
 
-/* A name that a line of the checksum file can hold. */
+/* True for a name that a line of the checksum file can hold. */
 static bool is_plain(const char *name)
 {
     for (; *name; name++)
@@ -31,7 +31,7 @@ static bool is_plain(const char *name)
     return true;
 }
 
-/* Why a file that is not the checkpoint's stays behind; NULL: it does not. */
+/* The reason for leaving out a file beside the checkpoint; NULL: it is copied. */
 static const char *why_not(const rsi_carry *carry, const char *name, const rsd_entry *entry)
 {
     if (entry->kind == RSD_ENTRY_FOLDER)
@@ -52,7 +52,7 @@ static const char *too_large(const rsi_carry *carry, uint64_t size)
     return NULL;
 }
 
-/* Looks at a file and opens it; *why is set if it stays behind. */
+/* Inspects and opens a file; sets *why if it is left out. */
 static rsd_err look_at(const rsi_carry *carry, const char *name, rsi_file **file, const char **why)
 {
     const rsi_files *files = &carry->source->files;
@@ -74,7 +74,7 @@ static rsd_err look_at(const rsi_carry *carry, const char *name, rsi_file **file
     return RSD_OK;
 }
 
-/* Compares a file with the side file, if that lists it. */
+/* Compares a file with the checksum file, if listed there. */
 static rsd_err compare(const rsi_carry *carry, const char *name, rsi_file *file, rsd_error *err)
 {
     rsd_ckpt            *source = carry->source;
@@ -130,7 +130,7 @@ static rsd_err take_file(rsi_carry *carry, const char *name, const char *into,
                              : rc;
 }
 
-/* Hugging Face's cache keeps every file under a hash and links to it. */
+/* Hugging Face's cache stores every file under a hash and links to it. */
 static bool has_links(const rsd_ckpt *source)
 {
     bool links = false;
@@ -160,7 +160,8 @@ static int by_name(const void *key, const void *entry)
     return strcmp(key, *(char *const *)entry);
 }
 
-/* Those that the side file lists and the folder, whose n names are sorted, lacks. */
+/* Reports files that are listed in the checksum file but missing from the folder, whose n names are
+ * sorted. */
 static void tell_missing(const rsi_carry *carry, char *const *names, size_t n,
                          const rsd_convert_opts *opts)
 {
@@ -198,7 +199,7 @@ rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
     return rc;
 }
 
-/* For rsi_state_tensor: bytes of a file; its box is all of it. */
+/* For rsi_state_tensor: bytes of a file; its box covers the whole file. */
 static rsd_err pull_file(void *arg, size_t number, const rsd_box *box, uint64_t off, size_t len,
                          unsigned char *out, rsd_error *err)
 {

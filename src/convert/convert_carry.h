@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files beside a checkpoint that are not the checkpoint's: a model's config, a tokenizer, notes.
- * They go along into the folder of the target, listed with its checksums. */
+/* Files beside a checkpoint that are not part of it: a model's config, a tokenizer, notes. They are
+ * copied into the target's folder and listed with its checksums. */
 #ifndef RSI_CONVERT_CARRY_H
 #define RSI_CONVERT_CARRY_H
 
@@ -11,7 +11,7 @@ typedef struct rsi_carried {
     const char *name;
     uint64_t    size, stamp, version, touched;
     uint32_t    mode;   /* see rsd_opened */
-    bool        behind; /* it does not go along after all */
+    bool        behind; /* left out after all */
 } rsi_carried;
 
 typedef struct rsi_carry {
@@ -23,16 +23,16 @@ typedef struct rsi_carry {
     rsi_arena    mem;
 } rsi_carry; /* zeroed: nothing */
 
-/* Finds them, and compares those that the side file lists with it unless opts->verify is NEVER.
- * `into` NULL: the target is a folder; else the reason why it takes none. What is left behind is
- * told through opts->left_out. */
+/* Finds them, and compares those listed in the checksum file with it unless opts->verify is NEVER.
+ * `into` NULL: the target is a folder; else the reason why it takes no files. Reports files that
+ * are left out through opts->left_out. */
 rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
                        const rsd_convert_opts *opts, rsd_error *err);
-/* Adds them to the image as files of one tensor each, which the state gets behind its own. A name
- * that the image has already is left out. */
+/* Adds them to the image as files of one tensor each, appended to the state's own. Leaves out names
+ * that the image already has. */
 rsd_err rsi_carry_add(rsi_carry *carry, rsi_image *image, rsd_state *state,
                       const rsd_convert_opts *opts, rsd_error *err);
-/* Nobody may do more with them in the folder `top` than with the originals; rank 0. */
+/* Makes their permissions in the folder `top` no wider than the originals'; rank 0. */
 rsd_err rsi_carry_protect(const rsi_carry *carry, rsd_store *store, const char *top,
                           rsd_error *err);
 void    rsi_carry_release(rsi_carry *carry);

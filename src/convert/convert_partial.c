@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folders of conversions that are under way or ended early. The lock is a tree of one file that is
- * never published: the store lets go of it when its writer dies, and the next one to begin a lock
- * there removes it. So whoever is alone in the folder after that may have it. */
+/* Folders of conversions that are running or were interrupted. The lock is a tree of one file that
+ * is never published: the store releases it when its writer dies, and the next run to begin a lock
+ * there removes it. So a run that is then alone in the folder may take it. */
 #include "convert/convert_partial.h"
 #include "base/arena.h"
 #include "base/map.h"
@@ -67,7 +67,7 @@ static rsd_err busy(const char *folder, rsd_error *err)
                     folder);
 }
 
-/* RSD_E_EXISTS: another one lives. RSD_E_NOTFOUND: another one removed the folder. */
+/* RSD_E_EXISTS: another run is alive. RSD_E_NOTFOUND: another run removed the folder. */
 static rsd_err lock_folder(rsd_store *store, const char *folder, rsi_tree **out, rsd_error *err)
 {
     size_t    locks = 0;
@@ -97,7 +97,7 @@ rsd_err rsi_partial_remove(rsi_partial *partial, rsd_error *err)
     size_t  locks = 0;
     rsd_err rc;
 
-    rsi_tree_abort(partial->lock, NULL); /* an open file can't be removed everywhere (FUSE, NFS) */
+    rsi_tree_abort(partial->lock, NULL); /* some systems can't remove an open file (FUSE, NFS) */
     partial->lock = NULL;
     rc = rsi_store_list(partial->store, partial->name, count_locks, &locks, err);
     if (!rc && locks == 0)
@@ -123,7 +123,7 @@ static rsd_err note_partial(void *arg, const rsd_entry *entry, rsd_error *err)
     return add_name(&s->found, entry->name, err);
 }
 
-/* Folders of runs to this target; s->found is to be released. */
+/* Lists the folders of runs to this target; release s->found. */
 static rsd_err list_partials(rsd_store *store, const char *target, sweeping *s, rsd_error *err)
 {
     const char *last = rsi_last_part(target);
@@ -140,8 +140,7 @@ static rsd_err list_partials(rsd_store *store, const char *target, sweeping *s, 
     return rc;
 }
 
-/* Best effort, as in the store: what can't be removed must not stop the one who wants to convert.
- */
+/* Best effort, as in the store: a folder that can't be removed must not prevent a conversion. */
 static rsd_err remove_ended(rsd_store *store, const char *target, rsd_error *err)
 {
     sweeping s = { .found = { 0 } };
@@ -190,7 +189,7 @@ rsd_err rsi_partial_begin(rsi_partial *partial, const char *target, bool resume,
 
     if (rc)
         return rc;
-    for (int i = 0; i < TRIES; i++) { /* of two that come at once, both may see the other's lock */
+    for (int i = 0; i < TRIES; i++) { /* two runs that start at once may see each other's lock */
         rc = rsi_store_make_private(partial->store, partial->name, &why);
         if (rc)
             break;
@@ -213,7 +212,7 @@ typedef struct tidying {
     rsi_strings      stale;
 } tidying;
 
-/* A file of the image, no longer than it will be: its blocks are checked one by one. */
+/* Keeps a file of the image that is no longer than planned: its blocks are checked one by one. */
 static rsd_err note_stale(void *arg, const rsd_entry *entry, rsd_error *err)
 {
     tidying *t = arg;
@@ -298,7 +297,7 @@ static rsd_err note_journal(void *arg, const rsd_entry *entry, rsd_error *err)
     return add_name(arg, entry->name, err);
 }
 
-/* Names of the journals in the store; for rsi_strings_release. */
+/* Lists the journals' names in the store; for rsi_strings_release. */
 static rsd_err list_journals(const rsi_partial *partial, rsi_strings *out, rsd_error *err)
 {
     rsi_strings s = { 0 };

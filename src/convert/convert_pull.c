@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads ranges of the target's tensors out of the source. A range of a packed box is a few boxes;
- * fetch.c reads each from the chunks that have it. */
+/* Reads ranges of the target's tensors from the source. A range of a packed box is a few boxes;
+ * fetch.c reads each from the chunks that contain it. */
 #include "convert/convert_pull.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -38,7 +38,7 @@ void rsi_pull_close(rsi_pull *pull)
 
 typedef struct proving {
     rsi_pull *pull;
-    size_t   *before; /* [n + 1] chunks of the tensors up to each */
+    size_t   *before; /* [n + 1] chunks of the tensors before each */
     size_t    n, first, step;
 } proving;
 
@@ -84,7 +84,7 @@ rsd_err rsi_pull_prove(rsi_pull *pull, size_t n, rsi_workers *workers, size_t fi
 
 /* ---- elements ---- */
 
-/* Elements [at, end) of the packed box as the source has them. */
+/* Reads elements [at, end) of the packed box in the source's dtype. */
 static rsd_err pull_stored(rsi_pull *pull, size_t t, const rsd_box *box, int64_t at, int64_t end,
                            int64_t elem_bytes, unsigned char *out, rsd_error *err)
 {
@@ -104,7 +104,7 @@ static rsd_err pull_stored(rsi_pull *pull, size_t t, const rsd_box *box, int64_t
     return RSD_OK;
 }
 
-/* The same as elements of `dtype`; n of them fit into a cast buffer. */
+/* The same, cast to `dtype`; n elements fit into a cast buffer. */
 static rsd_err pull_cast(rsi_pull *pull, size_t t, rsd_dtype stored, rsd_dtype dtype,
                          const rsd_box *box, int64_t at, int64_t n, unsigned char *out,
                          rsd_error *err)
@@ -129,7 +129,7 @@ rsd_err rsi_pull_bytes(void *arg, size_t number, const rsd_box *box, uint64_t of
     rsd_dtype       dtype = pull->tensor[number].dtype;
     size_t          elem = rsd_dtype_size(dtype);
     rsd_tensor_info info;
-    unsigned char   one[16]; /* an element that the range has a part of */
+    unsigned char   one[16]; /* an element only partly in the range */
 
     pull->source->ops->tensor(pull->source, t, &info);
     while (len > 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a tensor of the target, from the source: any range of a packed box, cast on the way.
- */
+/* Supplies the bytes of a target's tensor from the source: any range of a packed box, cast as
+ * needed. */
 #ifndef RSI_CONVERT_PULL_H
 #define RSI_CONVERT_PULL_H
 
@@ -8,33 +8,33 @@
 
 /* A tensor of the target. */
 typedef struct rsi_pulled {
-    size_t    t; /* of the source */
+    size_t    t; /* number in the source */
     rsd_dtype dtype;
 } rsi_pulled;
 
 typedef struct rsi_pull {
     rsd_ckpt         *source;
     const rsi_pulled *tensor;
-    rsi_pool         *cast; /* buffers of elements that are still to be cast */
+    rsi_pool         *cast; /* buffers of elements to be cast */
     rsd_read_opts     opts;
     rsi_fetch_tools   tools;
 } rsi_pull;
 
-/* For `threads` that pull at once. Decoded chunks of a transformed source take `limit` bytes or one
- * chunk for each thread. `verify` ALWAYS: all of a row or record that something is pulled of is
- * compared with its checksum, by whoever is the first. */
+/* Opens for `threads` concurrent pulls. Decoded chunks of a transformed source use `limit` bytes or
+ * one chunk per thread. `verify` ALWAYS: the first pull from a row or record compares all of it
+ * with its checksum. */
 rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor, rsd_choice verify,
                       size_t threads, size_t limit, rsd_error *err);
-/* Compares what belongs to the first n tensors and was not compared yet: every `step`th chunk from
- * number `first` on. */
+/* Verifies what belongs to the first n tensors and was not verified yet: every `step`th chunk,
+ * starting with number `first`. */
 rsd_err rsi_pull_prove(rsi_pull *pull, size_t n, rsi_workers *workers, size_t first, size_t step,
                        rsd_error *err);
 void    rsi_pull_close(rsi_pull *pull);
-/* Bytes that one thread takes at most: to cast, and a buffer of fetch.c. */
+/* Most bytes used by one thread: for casting, and a buffer of fetch.c. */
 #define RSI_PULL_CAST_BYTES  ((size_t)1 << 20)
 #define RSI_PULL_FETCH_BYTES ((size_t)8 << 20)
 
-/* For rsi_state_tensor: `arg` is the rsi_pull, `number` that of a rsi_pulled. */
+/* For rsi_state_tensor: `arg` is the rsi_pull, `number` that of an rsi_pulled. */
 rsd_err rsi_pull_bytes(void *arg, size_t number, const rsd_box *box, uint64_t off, size_t len,
                        unsigned char *out, rsd_error *err);
 

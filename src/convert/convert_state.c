@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes a checkpoint's catalogue through filters, renames, casts and layout rules. Next: image.c,
- * which lays the state out in files. */
+/* Applies filters, renames, casts and layout rules to a checkpoint's catalogue. Next: image.c,
+ * which lays out the state in files. */
 #include "convert/convert_state.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -24,10 +24,10 @@ typedef struct taking {
     const rsd_convert_opts *opts;
     rsi_convert_state      *out;
     size_t                  cap;      /* of out->from */
-    bool                   *met;      /* [ninclude] patterns that something matched */
+    bool                   *met;      /* [ninclude] patterns with a match */
     size_t                  refused;  /* tensors that the format can't hold */
-    rsi_text                names;    /* of these */
-    char                    buf[320]; /* for them */
+    rsi_text                names;    /* their names */
+    char                    buf[320]; /* for `names` */
 } taking;
 
 static bool is_wanted(const taking *k, const char *name)
@@ -43,8 +43,8 @@ static bool is_wanted(const taking *k, const char *name)
     return wanted;
 }
 
-/* A filter that leaves nothing, or a pattern that nothing matches, is a slip of the pen: with
- * `overwrite` it would cost a checkpoint. */
+/* A filter that leaves nothing, or a pattern without a match, is a mistake: with `overwrite` it
+ * would cost a checkpoint. */
 static rsd_err check_filters(const taking *k, rsd_error *err)
 {
     const rsd_convert_opts *o = k->opts;
@@ -87,8 +87,8 @@ static rsd_dtype new_dtype(const taking *k, const char *name, rsd_dtype dtype)
     return dtype;
 }
 
-/* Goes to where a name stands in the nesting of the source; *pushed is how deep, *last what is left
- * to say there (NULL: nothing). A name that is new, or not made of its path, stands flat. */
+/* Pushes the path of a name in the source's nesting; *pushed is its depth, *last the remaining key
+ * (NULL: none). A new name, or one that is not its joined path, is added flat. */
 static rsd_err push_path(const taking *k, const char *name, const char *renamed, size_t *pushed,
                          const char **last, rsd_error *err)
 {
@@ -114,10 +114,10 @@ static rsd_err push_path(const taking *k, const char *name, const char *renamed,
     return rc;
 }
 
-enum { MOST_RANKS = 1 << 20 }; /* that a name is believed; memory is taken for all below */
+enum { MOST_RANKS = 1 << 20 }; /* limit for ranks in names: memory is allocated for all up to it */
 
-/* Who wrote a file: "__3_0.distcp" names its rank. Other names get the number that the file has
- * behind the metadata, which is the first. */
+/* The rank that wrote a file: "__3_0.distcp" names it. Other names get the file's number after the
+ * metadata, which come first. */
 static int32_t old_rank(const char *name, uint32_t file)
 {
     char *end;
@@ -131,7 +131,7 @@ static int32_t old_rank(const char *name, uint32_t file)
     return file > 0 ? (int32_t)(file - 1) : 0;
 }
 
-/* The layout that DCP to DCP keeps: chunks as they are, each with the rank that wrote it. */
+/* The layout that DCP to DCP keeps: the chunks as they are, each with the rank that wrote it. */
 static rsd_err old_layout(const rsi_convert_state *cs, size_t t, const rsd_tensor_info *info,
                           rsd_dtype dtype, rsd_layout **out, rsd_error *err)
 {
@@ -173,7 +173,7 @@ static rsd_err make_layout(void *arg, size_t i, rsd_layout **out, rsd_error *err
                : RSD_OK;
 }
 
-/* Some types a format has no name for: all tensors of them are named at once. */
+/* A format has no name for some dtypes: all their tensors are reported at once. */
 static void note_refused(taking *k, const char *name, rsd_dtype dtype)
 {
     if (k->format != RSD_FORMAT_SAFETENSORS || rsd_dtype_safetensors_name(dtype))
@@ -188,7 +188,7 @@ void rsi_leave_out(const rsd_convert_opts *opts, const char *name, const char *w
         opts->on_left_out(opts->arg, name, why);
 }
 
-/* To be taken of a damaged source; `number` counts tensors, then objects. */
+/* True if it can be taken from a damaged source; `number` counts tensors, then objects. */
 static bool is_whole(const taking *k, const char *name, size_t number)
 {
     const rsd_ckpt *source = k->source;
@@ -232,8 +232,8 @@ static rsd_err take_tensor(taking *k, size_t t, rsd_error *err)
     return rc ? rsi_while(err, rc, "tensor \"%s\" of the source", info.name) : RSD_OK;
 }
 
-/* Whether a value can be written: it has no foreign objects, and the bytes of tensors in it are at
- * hand. */
+/* Checks that a value can be written: it has no foreign objects, and the bytes of tensors inside it
+ * are available. */
 static rsd_err try_value(const rsd_value *value, rsd_error *err)
 {
     rsi_bytes    pickle = { 0 };
@@ -256,7 +256,8 @@ static rsd_err count_tensor(void *arg, rsd_value_tensor *tensor, bool opaque, rs
     return RSD_OK;
 }
 
-/* Safetensors hold no objects; one with tensors inside is a greater loss, and is told apart. */
+/* Safetensors can't hold objects; one with tensors inside is a greater loss, so it is reported
+ * separately. */
 static rsd_err leave_object(const taking *k, size_t i, const char *name, rsd_error *err)
 {
     rsi_archive a;
@@ -293,7 +294,7 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
         return rsi_while(err, rc, "object \"%s\"", old);
     if (k->format == RSD_FORMAT_DCP && k->source->format == RSD_FORMAT_TORCH &&
         rsd_value_type_of(value) == RSD_VALUE_DICT && rsd_value_count(value) == 0) {
-        /* PyTorch would take a key that is not among the leaves of its state for one of an old
+        /* PyTorch would treat a key that is not among the leaves of its state as one of an old
          * version, and then miss others. */
         rsi_leave_out(k->opts, old, "an empty dict has no place in DCP");
         return RSD_OK;
@@ -362,7 +363,7 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     }
     out->state->layout = make_layout;
     out->state->layout_arg = out;
-    rsi_map_release(&out->state->names); /* no name is added any more */
+    rsi_map_release(&out->state->names); /* no more names are added */
     return RSD_OK;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state that a conversion writes: what is taken from the source, under which names, as which
- * dtypes, in which layout. Its tensors have no views: their bytes are in the source. */
+/* The state that a conversion writes: what is taken from the source, with which names, dtypes and
+ * layout. Its tensors have no views: their bytes are in the source. */
 #ifndef RSI_CONVERT_STATE_H
 #define RSI_CONVERT_STATE_H
 
@@ -10,18 +10,18 @@
 typedef struct rsi_convert_state {
     rsd_state       *state;
     rsd_values      *owner; /* of its values */
-    rsi_pulled      *from;  /* [n] where its tensors come from; behind them are files (carry) */
+    rsi_pulled      *from;  /* [n] sources of its tensors; files (carry) come after them */
     size_t           n;
     rsd_ckpt        *source;
-    const rsd_rules *rules; /* that make the layouts; NULL: none, or as the source has it */
-    bool             keeps; /* the chunks of the source */
-} rsi_convert_state;        /* zeroed: empty. It does not move: `state` points to it */
+    const rsd_rules *rules; /* define the layouts; NULL: none, or the source's */
+    bool             keeps; /* keeps the source's chunks */
+} rsi_convert_state;        /* zeroed: empty. Must not move: `state` points to it */
 
-/* `flat`: no nesting, everything stands under its whole name. */
+/* `flat`: no nesting; every entry has its full name. */
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,
                                bool flat, const rsd_convert_opts *opts, rsd_error *err);
 void    rsi_convert_state_release(rsi_convert_state *cs);
-/* Tells the caller that something of the source does not go along. */
+/* Reports to the caller that something in the source is left out. */
 void rsi_leave_out(const rsd_convert_opts *opts, const char *name, const char *why);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the blocks (convert_blocks.c) of a conversion: threads take them one after the other, each
- * reads, sums and writes on its own, so reading and writing overlap and no byte is copied twice.
+/* Writes the blocks (convert_blocks.c) of a conversion: each thread takes one block after the other
+ * and reads, sums and writes it alone, so reading and writing overlap and no byte is copied twice.
  * Ranks divide the blocks evenly by bytes. Late blocks come in a second pass, when the CRCs are
  * known. */
 #include "convert/convert_write.h"
@@ -15,10 +15,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SLICE ((size_t)1 << 20) /* bytes that are read, summed and written at once */
+#define SLICE ((size_t)1 << 20) /* bytes read, summed and written at once */
 #define PAGE  ((size_t)4096)
 
-/* Consecutive blocks of one file that a thread does at once. */
+/* Consecutive blocks of one file that a thread processes together. */
 typedef struct unit {
     size_t   first, n;
     uint64_t bytes;
@@ -27,19 +27,19 @@ typedef struct unit {
 /* A file of the target on this rank. */
 typedef struct target {
     rsi_file *file;
-    size_t    left;  /* units of this pass that are not done */
+    size_t    left;  /* units of this pass not yet done */
     bool      later; /* the next pass has more for it */
 } target;
 
 typedef struct pass {
     rsi_convert_job *job;
-    size_t           first, end; /* the blocks of this rank */
-    bool             check;      /* compares what is there instead of writing */
+    size_t           first, end; /* this rank's blocks */
+    bool             check;      /* compares existing bytes instead of writing */
     unit            *unit;
     size_t           n, cap;
     target          *target; /* [nfiles] */
     rsi_pool        *pool;
-    pthread_mutex_t  lock; /* of what follows, and of `target` */
+    pthread_mutex_t  lock; /* guards what follows, and `target` */
     int64_t          done, total;
 } pass;
 
@@ -99,7 +99,7 @@ static rsd_err untold(void *arg, size_t bytes, rsd_error *err)
     return RSD_OK;
 }
 
-/* CRCs of a slice of a block. A storage that has several blocks gets its CRC from theirs
+/* Computes CRCs of a slice of a block. A storage with several blocks gets its CRC from theirs
  * (convert_blocks.c); the slices of a block come in order. */
 static void sum_slice(rsi_convert_block *cut, const rsi_file_block *slice)
 {
@@ -115,7 +115,7 @@ static void sum_slice(rsi_convert_block *cut, const rsi_file_block *slice)
     cut->crc = slice->at == cut->off ? crc : rsi_crc32_combine(cut->crc, crc, slice->len);
 }
 
-/* The bytes of one block, slice by slice, to the file or from there. */
+/* Moves the bytes of one block, slice by slice, to or from the file. */
 static rsd_err do_cut(doing *d, rsi_convert_block *cut, rsd_error *err)
 {
     rsi_convert_job *job = d->p->job;
@@ -133,7 +133,7 @@ static rsd_err do_cut(doing *d, rsi_convert_block *cut, rsd_error *err)
         slice.len = (size_t)rsi_min(cut->len - done, (int64_t)(SLICE - d->fill));
         if (d->p->check) {
             rc = rsi_file_read(d->file, slice.at, slice.buf, slice.len, err);
-            if (!rc && d->hash) /* the rest of the slice is made again: only CRCs are wanted */
+            if (!rc && d->hash) /* the rest of the slice is rebuilt: only CRCs are needed */
                 rsi_hash128_feed(d->hash, slice.buf, slice.len);
         }
         if (!rc)
@@ -157,7 +157,7 @@ static rsd_err tell_progress(pass *p, uint64_t bytes, rsd_error *err)
     int stop = 0;
 
     pthread_mutex_lock(&p->lock);
-    rsi_beat(); /* another thread's call may have taken long, and so may this one's */
+    rsi_beat(); /* another thread's call may have been slow, and this one may be too */
     p->done += (int64_t)bytes;
     if (p->job->commit.flush.on_progress)
         stop = p->job->commit.flush.on_progress(p->job->commit.flush.arg, p->done, p->total);
@@ -166,7 +166,7 @@ static rsd_err tell_progress(pass *p, uint64_t bytes, rsd_error *err)
     return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
 }
 
-/* The file of a unit, opened by the first who needs it. */
+/* The file of a unit, opened on first use. */
 static rsd_err hold_file(pass *p, size_t f, rsi_file **out, rsd_error *err)
 {
     target *t = &p->target[f];
@@ -181,7 +181,7 @@ static rsd_err hold_file(pass *p, size_t f, rsi_file **out, rsd_error *err)
     return rc;
 }
 
-/* Whoever does the last unit of a file syncs it (C3) and closes it. */
+/* The thread that finishes a file's last unit syncs (C3) and closes it. */
 static rsd_err leave_file(pass *p, size_t f, rsd_error *err)
 {
     target   *t = &p->target[f];
@@ -202,7 +202,7 @@ static rsd_err leave_file(pass *p, size_t f, rsd_error *err)
     return rc ? rc : closed;
 }
 
-/* Does, or checks, the blocks of a unit. */
+/* Writes, or checks, the blocks of a unit. */
 static rsd_err do_cuts(doing *d, const unit *u, rsd_error *err)
 {
     rsi_convert_job *job = d->p->job;
@@ -234,7 +234,7 @@ static rsd_err do_unit(void *arg, size_t i, rsd_error *err)
     void              *buf = NULL;
     rsd_err            rc = rsi_pool_get(p->pool, &buf, err);
 
-    d.buf = buf; /* which lies to pages as the file does: so it can go past the cache */
+    d.buf = buf; /* same page offset as in the file, so that direct I/O works */
     if (buf)
         d.buf += first->off % PAGE;
     if (!rc && (job->commit.flush.sums || job->journal)) {
@@ -250,7 +250,7 @@ static rsd_err do_unit(void *arg, size_t i, rsd_error *err)
         rsi_pool_put(p->pool, buf);
     if (!rc)
         rc = leave_file(p, first->file, err);
-    if (p->check && (rc == RSD_E_FORMAT || rc == RSD_E_NOTFOUND)) /* shorter than it should be */
+    if (p->check && (rc == RSD_E_FORMAT || rc == RSD_E_NOTFOUND)) /* shorter than expected */
         return RSD_OK;
     for (size_t k = u->first; k < u->first + u->n && !rc && !p->check; k++)
         job->cuts.at[k].done = true;
@@ -261,7 +261,7 @@ static rsd_err do_unit(void *arg, size_t i, rsd_error *err)
 
 /* ---- passes ---- */
 
-/* A block is done by the rank that its middle falls to when bytes are divided evenly. */
+/* A block belongs to the rank whose even share of the bytes contains the block's middle. */
 static void find_share(pass *p)
 {
     const rsi_convert_blocks *cuts = &p->job->cuts;
@@ -280,7 +280,7 @@ static void find_share(pass *p)
     }
 }
 
-/* The blocks of this rank that this pass is for, as units. */
+/* Lists this rank's blocks for this pass, as units. */
 static rsd_err list_units(pass *p, bool late, rsd_error *err)
 {
     rsi_convert_blocks *cuts = &p->job->cuts;
@@ -319,7 +319,7 @@ static rsd_err run_pass(pass *p, bool check, bool late, rsd_error *err)
     rc = list_units(p, late, err);
     if (!rc)
         rc = rsi_workers_run(p->job->workers, p->n, do_unit, p, err);
-    for (size_t f = 0; f < nfiles; f++) { /* what a failure left open */
+    for (size_t f = 0; f < nfiles; f++) { /* left open by a failure */
         rsi_file_close(p->target[f].file, NULL);
         p->target[f].file = NULL;
     }
@@ -331,7 +331,7 @@ static bool has_peers(const rsi_convert_job *job)
     return job->commit.comm && job->commit.comm->size > 1 && job->cuts.n > 0;
 }
 
-/* What each rank alone knows of its blocks, to all of them. */
+/* Sends what each rank alone knows of its blocks to all ranks. */
 static rsd_err share_blocks(const pass *p, rsd_error *err)
 {
     rsi_convert_block *block = p->job->cuts.at;
@@ -348,14 +348,14 @@ static rsd_err share_blocks(const pass *p, rsd_error *err)
     return rc;
 }
 
-/* The first part of the image that begins in the i-th block or behind it. A storage lies in one
- * block, unless it has several to itself. */
+/* The first part of the image that begins in or after the i-th block. A storage lies in one block,
+ * unless it has several to itself. */
 static size_t first_part(const rsi_convert_job *job, size_t i)
 {
     return i == 0 ? 0 : i < job->cuts.n ? job->cuts.at[i].part : job->commit.image.nparts;
 }
 
-/* The CRCs of all storages, to all ranks. */
+/* Sends the CRCs of all storages to all ranks. */
 static rsd_err share_crcs(const pass *p, rsd_error *err)
 {
     const rsi_image *image = &p->job->commit.image;
@@ -377,7 +377,7 @@ static rsd_err share_crcs(const pass *p, rsd_error *err)
     return rc;
 }
 
-/* All that this rank is to do; what is there already counts as done. */
+/* Counts this rank's total work; existing blocks count as done. */
 static void count_bytes(pass *p)
 {
     p->done = p->total = 0;
@@ -394,7 +394,7 @@ static rsd_err run_passes(pass *p, bool again, rsd_error *err)
     find_share(p);
     if (again) {
         count_bytes(p);
-        p->done = 0; /* what is there has to be looked at first */
+        p->done = 0; /* existing bytes must be checked first */
         rc = run_pass(p, true, false, err);
     }
     if (!rc)
@@ -447,7 +447,7 @@ rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
     if (!rc && job->commit.flush.sums)
         rc = list_rows(job, err);
     if (!rc)
-        rsi_convert_blocks_release(&job->cuts); /* all of them are done */
+        rsi_convert_blocks_release(&job->cuts); /* all are done */
     rsi_pool_free(p.pool);
     rsi_free(p.target);
     rsi_free(p.unit);

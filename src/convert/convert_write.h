@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the image of a conversion, with bytes that come from the source. */
+/* Writes the image of a conversion with bytes from the source. */
 #ifndef RSI_CONVERT_WRITE_H
 #define RSI_CONVERT_WRITE_H
 
@@ -16,15 +16,14 @@ typedef struct rsi_convert_job {
     rsi_journal       *journal; /* NULL: none is kept */
 } rsi_convert_job;
 
-/* Bytes that a thread takes at most, besides what pulling takes: a slice wherever it begins, in a
- * page of its own. */
+/* Most bytes used by a thread in addition to pulling: a slice at any offset, in pages of its
+ * own. */
 #define RSI_CONVERT_BUFFER ((size_t)2 << 20)
 
-/* Makes the files of the image; those that are there stay as they are. */
+/* Creates the files of the image; existing ones are left unchanged. */
 rsd_err rsi_convert_make_files(const rsi_convert_job *job, rsd_error *err);
-/* All data, into files that are there: sets `done`, hashes and CRCs of the cuts on every rank. Cuts
- * that are done are read and compared; those that are not what they should be are written again.
- * [collective] */
+/* Writes all data into existing files; sets `done`, hashes and CRCs of the cuts on every rank. Cuts
+ * already done are read and compared; those that don't match are rewritten. [collective] */
 rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err);
 
 #endif

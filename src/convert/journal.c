@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes and reads journals: a head and records of 32 bytes, each with a CRC of its own, because
- * the last may be half written. */
+/* Writes and reads journals: a header and records of 32 bytes, each with its own CRC, because the
+ * last one may be half written. */
 #include "convert/journal.h"
 #include "base/crc32.h"
 #include "base/mem.h"
@@ -20,7 +20,7 @@ typedef struct record {
     unsigned char hash[RSI_HASH128_BYTES];
 } record;
 
-enum { BATCH = 128 }; /* records that are written or read at once */
+enum { BATCH = 128 }; /* records written or read at once */
 
 struct rsi_journal {
     rsi_file       *file;
@@ -44,7 +44,7 @@ static uint32_t sum(const record *r)
     return rsi_crc32(0, &whole, sizeof(whole));
 }
 
-/* A journal that is there: to go on with, or if it is of something else to begin anew. */
+/* Opens an existing journal: appends to it, or starts it over if it belongs to something else. */
 static rsd_err open_again(rsd_store *store, const char *name, const head *want, rsi_file **out,
                           rsd_error *err)
 {
@@ -85,7 +85,7 @@ rsd_err rsi_journal_open(rsd_store *store, const char *name, uint64_t id, rsi_jo
         return rc;
     }
     j->at = j->file->size > sizeof(h) ? j->file->size : sizeof(h);
-    j->at -= j->at % sizeof(record); /* a record that was cut short is written over */
+    j->at -= j->at % sizeof(record); /* a truncated record is overwritten */
     pthread_mutex_init(&j->lock, NULL);
     *out = j;
     return RSD_OK;
@@ -95,7 +95,7 @@ void rsi_journal_close(rsi_journal *j)
 {
     if (!j)
         return;
-    rsi_file_close(j->file, NULL); /* a journal that says too little is fine */
+    rsi_file_close(j->file, NULL); /* an incomplete journal is fine */
     pthread_mutex_destroy(&j->lock);
     rsi_free(j);
 }
@@ -130,7 +130,7 @@ rsd_err rsi_journal_fits(rsd_store *store, const char *name, uint64_t id, bool *
     uint64_t size;
     rsd_err  rc = rsi_store_file_size(store, name, &size, err);
 
-    *out = rc || size < sizeof(h); /* nothing was written to it yet */
+    *out = rc || size < sizeof(h); /* nothing written to it yet */
     if (*out)
         return rc;
     rc = rsi_store_read_all(store, name, 0, &h, sizeof(h), err);
