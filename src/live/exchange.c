@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange from beginning to end: checks, agreement, memory, then stage after stage. Copies go
- * first, then contributions are combined, then receivers of cut pieces pass their parts on; a vote
- * ends it, so that nobody's memory is given back while another still reads it. Once begun, a
- * failure of one rank's own (a callback's) is only noted: messages go on without meaning and all
+/* The exchange from start to finish: checks, agreement, memory, then stage after stage. Copies come
+ * first, then contributions are combined, then receivers of cut pieces pass on their parts. A vote
+ * ends it, so that no rank's memory is released while another still reads it. Once begun, a failure
+ * local to one rank (in a callback) is only noted: messages continue without meaning, and all ranks
  * learn of it in the vote. Next: exchange_copy.c. */
 #include "live/exchange.h"
 #include "base/mem.h"
@@ -16,10 +16,10 @@
 
 #define MEMORY     ((size_t)16 << 20)
 #define TAG_FIRST  0x1000
-#define TAG_ROUNDS 0x3ff /* exchanges that may be under way at once, less one */
+#define TAG_ROUNDS 0x3ff /* exchanges that may be in flight at once, less one */
 #define ALIGN      64
 
-/* The buffers and tables are parts of the memory that the caller allows. */
+/* Buffers and tables share the memory that the caller allows. */
 #define BUFFERS     (2 * SLOTS + 2)
 #define LEAST_BYTES 256 /* of a buffer */
 
@@ -103,7 +103,7 @@ static rsd_err check_all(rsi_exchange *x, const rsd_views *src, const rsd_views 
 
 /* ---- memory ---- */
 
-/* The requests of pairs, behind those of the slots. */
+/* The requests of pairs, after those of the slots. */
 static void place_pairs(rsi_exchange *x, const rsi_pairs *pairs, size_t *at)
 {
     for (size_t i = 0; i < pairs->n; i++, *at += 2) {
@@ -119,7 +119,7 @@ static rsd_err take_buffers(rsi_exchange *x, rsd_error *err)
     int64_t                bytes = s->bytes_local + s->bytes_sent + s->bytes_recv, room = x->seg;
     size_t                 n = 2 * SLOTS;
 
-    /* No buffer is ever fuller than all that moves; accumulators are wider than elements. */
+    /* No buffer needs more than the total that moves; accumulators are wider than elements. */
     if (bytes < room / RSI_WIDEST)
         room = bytes * RSI_WIDEST;
     room = (room + ALIGN - 1) / ALIGN * ALIGN;
@@ -147,7 +147,7 @@ static rsd_err prepare(rsi_exchange *x, rsd_error *err)
     rsi_route_opts opts = { .size = x->comm->size, .cut_min = rsi_exchange_cut_min };
     rsd_err        rc;
 
-    /* A half is for buffers, the other for tables. */
+    /* Half for buffers, half for tables. */
     x->seg = (int64_t)(x->memory / 2 / BUFFERS / ALIGN * ALIGN);
     x->seg = x->seg > LEAST_BYTES ? x->seg : LEAST_BYTES;
     if (!x->readable)
@@ -161,7 +161,7 @@ static rsd_err prepare(rsi_exchange *x, rsd_error *err)
 
 /* ---- progress ---- */
 
-/* Sees what has finished; `wait`: until something has. */
+/* Checks for completed requests; `wait`: until one completes. */
 static rsd_err poll(rsi_exchange *x, bool wait, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
@@ -174,7 +174,7 @@ static rsd_err poll(rsi_exchange *x, bool wait, rsd_error *err)
     return rc;
 }
 
-/* My target is complete but for what others pass on: they may read it. */
+/* My target is complete except for what others pass on: they may read it. */
 static rsd_err say_go(rsi_exchange *x, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
@@ -188,7 +188,7 @@ static rsd_err say_go(rsi_exchange *x, rsd_error *err)
     return rc;
 }
 
-/* One look at the stage at hand. */
+/* Advances the current stage once. */
 static rsd_err run_stage(rsi_exchange *x, bool *moved, rsd_error *err)
 {
     bool    done = false;
@@ -213,7 +213,7 @@ static rsd_err run_stage(rsi_exchange *x, bool *moved, rsd_error *err)
     return rc;
 }
 
-/* Tables and words that I sent have left. */
+/* True if all tables and words that I sent have left. */
 static bool all_left(const rsi_exchange *x)
 {
     for (size_t i = 0; i < x->nrequests; i++)
@@ -250,8 +250,8 @@ static rsd_err run_vote(rsi_exchange *x, bool wait, rsd_error *err)
     return rc;
 }
 
-/* Goes on as far as it can; `done` NULL: to the end. The result, the same on all ranks, is that of
- * the exchange once *done. */
+/* Advances as far as possible; `done` NULL: to the end. Once *done, the result is that of the
+ * exchange, the same on all ranks. */
 static rsd_err test_exchange(void *self, rsd_phase phase, bool *done, rsd_error *err)
 {
     rsi_exchange *x = self;
@@ -292,7 +292,7 @@ static rsd_err wait_exchange(void *self, rsd_phase phase, rsd_error *err)
     return test_exchange(self, phase, NULL, err);
 }
 
-/* The data no longer matter; the ranks still finish together. */
+/* The data no longer matter, but the ranks still finish together. */
 static void cancel_exchange(void *self)
 {
     rsi_exchange *x = self;
@@ -304,7 +304,7 @@ static void cancel_exchange(void *self)
     rsi_exchange_note(x, RSD_E_CANCELED, &err, SIZE_MAX);
 }
 
-/* One that was begun and has not finished breaks the comm. */
+/* Freeing an exchange that has begun but not finished breaks the comm. */
 static void free_exchange(void *self)
 {
     rsi_exchange *x = self;
@@ -318,7 +318,7 @@ static void free_exchange(void *self)
     mine = !x->request || rsi_drop(x->comm, x->nrequests, x->request);
     mine = rsi_vote_drop(&x->vote) && mine;
     if (!mine)
-        return; /* the transport still uses it: it stays for good */
+        return; /* still used by the transport: never freed */
     rsi_route_release(&x->route);
     rsi_arena_release(&x->mem);
     rsi_free(x->buffers);
@@ -327,8 +327,8 @@ static void free_exchange(void *self)
 
 /* ---- beginning ---- */
 
-/* An operation that is not begun: the memory first, as later a rank without any would leave the
- * others alone. */
+/* Creates an operation without starting it. Memory comes first: a rank that ran out of it later
+ * would leave the others waiting. */
 static rsd_err create(rsi_exchange **x, rsd_op **out, rsd_error *err)
 {
     static const rsi_op_ops ops = { test_exchange, wait_exchange, cancel_exchange, free_exchange };
@@ -344,7 +344,7 @@ static rsd_err create(rsi_exchange **x, rsd_op **out, rsd_error *err)
     return rc;
 }
 
-/* Compares what the ranks mean, checks the views, takes all memory. */
+/* Compares the ranks' plans, checks the views and allocates all memory. */
 static rsd_err begin(rsi_exchange *x, const rsd_views *src, const rsd_views *dst, rsd_error *err)
 {
     rsd_err rc;

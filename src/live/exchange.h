@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a plan between ranks. Both ends derive the same order of messages from it, so these carry
- * nothing but tensor bytes. Where a rank's memory can be reached from the other side, that one
- * copies from it directly. exchange.c begins and ends it, exchange_agree.c compares the ranks,
- * exchange_reach.c finds out what memory can be read, exchange_copy.c moves copies, and
- * exchange_math.c combines contributions. */
+/* Runs a plan between ranks. Both ends derive the same message order from it, so messages carry
+ * nothing but tensor bytes. Where the receiver can reach a sender's memory, it copies from there
+ * directly. exchange.c starts and ends it, exchange_agree.c compares the ranks, exchange_reach.c
+ * finds out which memory can be read, exchange_copy.c moves copies, and exchange_math.c combines
+ * contributions. */
 #ifndef RSI_EXCHANGE_H
 #define RSI_EXCHANGE_H
 
@@ -12,12 +12,12 @@
 #include "plan/region.h"
 #include "view/views.h"
 
-enum { SLOTS = 4 }; /* messages under way in each direction */
+enum { SLOTS = 4 }; /* messages in flight in each direction */
 
-/* How memory of another rank is read. */
+/* How another rank's memory is read. */
 enum rsi_reach_kind { RSI_REACH_SHARED = 1, RSI_REACH_PROCESS = 2 };
 
-/* One view of another rank, as it is sent. */
+/* One view of another rank, as sent over the wire. */
 typedef struct rsi_remote {
     rsd_exposed where; /* shared: for rsi_reach; process: its id and the address */
     int64_t     kind;  /* rsi_reach_kind */
@@ -26,19 +26,19 @@ typedef struct rsi_remote {
     int64_t     stride[RSD_MAX_NDIM]; /* bytes */
 } rsi_remote;
 
-/* All that one peer sends me, or I send to it, in one phase. */
+/* Everything that one peer sends to me, or I send to it, in one phase. */
 typedef struct rsi_pair {
     int32_t  peer;
     uint32_t nhops;
-    size_t   first; /* which of the copies is its first; SIZE_MAX: none */
+    size_t   first; /* index of its first copy; SIZE_MAX: none */
     struct {
-        uint32_t direct; /* the receiver copies by the table; else messages */
+        uint32_t direct; /* the receiver copies using the table; else messages */
         uint32_t nviews;
-    } head;              /* is told first */
-    uint32_t   *view_of; /* [nhops] by rsi_hop.seq, and behind it */
-    rsi_remote *view;    /* [nviews] both are one block, the table */
+    } head;              /* sent first */
+    uint32_t   *view_of; /* [nhops] by rsi_hop.seq, followed by */
+    rsi_remote *view;    /* [nviews]: together one block, the table */
     void      **request; /* [2] the table, and an empty one: go */
-    bool        ready;   /* the table has come and its addresses are known */
+    bool        ready;   /* the table has arrived and its addresses are known */
     bool        read;    /* and its copies are made */
 } rsi_pair;
 
@@ -48,18 +48,18 @@ typedef struct rsi_pairs {
     int32_t  *of_rank; /* [size] number + 1; 0: none */
 } rsi_pairs;
 
-/* A place among the blocks of a list of hops; for contributions, `hop` is the first of its piece.
- */
+/* A position among the blocks of a list of hops; for contributions, `hop` is the first of its
+ * piece. */
 typedef struct rsi_cursor {
     size_t  hop;
     int64_t block;
     size_t  part;
 } rsi_cursor;
 
-/* A message under way. */
+/* A message in flight. */
 typedef struct rsi_slot {
-    unsigned char *buf;  /* the slot's own */
-    unsigned char *data; /* where the bytes are: there, or in the caller's memory */
+    unsigned char *buf;  /* the slot's own buffer */
+    unsigned char *data; /* where the bytes are: in `buf`, or in the caller's memory */
     rsi_cursor     from;
     size_t         bytes;
     bool           used;
@@ -78,63 +78,63 @@ typedef struct rsi_exchange {
     int32_t            tag; /* the first of RSI_EXCHANGE_TAGS */
     size_t             memory;
     bool               no_direct, reach, process; /* how memory is read; the same on all ranks */
-    bool               readable;                  /* targets, on all ranks */
-    uint64_t           cookie;                    /* what the others read to see whether they can */
+    bool               readable;                  /* all ranks' targets can be read */
+    uint64_t           cookie;                    /* read by the others to test whether they can */
 
     rsi_route route;
     rsi_pairs in[2], out[2]; /* [phase] */
 
-    int64_t        seg; /* bytes of a message at most, the same on all ranks */
+    int64_t        seg; /* maximum bytes of a message, the same on all ranks */
     unsigned char *buffers;
     rsi_slot       send[SLOTS], recv[SLOTS];
     unsigned char *scratch, *acc;
     void         **request; /* [nrequests] of the slots and pairs */
-    int32_t       *peer;    /* and their other ends */
+    int32_t       *peer;    /* [nrequests] their other ends */
     size_t         nrequests;
 
     enum rsi_exchange_stage stage;
-    bool                    entered; /* the stage */
+    bool                    entered; /* the stage has been entered */
     bool                    local_done;
     rsi_cursor              to_send, to_recv;
-    size_t                  oldest; /* recv slot, in STAGE_MATH where they are taken in turn */
-    rsi_cursor              job;    /* the contribution that is combined next */
+    size_t                  oldest; /* recv slot; in STAGE_MATH they are taken in turn */
+    rsi_cursor              job;    /* the next contribution to combine */
 
     rsi_vote  vote;
-    rsd_err   rc; /* what went wrong here; the exchange runs on so that peers don't block */
+    rsd_err   rc; /* first local failure; the exchange runs on so that peers don't block */
     rsd_error err;
-    rsd_err   result; /* of all, when done */
+    rsd_err   result; /* of all ranks, when done */
     rsi_arena mem;
 } rsi_exchange;
 
 enum { TAG_DATA, TAG_TABLE, TAG_HEAD, TAG_GO, TAG_VOTE, RSI_EXCHANGE_TAGS = 8 };
 
 /* Limits that tests lower. */
-extern int64_t rsi_exchange_cut_min;    /* bytes of a piece that is cut among its receivers */
+extern int64_t rsi_exchange_cut_min;    /* bytes at which a piece is cut among its receivers */
 extern size_t  rsi_exchange_memory_min; /* bytes */
-/* Linux moves at most 2 GiB less a page in one call, and may move less: longer copies take several.
- */
+/* Linux moves at most 2 GiB minus a page in one call, possibly less: longer copies take several
+ * calls. */
 extern size_t rsi_reach_part_bytes;
 
-/* Notes what goes wrong first, if `rc` tells of something. */
+/* Keeps the first failure; does nothing if `rc` is RSD_OK. */
 void rsi_exchange_note(rsi_exchange *x, rsd_err rc, const rsd_error *err, size_t tensor);
 
 /* (exchange_agree.c) */
-/* `mine`: how checking went here; *err is its text. */
+/* `mine`: the result of this rank's checks; *err is its text. */
 rsd_err rsi_exchange_compare(rsi_exchange *x, rsd_err mine, rsd_error *err);
-/* What a tensor is called in messages. */
+/* The tensor's name in messages. */
 const char *rsi_exchange_name(const rsi_exchange *x, size_t tensor, char *buf, size_t cap);
 
-/* (exchange_copy.c) Steps of a stage: *moved tells that something happened, *done that the stage
+/* (exchange_copy.c) One step of a stage: *moved is set if something happened, *done if the stage
  * has ended. Errors are those of the comm. */
 rsd_err rsi_exchange_copy(rsi_exchange *x, int phase, bool *moved, bool *done, rsd_error *err);
 /* Only sends contributions. */
 rsd_err rsi_exchange_give(rsi_exchange *x, bool *moved, rsd_error *err);
-/* The blocks of a hop, of at most `most` bytes each; their number, 0 if it is empty. `my_box`:
- * which box of mine it lies in. */
+/* The blocks of a hop, at most `most` bytes each; returns their number, 0 if it is empty. `my_box`:
+ * the number of my box that contains it. */
 int64_t rsi_hop_blocks(const rsi_exchange *x, const rsi_hop *hop, bool given, int64_t most,
                        rsi_region *out, size_t *my_box);
-/* Packs a box of a hop into the scratch buffer: from the peer's memory, or for `pair` NULL from my
- * own. */
+/* Packs a box of a hop into the scratch buffer: from the peer's memory or, if `pair` is NULL, from
+ * my own. */
 rsd_err rsi_hop_read(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, const rsd_box *box,
                      rsd_error *err);
 bool    rsi_slots_idle(const rsi_slot *slot);
@@ -145,9 +145,9 @@ rsd_err rsi_exchange_math(rsi_exchange *x, bool *moved, bool *done, rsd_error *e
 rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err);
 rsd_err rsi_tables_make(rsi_exchange *x, rsd_error *err);
 rsd_err rsi_tables_start(rsi_exchange *x, rsd_error *err);
-/* Makes the table of an incoming pair usable if it has come. */
+/* Makes the table of an incoming pair usable if it has arrived. */
 bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair);
-/* Copies a box out of the view that the pair's hop lies in. */
+/* Copies a box out of the view that contains the pair's hop. */
 rsd_err rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop,
                        const rsd_box *box, const rsi_area *to, rsd_error *err);
 

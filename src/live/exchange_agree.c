@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Do all ranks run the same plan? */
+/* Checks that all ranks run the same plan. */
 #include "base/mem.h"
 #include "comm/facts.h"
 #include "live/exchange.h"
@@ -17,7 +17,7 @@ const char *rsi_exchange_name(const rsi_exchange *x, size_t tensor, char *buf, s
 
 typedef struct told {
     const rsi_exchange *x;
-    uint64_t (*layouts)[2]; /* of each class: digests of its source and target, which take time */
+    uint64_t (*layouts)[2]; /* per class: digests of its source and target, slow to make */
 } told;
 
 static void tell_plan(rsi_facts *f, const void *arg)

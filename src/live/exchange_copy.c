@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies between ranks and within this one: messages of whole blocks, a few under way at a time,
- * and direct copies from peers whose tables have come. Next: exchange_math.c. */
+/* Copies between ranks and within this one: messages of whole blocks, a few in flight at a time,
+ * and direct copies from peers whose tables have arrived. Next: exchange_math.c. */
 #include "live/exchange.h"
 #include "live/reduce.h"
 #include "shape/box.h"
@@ -29,7 +29,7 @@ typedef struct stream {
     rsi_exchange    *x;
     const rsi_hops  *hops;
     const rsi_pairs *pairs;
-    rsi_views       *views; /* [plan->n] what is packed or filled */
+    rsi_views       *views; /* [plan->n] to be packed or filled */
     rsi_slot        *slot;  /* [SLOTS] */
     rsi_cursor      *next;
     int64_t          most; /* bytes of a message */
@@ -37,10 +37,10 @@ typedef struct stream {
     bool             single; /* a message is one block */
 } stream;
 
-/* Goes through the blocks of the message that starts at *at and leaves *at behind it. `moves`: they
- * are packed into the slot's buffer or unpacked from it, and what goes wrong is noted. Else the
- * slot learns where the message starts, its bytes (0: there are no more) and, if it is one block
- * that lies together in the caller's memory and needs no buffer, where. */
+/* Visits the blocks of the message that starts at *at and moves *at past it. With `moves` they are
+ * packed into the slot's buffer or unpacked from it, and failures are noted. Otherwise sets the
+ * slot's start, its bytes (0: no more messages) and, if the message is one block that is contiguous
+ * in the caller's memory and needs no buffer, its address. */
 static void each_block(const stream *s, rsi_cursor *at, rsi_slot *slot, bool moves)
 {
     rsi_exchange *x = s->x;
@@ -81,7 +81,7 @@ static void each_block(const stream *s, rsi_cursor *at, rsi_slot *slot, bool mov
     }
 }
 
-/* Starts the next message of the stream in a free slot; none if there are no more. */
+/* Starts the stream's next message, if any, in a free slot. */
 static rsd_err start(const stream *s, rsi_slot *slot, rsd_error *err)
 {
     rsi_exchange *x = s->x;
@@ -104,7 +104,7 @@ static rsd_err start(const stream *s, rsi_slot *slot, rsd_error *err)
     return rc;
 }
 
-/* Ends the messages that have finished and starts others. */
+/* Completes finished messages and starts new ones. */
 static rsd_err run_stream(const stream *s, bool *moved, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
@@ -117,7 +117,7 @@ static rsd_err run_stream(const stream *s, bool *moved, rsd_error *err)
         *moved = *moved || slot->used;
         slot->used = false;
         rc = start(s, slot, err);
-        *moved = *moved || slot->used; /* it may have finished at once */
+        *moved = *moved || slot->used; /* it may already have finished */
     }
     return rc;
 }
@@ -162,8 +162,7 @@ rsd_err rsi_hop_read(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, 
                           x->scratch, err);
 }
 
-/* At once if it goes from one piece of memory to another, else block by block. `pair` NULL: within
- * this rank. */
+/* Copies memory to memory at once, otherwise block by block. `pair` NULL: within this rank. */
 static rsd_err copy_hop(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, rsd_error *err)
 {
     const rsi_views *src = &x->src[hop->tensor], *dst = &x->dst[hop->tensor];
@@ -198,7 +197,7 @@ static rsd_err copy_hop(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *ho
     return rc;
 }
 
-/* The hops of one peer, from the first one on. */
+/* Copies the hops of one peer, starting with the first. */
 static void copy_hops(rsi_exchange *x, const rsi_pair *pair, const rsi_hops *hops, size_t i)
 {
     for (; i < hops->n && (!pair || hops->at[i].peer == pair->peer) && !x->rc; i++) {
@@ -209,7 +208,7 @@ static void copy_hops(rsi_exchange *x, const rsi_pair *pair, const rsi_hops *hop
     }
 }
 
-/* Reads from one peer whose table has come; *left tells if others have not. */
+/* Reads from one peer whose table has arrived; *left is set if others are still missing. */
 static void read_some(rsi_exchange *x, int phase, bool *moved, bool *left)
 {
     for (size_t i = 0; i < x->in[phase].n; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contributions that are combined, and values that are shared out: block by block, each of them in
- * the order of the contributions. The arithmetic is in reduce.c. */
+/* Combines contributions and divides values that are shared out, block by block, each block in the
+ * order of its contributions. The arithmetic is in reduce.c. */
 #include "live/exchange.h"
 #include "live/reduce.h"
 
@@ -8,11 +8,11 @@
 typedef struct turn {
     const rsi_hop *hop;
     rsd_box        box;
-    size_t         my_box, parts; /* parts: all that the block gets */
+    size_t         my_box, parts; /* parts: all contributions to the block */
 } turn;
 
-/* The contribution that a cursor stands at; false: there are no more. Block follows block, and of
- * each block one contribution the other. */
+/* The contribution at a cursor; false: none is left. Goes block by block, and within a block
+ * contribution by contribution. */
 static bool turn_at(const rsi_exchange *x, rsi_cursor *at, turn *out)
 {
     const rsi_hops *take = &x->route.take;
@@ -38,7 +38,7 @@ static bool turn_at(const rsi_exchange *x, rsi_cursor *at, turn *out)
     return false;
 }
 
-/* The pair that a contribution comes from by its table, or NULL. */
+/* The pair through whose table a contribution is read, or NULL. */
 static rsi_pair *direct_pair(const rsi_exchange *x, const rsi_hop *hop)
 {
     rsi_pair *pair = hop->peer == x->comm->rank ? NULL : rsi_pair_of(&x->in[0], hop->peer);
@@ -46,7 +46,7 @@ static rsi_pair *direct_pair(const rsi_exchange *x, const rsi_hop *hop)
     return pair && pair->head.direct ? pair : NULL;
 }
 
-/* Asks for messages in the order in which they will be combined. */
+/* Posts receives in the order in which the messages will be combined. */
 static rsd_err run_take(rsi_exchange *x, bool *moved, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
@@ -73,7 +73,7 @@ static rsd_err run_take(rsi_exchange *x, bool *moved, rsd_error *err)
     return rc;
 }
 
-/* Brings the contribution of a block together; *in stays NULL while it has not come. */
+/* Collects a block's contribution; *in stays NULL until it has arrived. */
 static rsd_err fetch_part(rsi_exchange *x, const turn *t, const unsigned char **in, rsd_error *err)
 {
     rsi_slot *slot = &x->recv[x->oldest];
@@ -93,7 +93,7 @@ static rsd_err fetch_part(rsi_exchange *x, const turn *t, const unsigned char **
     return RSD_OK;
 }
 
-/* Adds one contribution to the block at hand; the last one completes it. False: it has not come
+/* Adds one contribution to the current block; the last one completes it. False: it has not arrived
  * yet. */
 static bool combine_one(rsi_exchange *x, const turn *t)
 {
@@ -126,7 +126,7 @@ rsd_err rsi_exchange_math(rsi_exchange *x, bool *moved, bool *done, rsd_error *e
 
     if (!rc)
         rc = rsi_exchange_give(x, moved, err);
-    while (!rc && turn_at(x, &x->job, &t) && combine_one(x, &t)) { /* as far as they have come */
+    while (!rc && turn_at(x, &x->job, &t) && combine_one(x, &t)) { /* as far as they have arrived */
         *moved = true;
         rc = run_take(x, moved, err);
     }

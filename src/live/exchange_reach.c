@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of other ranks: which of it can be read, the tables that tell where a rank's views lie,
- * and the copies. A sender that can't show all that a peer needs sends messages instead, and says
- * so before anything moves. */
+/* Memory of other ranks: which of it can be read, the tables that describe where a rank's views
+ * lie, and the copies. A sender that can't expose everything a peer needs uses messages instead,
+ * and says so before anything moves. */
 #include "base/digest.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -13,21 +13,21 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define RUN_MIN   512 /* bytes: shorter runs are packed faster than another process' are read */
+#define RUN_MIN   512 /* bytes: packing shorter runs beats reading them from another process */
 #define MOST_IOV  512
-#define TABLE_OF  16   /* a table has at most one in so many bytes of what it helps to move, */
-#define TABLE_MIN 4096 /* or so many */
+#define TABLE_OF  16   /* a table has at most one byte per this many that it helps to move, */
+#define TABLE_MIN 4096 /* or this many bytes */
 
 size_t rsi_reach_part_bytes = (size_t)1 << 30;
 
 /* ---- can it be read? ---- */
 
-/* What each rank shows of itself. */
+/* What each rank exposes of itself. */
 typedef struct token {
     uint64_t    cookie, cookie_at, memory;
     int64_t     pid;
     rsd_exposed shown;
-    uint32_t    shows;    /* `shown` is there */
+    uint32_t    shows;    /* `shown` is set */
     uint32_t    hides;    /* some views can't be exposed */
     uint32_t    direct;   /* 0: this rank wants messages */
     uint32_t    readable; /* its targets can be read back */
@@ -61,7 +61,7 @@ static bool can_read_process(const token *t)
            got == t->cookie;
 }
 
-/* What of the others this rank can read, of those that it gets something from. */
+/* Tests which of the ranks that send to this one it can read. */
 static void try_peers(rsi_exchange *x, const token *all, int64_t *reach, int64_t *process)
 {
     const rsd_plan *plan = x->plan;
@@ -119,7 +119,7 @@ rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err)
 
 /* ---- tables ---- */
 
-/* Numbers the hops of each pair. `copies`: they are what the pair is read by. */
+/* Numbers the hops of each pair. `copies`: the pair is read through them. */
 static void add_pairs(rsi_pairs *pairs, rsi_hops *hops, int32_t me, bool copies)
 {
     for (size_t i = 0; i < hops->n; i++) {
@@ -137,7 +137,7 @@ static void add_pairs(rsi_pairs *pairs, rsi_hops *hops, int32_t me, bool copies)
 
 static bool make_pairs(rsi_exchange *x, rsi_pairs *pairs, rsi_hops *copies, rsi_hops *then)
 {
-    /* Of each rank at most one pair, and no more pairs than hops. */
+    /* At most one pair per rank, and no more pairs than hops. */
     size_t most = copies->n + (then ? then->n : 0), size = (size_t)x->comm->size;
 
     pairs->at = rsi_arena_array(&x->mem, most < size ? most : size, sizeof(pairs->at[0]));
@@ -150,7 +150,7 @@ static bool make_pairs(rsi_exchange *x, rsi_pairs *pairs, rsi_hops *copies, rsi_
     return true;
 }
 
-/* Where the parts of a table lie; returns its bytes. */
+/* Sets where the parts of a table lie; returns its bytes. */
 static size_t place_table(rsi_pair *pair, void *table)
 {
     size_t numbers = (pair->nhops * sizeof(uint32_t) + 7) / 8 * 8;
@@ -160,7 +160,7 @@ static size_t place_table(rsi_pair *pair, void *table)
     return numbers + pair->head.nviews * sizeof(pair->view[0]);
 }
 
-/* A view as the others are to see it. False: they can't. */
+/* Describes a view for the other ranks. False: they can't read it. */
 static bool describe(rsi_exchange *x, const rsd_view *view, int64_t elem_bytes, rsi_remote *out)
 {
     size_t               bytes;
@@ -176,13 +176,13 @@ static bool describe(rsi_exchange *x, const rsd_view *view, int64_t elem_bytes, 
     return x->process;
 }
 
-/* What the making of a phase's tables needs. */
+/* State for making a phase's tables. */
 typedef struct making {
     rsi_exchange    *x;
     int              phase;
     const rsi_views *views; /* [plan->n] */
     size_t          *first; /* [plan->n] number of a tensor's first view among all */
-    uint64_t        *entry; /* [views] where a view is in the table: behind `base`, which rises */
+    uint64_t        *entry; /* [views] a view's place in the table, after `base`, which rises */
     uint64_t         base;
     rsi_pair        *pair;
     void            *table; /* of the pair, [most] bytes */
@@ -190,7 +190,7 @@ typedef struct making {
     int64_t          bytes; /* that it helps to move */
 } making;
 
-/* Adds the view of a hop to the table unless it is there. False: it can't be read by the table. */
+/* Adds the view of a hop to the table unless already present. False: the table can't cover it. */
 static bool add_hop(making *m, const rsi_hop *hop)
 {
     const rsi_views *views = &m->views[hop->tensor];
@@ -231,7 +231,8 @@ static bool add_hops(making *m, const rsi_hops *hops)
     return true;
 }
 
-/* The table of what I send to one peer. Without it the pair uses messages. False: no memory. */
+/* Makes the table of what I send to one peer. Without it the pair uses messages. False: no
+ * memory. */
 static bool make_table(making *m, rsi_pair *pair)
 {
     const rsi_route *r = &m->x->route;
@@ -258,7 +259,7 @@ static bool make_table(making *m, rsi_pair *pair)
     return table;
 }
 
-/* All tables of one phase. */
+/* Makes all tables of one phase. */
 static bool make_tables(rsi_exchange *x, int phase)
 {
     rsi_arena mem = { 0 };
@@ -323,7 +324,7 @@ static rsd_err tell(rsi_exchange *x, bool head, rsd_error *err)
     return rc;
 }
 
-/* Room for the tables that were announced. */
+/* Allocates the announced tables. */
 static rsd_err take_heads(rsi_exchange *x, rsd_error *err)
 {
     for (int p = 0; p < 2; p++)
@@ -372,14 +373,15 @@ bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair)
 
 /* ---- copies ---- */
 
-/* Some runs of another process, given as pairs of places. */
+/* Runs in another process's memory, as pairs of addresses. */
 typedef struct batch {
     struct iovec to[MOST_IOV], from[MOST_IOV];
     size_t       n;
     pid_t        pid;
 } batch;
 
-/* Reads what one call may move from run `at` on: whole runs, or the head of a longer one. */
+/* Reads as much as one call may move, starting with run `at`: whole runs, or the start of a longer
+ * one. */
 static ssize_t read_some(const batch *b, size_t at)
 {
     struct iovec cut = { b->to[at].iov_base, rsi_reach_part_bytes };
@@ -420,7 +422,7 @@ static rsd_err read_batch(batch *b, rsd_error *err)
     return RSD_OK;
 }
 
-/* The loops of copy.c, through the system. */
+/* The loops of copy.c, through system calls. */
 static rsd_err copy_process(const rsi_loops *l, pid_t pid, unsigned char *to, uint64_t from,
                             rsd_error *err)
 {

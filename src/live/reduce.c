@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arithmetic of Partial: one set of loops for each type that accumulators have. The blocks come
- * from exchange_math.c; small floats are made wide and narrow by plan/cast.c. */
+/* The arithmetic of Partial: one set of loops for each accumulator type. The blocks come from
+ * exchange_math.c; plan/cast.c widens and narrows small floats. */
 #include "live/reduce.h"
 #include "plan/cast.h"
 
 #include <string.h>
 
-/* What accumulators are; complex numbers are two of them. */
+/* Accumulator types; a complex number takes two. */
 enum wide { FLOAT, DOUBLE, SIGNED, UNSIGNED, BOOLEAN, NONE };
 
 static enum wide wide_of(rsd_dtype dtype)
@@ -46,7 +46,7 @@ static uint64_t load(const unsigned char *p, size_t size, bool is_signed)
     uint64_t x = 0;
     int      spare = (int)(64 - 8 * size);
 
-    memcpy(&x, p, size); /* little-endian, as all of them are kept */
+    memcpy(&x, p, size); /* little-endian, like all stored values */
     if (is_signed && spare > 0)
         x = (uint64_t)((int64_t)(x << spare) >> spare);
     return x;
@@ -72,7 +72,7 @@ static void combine_integers(rsd_dtype dtype, rsd_reduce op, uint64_t *acc, cons
 {
     size_t   size = rsd_dtype_size(dtype);
     bool     is_signed = wide_of(dtype) == SIGNED;
-    uint64_t flip = is_signed ? (uint64_t)1 << 63 : 0; /* makes signed order unsigned order */
+    uint64_t flip = is_signed ? (uint64_t)1 << 63 : 0; /* maps signed order to unsigned order */
 
     for (size_t i = 0; i < n; i++) {
         uint64_t x = load(in + i * size, size, is_signed), a = acc[i];
@@ -96,7 +96,7 @@ static void combine_booleans(rsd_reduce op, uint64_t *acc, const unsigned char *
 
 /* ---- floats ---- */
 
-/* A NaN on either side stays one, as torch.minimum has it. */
+/* A NaN on either side propagates, as in torch.minimum. */
 #define FLOAT_LOOPS(type)                                                                          \
     static void combine_##type(rsd_reduce op, bool pairs, type *acc, const type *in, size_t n)     \
     {                                                                                              \
@@ -124,19 +124,19 @@ static void combine_booleans(rsd_reduce op, uint64_t *acc, const unsigned char *
 FLOAT_LOOPS(float)
 FLOAT_LOOPS(double)
 
-/* Elements that are floats already are read where they are. */
+/* Elements of these types are read in place. */
 static bool is_plain(rsd_dtype dtype)
 {
     return dtype == RSD_F32 || dtype == RSD_C64 || wide_of(dtype) == DOUBLE;
 }
 
-/* What the numbers of a small type are. */
+/* The type of the numbers in a small dtype. */
 static rsd_dtype small_part(rsd_dtype dtype)
 {
     return dtype == RSD_C32 ? RSD_F16 : dtype;
 }
 
-/* Small floats are made wide a few at a time. */
+/* Small floats are widened a few at a time. */
 static void more_small(rsd_dtype dtype, rsd_reduce op, float *acc, const unsigned char *in,
                        size_t n)
 {

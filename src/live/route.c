@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns the rows of a plan into hops: finds who else gets a piece, cuts it among them, adds what
- * they pass on to each other, and sorts. exchange.c runs the hops. */
+/* Turns the rows of a plan into hops: finds the other receivers of a piece, cuts it among them,
+ * adds the parts that they pass on to each other, and sorts. exchange.c runs the hops. */
 #include "live/route.h"
 #include "base/mem.h"
 
@@ -13,7 +13,7 @@ bool rsi_class_computes(const rsi_class *c)
 
 /* ---- cutting ---- */
 
-/* Along the first dimension that is long enough for all, else along the longest. */
+/* Cuts along the first dimension that is long enough for all, else along the longest. */
 static void cut_box(rsd_box *box, uint32_t cut, uint32_t cuts)
 {
     int     along = 0;
@@ -25,7 +25,7 @@ static void cut_box(rsd_box *box, uint32_t cut, uint32_t cuts)
         if (box->len[along] < cuts && box->len[d] > box->len[along])
             along = d;
     if (box->ndim == 0)
-        return; /* is never cut */
+        return; /* never cut */
     start = box->len[along] * cut / cuts;
     box->len[along] = box->len[along] * (cut + 1) / cuts - start;
     box->off[along] += start;
@@ -40,12 +40,12 @@ size_t rsi_hop_box(const rsi_route *route, const rsi_hop *hop, bool given, rsd_b
     return my_box;
 }
 
-/* ---- who else gets a piece ---- */
+/* ---- other receivers of a piece ---- */
 
-/* Those who get one piece: the holders of a chunk of the target that lack it in the source. */
+/* The receivers of one piece: holders of a chunk of the target that lack it in the source. */
 typedef struct group {
     const rsi_class *c;
-    int64_t          src_where, dst_where; /* as rsi_overlaps_where gives them */
+    int64_t          src_where, dst_where; /* as returned by rsi_overlaps_where */
     int64_t          part;                 /* of a matched Partial, else 0 */
     int64_t          copies;               /* holders in the target */
 } group;
@@ -60,7 +60,7 @@ static int64_t my_where(const rsi_side *side, size_t my_box)
     return chunk;
 }
 
-/* The group of a piece that I send (`given`) or get. */
+/* The group of a piece that I send (`given`) or receive. */
 static group group_of(const rsi_class *c, uint32_t piece, bool given)
 {
     const rsi_overlaps *pieces = given ? &c->send : &c->recv;
@@ -77,7 +77,7 @@ static group group_of(const rsi_class *c, uint32_t piece, bool given)
                     .copies = rsi_side_copies(&c->dst, given ? where : mine) };
 }
 
-/* The rank of holder i of the target if it has to get the piece, else -1. */
+/* The rank of holder i of the target if it has to receive the piece, else -1. */
 static int32_t member(const group *g, int64_t i)
 {
     int32_t rank = rsi_side_holder(&g->c->dst, g->dst_where, i, g->part);
@@ -87,7 +87,7 @@ static int32_t member(const group *g, int64_t i)
     return rank;
 }
 
-/* Into how many parts the piece of `hop` is cut, and which of them `who` gets first. */
+/* Sets into how many parts the hop's piece is cut, and which of them `who` receives first. */
 static void cut_hop(const rsi_route *r, rsi_hop *hop, bool given, int32_t who)
 {
     const rsi_class *c = rsi_plan_class(r->plan, hop->tensor);
@@ -132,7 +132,7 @@ static uint32_t distance(const rsi_route *r, int32_t from, int32_t to)
     return (uint32_t)(((int64_t)to - from + size) % size);
 }
 
-/* Which contribution a rank holds. */
+/* The contribution that a rank holds. */
 static uint32_t part_of(const rsi_class *c, int32_t rank)
 {
     rsi_side side;
@@ -175,7 +175,7 @@ static bool add_entries(rsi_route *r)
     return ok;
 }
 
-/* What I pass on of a piece that I got a part of, and what I get of it from the others. */
+/* Adds what I pass on of a piece of which I received a part, and what I receive from the others. */
 static bool pass_on(rsi_route *r, const rsi_hop *got)
 {
     int32_t  me = r->plan->rank;
@@ -222,7 +222,7 @@ static void sort(rsi_hops *hops)
         qsort(hops->at, hops->n, sizeof(hops->at[0]), by_order);
 }
 
-/* Pieces that were cut come once for each contribution: passed on once. */
+/* A cut piece appears once per contribution but is passed on only once. */
 static bool add_passing(rsi_route *r)
 {
     bool ok = true;

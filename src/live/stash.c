@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stash is made and freed here. All memory is taken when it is made: the arena for the chunks,
- * which other ranks copy from where they can, the tables, and what the comm needs for as many
- * messages as can be under way. Next: stash_keep.c. */
+/* Creates and frees a stash. All memory is allocated at creation: the arena for the chunks, which
+ * other ranks copy from where they can, the tables, and what the comm needs for the maximum number
+ * of messages in flight. Next: stash_keep.c. */
 #include "live/stash.h"
 #include "base/mem.h"
 #include "base/opts.h"
@@ -10,7 +10,7 @@
 #include <inttypes.h>
 
 #define HANDLES_MAX ((size_t)1 << 20)
-/* Messages of each kind between two ranks: one can be ahead of the other by a few. */
+/* Messages of each kind between two ranks: one rank can be a few ahead of the other. */
 #define WARM_UP (2 * RSI_STASH_WAYS + 4)
 
 typedef struct exposure {
@@ -58,7 +58,7 @@ static bool make_tables(rsd_stash *s)
     return true;
 }
 
-/* Its own memory, before any rank depends on this one. */
+/* Allocates its own memory, before any rank depends on this one. */
 static rsd_err make_one(const rsd_comm *comm, const rsd_stash_opts *opts, rsd_stash **out,
                         rsd_error *err)
 {
@@ -82,7 +82,7 @@ static rsd_err make_one(const rsd_comm *comm, const rsd_stash_opts *opts, rsd_st
     return RSD_OK;
 }
 
-/* Finds out whose arena can be read directly; the others' chunks come in messages. */
+/* Finds out which arenas can be read directly; chunks of other ranks come in messages. */
 static rsd_err reach_others(rsd_stash *s, rsd_error *err)
 {
     size_t       size = (size_t)s->size;
@@ -103,14 +103,14 @@ static rsd_err reach_others(rsd_stash *s, rsd_error *err)
     rsi_gathered_release(&all);
     if (!rc)
         rc = rsi_allgather_any(s->comm, s->reached, size, &all, err);
-    for (size_t r = 0; r < size && !rc; r++) /* and now I by them */
+    for (size_t r = 0; r < size && !rc; r++) /* and now mine by them */
         s->reached[r] = (unsigned char)all.data[r * size + (size_t)s->rank];
     rsi_gathered_release(&all);
     return rc;
 }
 
-/* Has as many messages under way at once as there can ever be, half of them sent before they are
- * asked for: the comm keeps what it takes for them. */
+/* Puts as many messages in flight as there can ever be, half of them sent before their receives are
+ * posted: the comm keeps the memory that it allocates for them. */
 static rsd_err warm_up(rsd_stash *s, void **request, int32_t *peer, rsd_error *err)
 {
     size_t  n = 0;
@@ -119,7 +119,7 @@ static rsd_err warm_up(rsd_stash *s, void **request, int32_t *peer, rsd_error *e
     for (int pass = 0; pass < 2 && !rc; pass++) {
         for (int32_t r = 0; r < s->size && !rc; r++)
             for (int i = 0; i < 2 * WARM_UP && r != s->rank && !rc; i++, n++) {
-                int kind = i >= WARM_UP; /* 0: asked for in the first pass; it is the tag, too */
+                int kind = i >= WARM_UP; /* 0: posted in the first pass; also the tag */
 
                 peer[n] = r;
                 rc = kind == pass ? rsi_recv(s->comm, r, kind, NULL, 0, &request[n], err)
@@ -135,7 +135,7 @@ static rsd_err warm_up(rsd_stash *s, void **request, int32_t *peer, rsd_error *e
     return rc;
 }
 
-/* A comm of its own, arenas that reach each other, messages. */
+/* Sets up its own comm, arenas that reach each other, and messages. */
 static rsd_err connect_all(rsd_stash *s, rsd_comm *comm, rsd_error *err)
 {
     size_t    size = (size_t)s->size, most = 4 * WARM_UP * size;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stash inside: tensors kept as chunks, and those being brought back. stash.c makes one,
- * stash_keep.c saves into it, stash_take.c brings tensors back, and stash_peers.c is their way
- * between the ranks. */
+/* Internals of the stash: tensors kept as chunks, and tensors being restored. stash.c creates it,
+ * stash_keep.c saves into it, stash_take.c restores tensors, and stash_peers.c moves them between
+ * the ranks. */
 #ifndef RSI_STASH_H
 #define RSI_STASH_H
 
@@ -12,19 +12,19 @@
 #include <reshard/reshard_live.h>
 
 #define RSI_STASH_ALIGN 64
-#define RSI_STASH_AHEAD 8  /* prefetches under way */
-#define RSI_STASH_WAYS  12 /* the same with takes that other ranks are not through with */
-#define RSI_STASH_STAGE ((int64_t)256 << 10) /* bytes of a message that has to be unpacked */
+#define RSI_STASH_AHEAD 8  /* prefetches in flight */
+#define RSI_STASH_WAYS  12 /* the same plus takes that other ranks have not finished */
+#define RSI_STASH_STAGE ((int64_t)256 << 10) /* bytes of a message that must be unpacked */
 
 /* Why a rank can't take part. */
 typedef enum rsi_stash_reason {
     RSI_STASH_FINE = 0,
     RSI_STASH_NEVER, /* no such tensor was saved */
-    RSI_STASH_TAKEN, /* it was taken already */
-    RSI_STASH_SMALL  /* a buffer of `have` bytes */
+    RSI_STASH_TAKEN, /* already taken */
+    RSI_STASH_SMALL  /* the buffer has only `have` bytes */
 } rsi_stash_reason;
 
-/* A tensor as ranks tell each other of it: up to `offset` they must mean the same. */
+/* A tensor as described between ranks: the fields before `offset` must be equal on all. */
 typedef struct rsi_stash_head {
     uint64_t number;             /* of the save; 0: the slot is free */
     int32_t  reason;             /* rsi_stash_reason */
@@ -34,7 +34,7 @@ typedef struct rsi_stash_head {
     int64_t  have;
 } rsi_stash_head;
 
-/* A tensor that is kept: this rank's chunk of it, packed. */
+/* A kept tensor: this rank's chunk of it, packed. */
 typedef struct rsi_stash_tensor {
     rsi_stash_head           head;
     int64_t                  bytes;      /* of the whole tensor */
@@ -43,69 +43,70 @@ typedef struct rsi_stash_tensor {
     bool                     taken;      /* others may still read it */
     unsigned char           *at;         /* the chunk */
     struct rsi_stash_tensor *next;       /* the next one in the arena */
-    unsigned char           *data;       /* where prefetch was told to bring it; may be NULL */
-    struct rsi_stash_way    *way;        /* under way */
+    unsigned char           *data;       /* where prefetch is to put it; may be NULL */
+    struct rsi_stash_way    *way;        /* in flight */
 } rsi_stash_tensor;
 
-/* One rank as another one's way back sees it; its own is there, too, with nothing to move. Chunks
- * count as the messages in which they would go: one copied from memory counts with all at once. */
+/* One rank as seen by a way of another rank; a rank's own entry exists too, with nothing to move.
+ * Chunks are counted in the messages they would take; a chunk copied from memory counts as all of
+ * its messages at once. */
 typedef struct rsi_stash_peer {
     rsi_stash_head head;
-    int64_t        in, out;          /* that have to come from it and to go to it */
-    int64_t        asked, got, sent; /* of these, and in place */
+    int64_t        in, out;          /* to receive from it and to send to it */
+    int64_t        asked, got, sent; /* of these: requested, in place, sent */
 } rsi_stash_peer;
 
-/* The requests of one way, of each kind one for each rank. */
+/* The requests of one way: one of each kind per rank. */
 typedef enum rsi_stash_kind {
     RSI_STASH_HEAD_IN,
     RSI_STASH_HEAD_OUT,
-    RSI_STASH_IN,  /* its chunk, or the word that we have copied it */
-    RSI_STASH_OUT, /* the other way round */
+    RSI_STASH_IN,  /* its chunk, or its notice that we have copied it */
+    RSI_STASH_OUT, /* the other direction */
     RSI_STASH_KINDS
 } rsi_stash_kind;
 
-/* A tensor on its way back. */
+/* A tensor being restored. */
 typedef struct rsi_stash_way {
     uint64_t          seq;    /* the same on all ranks; 0: free */
     rsi_stash_tensor *tensor; /* NULL: this rank has none */
-    rsi_area          to;     /* the whole tensor; data NULL: it was given up */
+    rsi_area          to;     /* the whole tensor; data NULL: given up */
     bool              taken;
-    bool              judged;  /* all ranks mean the same */
+    bool              judged;  /* all ranks agree */
     rsi_stash_peer   *peer;    /* [size] */
     void            **request; /* [RSI_STASH_KINDS * size] */
 } rsi_stash_way;
 
 struct rsd_stash {
-    rsd_comm         *comm; /* its own, so that its messages are; NULL: local, all is kept whole */
+    rsd_comm         *comm; /* private, so that its messages are; NULL: local, all is kept whole */
     int32_t           rank, size;
     int32_t           dim;
     size_t            budget, handles;
     uint64_t          saves;
-    size_t            reserved; /* bytes of room of what is kept and not taken */
+    size_t            reserved; /* bytes of room of tensors kept and not taken */
     rsi_stash_tensor *tensor;   /* [nslots] */
     size_t            nslots;
     rsi_stash_tensor *first; /* in the arena, or of the thread */
 
-    unsigned char  *arena; /* NULL: the tensors of a thread outside of any stash */
+    unsigned char  *arena; /* NULL: a thread's tensors outside any stash */
     size_t          arena_bytes;
     unsigned char **reach;   /* [size] the arenas of others; NULL: chunks come in messages */
-    unsigned char  *reached; /* [size] true: by that rank ours is */
-    unsigned char  *staging; /* [size * RSI_STASH_STAGE]; NULL: all can be reached */
+    unsigned char  *reached; /* [size] true: that rank reaches ours */
+    unsigned char  *staging; /* [size * RSI_STASH_STAGE]; NULL: all are reachable */
 
     rsi_stash_way *way;    /* [RSI_STASH_WAYS] */
-    rsi_stash_way *taking; /* the one that is waited for; it has the staging */
+    rsi_stash_way *taking; /* the one being waited for; it has the staging */
     uint64_t       seq;
     int32_t        open;    /* ways that are not free, */
     int32_t        ahead;   /* and of these not taken */
     void         **request; /* [nrequests] of all ways */
     int32_t       *peer;    /* of each request */
     size_t         nrequests;
-    bool           failed;      /* `error` is that of all that follows */
+    bool           failed;      /* `error` is returned by all later calls */
     bool           broken;      /* the comm is */
     bool           ending;      /* it is being freed */
-    rsd_error      error;       /* also the verdict that nobody was told yet: the ranks differ */
-    uint64_t       verdict_seq; /* in this way; 0: they don't */
-    uint64_t      *begun;       /* [size] ways, for the end */
+    rsd_error      error;       /* also a verdict not yet reported: the ranks differ */
+    uint64_t       verdict_seq; /* way in which they differ; 0: none */
+    uint64_t      *begun;       /* [size] ways begun by each rank, for the end */
 
     rsd_stash_stats stats;
     rsi_arena       mem; /* of the tables */
@@ -113,9 +114,9 @@ struct rsd_stash {
 
 /* ---- stash_keep.c ---- */
 
-/* `stash`, or for NULL what this thread keeps outside of any. */
+/* `stash`, or if NULL the thread's tensors outside any stash. */
 rsd_stash *rsi_stash_or_loose(rsd_stash *stash);
-/* A tensor was taken: its room is free. */
+/* Frees the room of a tensor that was taken. */
 void rsi_stash_release(rsd_stash *stash, rsi_stash_tensor *tensor);
 /* Where rank r's chunk lies in the tensor; returns its bytes. */
 int64_t rsi_stash_chunk(const rsd_stash *stash, const rsi_stash_head *head, int32_t r,
@@ -123,14 +124,14 @@ int64_t rsi_stash_chunk(const rsd_stash *stash, const rsi_stash_head *head, int3
 /* The whole tensor in a caller's memory. */
 rsi_area rsi_stash_area(const rsi_stash_head *head, const void *data);
 int64_t  rsi_stash_elem(const rsi_stash_head *head); /* bytes */
-/* The tensor in words: "float32 [4, 8]". */
+/* The tensor as text: "float32 [4, 8]". */
 #define RSI_STASH_TEXT 256
 const char *rsi_stash_text(const rsi_stash_head *head, char out[RSI_STASH_TEXT]);
 
-/* Gives a tensor whose room is set a place in the arena. False: there is none in one part. */
+/* Gives a tensor whose room is set a place in the arena. False: no contiguous space. */
 bool rsi_room_take(rsd_stash *stash, rsi_stash_tensor *t);
 void rsi_room_give(rsd_stash *stash, rsi_stash_tensor *t);
-/* Moves what is not under way together. */
+/* Compacts everything that is not in flight. */
 void rsi_room_compact(rsd_stash *stash);
 
 /* ---- stash_take.c ---- */
@@ -139,22 +140,21 @@ void rsi_room_compact(rsd_stash *stash);
 rsd_err rsi_stash_fail(const rsd_stash *stash, int32_t r, const rsi_stash_head *head,
                        rsd_error *err);
 
-/* ---- stash_peers.c; nothing happens there for a local stash ---- */
+/* ---- stash_peers.c; does nothing for a local stash ---- */
 
-/* Tells all others what this rank brings; `t` NULL: only why it can't. */
+/* Tells all others what this rank restores; `t` NULL: only why it can't. */
 rsd_err rsi_way_begin(rsd_stash *stash, rsi_stash_tensor *t, const rsi_stash_head *head,
                       rsi_stash_way **out, rsd_error *err);
-/* Waits until the tensor is complete and the others need no more steps of this rank. Ranks that
- * mean different things learn it in the same call: the first take of that way or of one that began
- * later. */
+/* Waits until the tensor is complete and the others need no more steps from this rank. Ranks that
+ * disagree learn it in the same call: the first take of that way or of a later one. */
 rsd_err rsi_way_take(rsd_stash *stash, rsi_stash_way *way, rsd_error *err);
-/* The error that all calls give by now, or RSD_OK. */
+/* The error that all calls now return, or RSD_OK. */
 rsd_err rsi_stash_is_failed(const rsd_stash *stash, rsd_error *err);
-/* Lets what is under way go on, without waiting. */
+/* Advances everything in flight without waiting. */
 rsd_err rsi_stash_drive(rsd_stash *stash, rsd_error *err);
-/* Waits until nobody reads that part of the arena any more for what was taken. */
+/* Waits until no rank reads that part of the arena any more for a taken tensor. */
 rsd_err rsi_stash_settle(rsd_stash *stash, const unsigned char *at, size_t bytes, rsd_error *err);
-/* Ends all that is under way, for rsd_stash_free. */
+/* Ends everything in flight, for rsd_stash_free. */
 void rsi_stash_end(rsd_stash *stash);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stash keeps: how a tensor is cut into chunks, places for them in the arena, and save.
- * Backward goes the way of forward in reverse, so a stack would do; other orders leave gaps, which
- * are filled first and closed when nothing else helps. A tensor that is saved where no stash was
- * pushed has memory of its own, in a list of the thread. Next: stash_take.c. */
+/* The contents of a stash: how a tensor is cut into chunks, their places in the arena, and save.
+ * Backward reverses the order of forward, so a stack would do; other orders leave gaps, which are
+ * filled first and compacted when nothing else helps. A tensor saved when no stash was pushed has
+ * its own memory, in a list of the thread. Next: stash_take.c. */
 #include "base/mem.h"
 #include "base/opts.h"
 #include "base/text.h"
@@ -59,7 +59,7 @@ int64_t rsi_stash_chunk(const rsd_stash *s, const rsi_stash_head *head, int32_t 
     return rsd_box_count(out) * rsi_stash_elem(head);
 }
 
-/* How the stash will keep a tensor. */
+/* Sets how the stash will keep a tensor. */
 static rsd_err describe(const rsd_stash *s, rsd_dtype dtype, int ndim, const int64_t *shape,
                         bool replicated, rsi_stash_tensor *t, rsd_error *err)
 {
@@ -80,7 +80,7 @@ static rsd_err describe(const rsd_stash *s, rsd_dtype dtype, int ndim, const int
                         rsi_stash_text(&t->head, text), s->dim);
     for (int d = 0; d < s->dim && !t->head.whole; d++)
         t->apart = t->apart || shape[d] > 1;
-    t->room = (size_t)rsi_stash_chunk(s, &t->head, 0, &box); /* the first is largest */
+    t->room = (size_t)rsi_stash_chunk(s, &t->head, 0, &box); /* the first is the largest */
     t->held = (size_t)rsi_stash_chunk(s, &t->head, s->rank, &box);
     return RSD_OK;
 }
@@ -121,7 +121,7 @@ void rsi_room_compact(rsd_stash *s)
     unsigned char *at = s->arena;
 
     for (rsi_stash_tensor *t = s->first; t; t = t->next) {
-        if (!t->way && t->at != at) { /* others know the place of what is under way */
+        if (!t->way && t->at != at) { /* others know where it lies while in flight */
             memmove(at, t->at, t->held);
             t->at = at;
         }
@@ -150,7 +150,7 @@ static rsd_err check_budget(const rsd_stash *s, const rsi_stash_tensor *t, rsd_e
     return RSD_OK;
 }
 
-/* Memory of its own for a tensor outside of any stash. */
+/* Separate memory for a tensor outside any stash. */
 static rsd_err place_loose(const rsi_stash_tensor *what, rsi_stash_tensor **out, rsd_error *err)
 {
     size_t            head = aligned(sizeof(*what));
@@ -167,8 +167,8 @@ static rsd_err place_loose(const rsi_stash_tensor *what, rsi_stash_tensor **out,
     return RSD_OK;
 }
 
-/* A place in the arena. It depends only on the calls that were made, not on how fast others read,
- * so that all ranks find room or none does. */
+/* Finds a place in the arena. It depends only on the calls made, not on how fast others read, so
+ * that all ranks find room or none does. */
 static rsd_err place(rsd_stash *s, rsi_stash_tensor *t, rsd_error *err)
 {
     rsd_err rc;
@@ -198,7 +198,7 @@ static rsd_err keep(rsd_stash *s, const rsi_stash_tensor *what, const void *data
     if (!rc)
         rc = rsi_stash_drive(s, err);
     if (!rc && s->arena) {
-        while (t->head.number) /* there are slots enough for all handles and ways */
+        while (t->head.number) /* there are enough slots for all handles and ways */
             t++;
         *t = *what;
         rc = place(s, t, err);
@@ -234,7 +234,7 @@ void rsi_stash_release(rsd_stash *s, rsi_stash_tensor *t)
         rsi_free(t);
 }
 
-/* ---- the stack of stashes that each thread has ---- */
+/* ---- each thread's stack of stashes ---- */
 
 #define DEPTH_MAX 64
 

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of a tensor back. Ranks first tell each other what they bring (the head), so that ranks
- * that mean different things fail together. A rank copies a chunk that lies in memory it can reach
- * as soon as the owner's head has come, and sends a word back when that is done; other chunks come
- * in messages, straight to their place where that is contiguous. Only rsd_stash_take and a save
- * that needs room wait: all else happens in passing. A rank that has left rsd_stash_take owes
- * nobody a step for that tensor, so that it may wait for the others elsewhere. The ways are
- * independent of each other, except that all ranks begin them in the same order. */
+/* Restoring a tensor. Ranks first tell each other what they restore (the head), so that ranks that
+ * disagree fail together. A rank copies a chunk from reachable memory as soon as the owner's head
+ * has arrived, and sends a notice back when done; other chunks come in messages, directly into
+ * place if that is contiguous. Only rsd_stash_take and a save that needs room wait: everything else
+ * happens in passing. A rank that has left rsd_stash_take owes no rank a step for that tensor, so
+ * it may wait for the others elsewhere. The ways are independent of each other, except that all
+ * ranks begin them in the same order. */
 #include "comm/clock.h"
 #include "live/stash.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Tags. Heads come in the order of the ways, the rest has tags by the number of the way. */
+/* Tags. Heads arrive in the order of the ways; the rest have tags by the way's number. */
 #define TAG_HEAD 0
 #define TAG_DATA 16
 #define TAG_WORD (TAG_DATA + TAG_WAYS)
 #define TAG_WAYS 1024
 
-/* Keeps the error that ends the use of the stash. */
+/* Keeps the error that makes the stash unusable. */
 static rsd_err fail_for_good(rsd_stash *s, rsd_err rc, rsd_error *err)
 {
     if (!rc)
@@ -65,7 +65,7 @@ static bool is_in(const rsd_stash *s, const rsi_stash_way *way)
     return true;
 }
 
-/* The same, and the others need no more steps of this rank. */
+/* The same, and the others need no more steps from this rank. */
 static bool is_done(const rsd_stash *s, const rsi_stash_way *way)
 {
     for (int32_t r = 0; r < s->size; r++)
@@ -74,14 +74,14 @@ static bool is_done(const rsd_stash *s, const rsi_stash_way *way)
     return way->judged && is_in(s, way);
 }
 
-/* ---- do all mean the same? ---- */
+/* ---- agreement ---- */
 
 static bool same_head(const rsi_stash_head *a, const rsi_stash_head *b)
 {
     return memcmp(a, b, offsetof(rsi_stash_head, offset)) == 0;
 }
 
-/* Every rank has all heads and comes to the same text. */
+/* Every rank has all heads and produces the same text. */
 static rsd_err judge(const rsd_stash *s, const rsi_stash_way *way, rsd_error *err)
 {
     const rsi_stash_head *first = &way->peer[0].head, *other;
@@ -116,8 +116,8 @@ static rsd_err judge(const rsd_stash *s, const rsi_stash_way *way, rsd_error *er
 
 /* ---- one other rank ---- */
 
-/* The messages in which rank r's chunk goes: one if it is contiguous, else parts that are staged.
- */
+/* The number of messages for rank r's chunk: one if it is contiguous, else parts that are
+ * staged. */
 static int64_t parts_of(const rsd_stash *s, const rsi_stash_tensor *t, int32_t r, rsi_region *out)
 {
     rsd_box box;
@@ -129,8 +129,8 @@ static int64_t parts_of(const rsd_stash *s, const rsi_stash_tensor *t, int32_t r
                              t->apart ? RSI_STASH_STAGE : INT64_MAX);
 }
 
-/* A chunk in messages, one at a time. One that has to be unpacked comes only while it is taken:
- * then its sender is sure to be in a call with the stash, too, and goes on. */
+/* Receives a chunk in messages, one at a time. One that must be unpacked is received only while it
+ * is taken: then its sender is certain to be in a call with the stash too, and makes progress. */
 static rsd_err receive(rsd_stash *s, rsi_stash_way *way, int32_t r, rsd_error *err)
 {
     rsi_stash_peer *p = &way->peer[r];
@@ -200,15 +200,15 @@ static rsd_err step_out(rsd_stash *s, rsi_stash_way *way, int32_t r, rsd_error *
     return rc;
 }
 
-/* Its head has come, and says what this rank's does. */
+/* True if its head has arrived and equals this rank's. */
 static bool is_same(const rsd_stash *s, const rsi_stash_way *way, int32_t r)
 {
     return way->tensor && !*request_of(s, way, r, RSI_STASH_HEAD_IN) &&
            same_head(&way->peer[r].head, &way->peer[s->rank].head);
 }
 
-/* Messages that nobody would receive can't be taken back everywhere: all must agree first. Asking
- * for its word comes first: that finds a place then. */
+/* Messages that no rank would receive can't be withdrawn on every transport: all must agree first.
+ * The receive for its notice is posted first, so that the notice finds a place. */
 static rsd_err step_peer(rsd_stash *s, rsi_stash_way *way, int32_t r, rsd_error *err)
 {
     const rsi_stash_peer *p = &way->peer[r];
@@ -237,7 +237,7 @@ static rsd_err step_way(rsd_stash *s, rsi_stash_way *way, rsd_error *err)
         if (!way->judged)
             s->verdict_seq = way->seq;
     }
-    /* Each begins with the next rank, so that not all read the same one. */
+    /* Each rank starts with the next one, so that they don't all read the same one. */
     for (int32_t i = 1; i < s->size && !rc; i++)
         rc = step_peer(s, way, (s->rank + i) % s->size, err);
     if (rc)
@@ -261,7 +261,7 @@ static rsd_err drive(rsd_stash *s, rsd_error *err)
     rc = RSD_OK;
     for (rsi_stash_way *way = s->way; way < s->way + RSI_STASH_WAYS && !rc; way++) {
         if (s->ending && way->judged && (!s->taking || is_in(s, s->taking)))
-            s->taking = way; /* nobody waits for one: the staging goes round */
+            s->taking = way; /* no take is waiting: the staging goes round */
         if (way->seq)
             rc = step_way(s, way, err);
     }
@@ -275,7 +275,7 @@ rsd_err rsi_stash_drive(rsd_stash *s, rsd_error *err)
     return rc || !s->comm ? rc : drive(s, err);
 }
 
-/* Waits until something may have changed, and lets it go on. */
+/* Waits until something may have changed, and advances it. */
 static rsd_err wait_and_drive(rsd_stash *s, rsd_error *err)
 {
     int64_t begin = rsi_clock_ns();
@@ -285,8 +285,8 @@ static rsd_err wait_and_drive(rsd_stash *s, rsd_error *err)
     return rc ? fail_for_good(s, rc, err) : drive(s, err);
 }
 
-/* Chunks are still to come. Only those that come straight to their place, in memory of a caller,
- * come without a take. */
+/* True if chunks are still missing. Without a take, only those received directly into a caller's
+ * memory arrive. */
 static bool is_missing(const rsd_stash *s, bool all)
 {
     for (const rsi_stash_way *way = s->way; way < s->way + RSI_STASH_WAYS; way++)
@@ -295,13 +295,13 @@ static bool is_missing(const rsd_stash *s, bool all)
     return false;
 }
 
-/* The ranks mean different things in this way or in one that began before. */
+/* True if the ranks disagree in this way or an earlier one. */
 static bool is_refused(const rsd_stash *s, const rsi_stash_way *way)
 {
     return s->verdict_seq && s->verdict_seq <= way->seq;
 }
 
-/* The ranks differ. From now on the memory of callers is theirs again. */
+/* The ranks differ. From now on callers may use their memory again. */
 static rsd_err give_up(rsd_stash *s, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
@@ -314,7 +314,7 @@ static rsd_err give_up(rsd_stash *s, rsd_error *err)
     return rsi_stash_is_failed(s, err);
 }
 
-/* Others may still read a chunk that lay there and was taken. */
+/* True if others may still read a taken chunk that lay there. */
 static bool is_read(const rsd_stash *s, const unsigned char *at, size_t bytes)
 {
     for (const rsi_stash_way *way = s->way; way < s->way + RSI_STASH_WAYS; way++) {
@@ -376,7 +376,7 @@ rsd_err rsi_way_begin(rsd_stash *s, rsi_stash_tensor *t, const rsi_stash_head *h
             rc = rsi_send(s->comm, r, TAG_HEAD, mine, sizeof(*mine),
                           request_of(s, way, r, RSI_STASH_HEAD_OUT), err);
     }
-    if (t && !rc) { /* its own chunk while the heads fly */
+    if (t && !rc) { /* its own chunk while the heads are in flight */
         rsi_stash_chunk(s, head, s->rank, &box);
         rsi_unpack(&box, rsi_stash_elem(head), &way->to, t->at);
     }
@@ -402,7 +402,7 @@ rsd_err rsi_way_take(rsd_stash *s, rsi_stash_way *way, rsd_error *err)
 
 /* ---- the end ---- */
 
-/* Heads of ways that only others have begun. */
+/* Receives heads of ways that only others have begun. */
 static rsd_err hear_more(rsd_stash *s, rsd_error *err)
 {
     rsi_stash_head head;
@@ -419,7 +419,7 @@ static rsd_err hear_more(rsd_stash *s, rsd_error *err)
     return fail_for_good(s, rc, err);
 }
 
-/* No message is left behind, also after ranks differed: a comm that is made later could take it for
+/* Leaves no message behind, even after ranks differed: a comm created later could mistake it for
  * its own. */
 void rsi_stash_end(rsd_stash *s)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch and take: is there such a tensor, does it fit, and the wait for it. A rank that can't go
- * on still tells the others why. Next: stash_peers.c. */
+/* prefetch and take: check that the tensor exists and fits, then wait for it. A rank that can't
+ * continue still tells the others why. Next: stash_peers.c. */
 #include "live/stash.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* The tensor, or NULL and why there is none. */
+/* The tensor, or NULL with the reason. */
 static rsi_stash_tensor *find(const rsd_stash *s, const rsd_stashed *saved, rsi_stash_head *head)
 {
     rsi_stash_tensor *t = saved->slot < s->nslots ? &s->tensor[saved->slot] : s->first;
@@ -23,7 +23,7 @@ static rsi_stash_tensor *find(const rsd_stash *s, const rsd_stashed *saved, rsi_
     return NULL;
 }
 
-/* The same tensor if the buffer will do, else NULL and the reason. */
+/* The same tensor if the buffer is suitable, else NULL with the reason. */
 static rsi_stash_tensor *fit(rsi_stash_tensor *t, const void *data, size_t bytes,
                              rsi_stash_head *head)
 {
@@ -58,7 +58,7 @@ rsd_err rsi_stash_fail(const rsd_stash *s, int32_t r, const rsi_stash_head *head
     return rc;
 }
 
-/* prefetch and take. */
+/* Implements prefetch and take. */
 static rsd_err bring(const rsd_stashed *saved, void *data, size_t bytes, bool take, rsd_error *err)
 {
     rsd_stash        *s = rsi_stash_or_loose(saved ? saved->stash : NULL);
