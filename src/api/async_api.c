@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The section of reshard.h on operations under way: checks arguments and hands them on. */
+/* The section of reshard.h on operations in progress: checks arguments and passes them on. */
 #include "api/call_facts.h"
 #include "base/opts.h"
 #include "comm/signs.h"

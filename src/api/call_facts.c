@@ -10,7 +10,7 @@ static void tell_store(rsi_facts *f, const rsd_store *store)
     rsi_fact_word(f, "store", store ? rsi_store_kind(store) : "none");
 }
 
-/* The format that is meant, whoever says it: the option or the path. */
+/* The effective format, whether it comes from the option or from the path. */
 static void tell_format(rsi_facts *f, const char *path, rsd_format format)
 {
     static const char *const name[] = { "auto", "DCP", "safetensors", "torch.save" };
@@ -27,7 +27,7 @@ static void tell_choice(rsi_facts *f, const char *name, rsd_choice choice)
     rsi_fact_word(f, name, choice == RSD_NEVER ? "never" : "always");
 }
 
-/* What comes of it here: a library may have been built without xxHash. */
+/* The effective choice: a library may have been built without xxHash. */
 static void tell_checksum(rsi_facts *f, rsd_choice checksum)
 {
     tell_choice(f, "checksum", rsi_sums_available() ? checksum : RSD_NEVER);
@@ -71,7 +71,7 @@ static void tell_patterns(rsi_facts *f, const char *number, size_t n, const char
         rsi_fact_text(f, name, pattern[i]);
 }
 
-/* The rules in words, as long as they are. */
+/* The rules as text, in full. */
 static void tell_layout(rsi_facts *f, const rsd_rules *rules)
 {
     size_t len = rules ? rsd_rules_text(rules, NULL, 0) : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all ranks must give alike to the calls that save, load and convert. Threads, memory and
- * callbacks are each rank's own. */
+/* Arguments that must be equal on all ranks in calls that save, load and convert. Threads, memory
+ * and callbacks may differ. */
 #ifndef RSI_API_CALL_FACTS_H
 #define RSI_API_CALL_FACTS_H
 
@@ -14,7 +14,7 @@ typedef struct rsi_call {
 } rsi_call;
 
 void rsi_save_facts(rsi_facts *facts, const void *call);
-/* What is loaded, and how, may be another thing on every rank; the checkpoint may not. */
+/* Ranks may load different things in different ways, but from the same checkpoint. */
 void rsi_load_facts(rsi_facts *facts, const void *call);
 void rsi_convert_facts(rsi_facts *facts, const void *call);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checkpoint section of reshard.h: checks arguments and hands them on. */
+/* The checkpoint section of reshard.h: checks arguments and passes them on. */
 #include "base/mem.h"
 #include "base/checked.h"
 #include "base/opts.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The convert section of reshard.h: checks arguments and hands them on. */
+/* The convert section of reshard.h: checks arguments and passes them on. */
 #include "api/call_facts.h"
 #include "base/opts.h"
 #include "comm/signs.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What callers of live resharding need around it: views of a layout's memory, shards of torch. */
+/* Helpers for callers of live resharding: views of a layout's memory, torch's shards. */
 #include "shape/box.h"
 #include "shape/layout.h"
 

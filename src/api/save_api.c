@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The save and load sections of reshard.h: checks arguments and hands them on. */
+/* The save and load sections of reshard.h: checks arguments and passes them on. */
 #include "api/call_facts.h"
 #include "base/opts.h"
 #include "comm/signs.h"

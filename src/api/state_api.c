@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The common way to fill a state: a tensor whose layout is that of rules, where its rank keeps it.
- */
+/* The usual way to fill a state: a tensor whose layout follows rules, with the memory of its
+ * rank. */
 #include "base/mem.h"
 #include "format/path.h"
 #include "state/state.h"
@@ -24,7 +24,7 @@ rsd_err rsd_rules_bytes(const rsd_rules *rules, const char *name, rsd_dtype dtyp
     return RSD_OK;
 }
 
-/* `name` behind the keys that were pushed, for rsi_free. */
+/* `name` prefixed with the pushed keys, for rsi_free. */
 static rsd_err whole_name(const rsd_state *state, const char *name, char **out, rsd_error *err)
 {
     const size_t   n = state->depth + 1;
