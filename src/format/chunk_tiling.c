@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Do the chunks of a tensor tile it? Nearly always they are rows one after the other, or a grid:
- * both are seen in one pass. Only what is neither is looked at with a tree of boxes, which can also
- * say what is wrong. */
+/* Do the chunks of a tensor tile it? Nearly always they are consecutive slices or a grid; both are
+ * recognized in one pass. Anything else is checked with a tree of boxes, which can also say what is
+ * wrong. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "format/ckpt.h"
@@ -20,7 +20,7 @@ typedef struct tiling {
     const void *arg;
 } tiling;
 
-/* The first box from number *i on that is not empty; false: there is none. */
+/* The first non-empty box from number *i on; false: none. */
 static bool next_box(const tiling *t, size_t *i, rsd_box *box)
 {
     for (; *i < t->n; ++*i) {
@@ -46,7 +46,7 @@ static bool are_slices(const tiling *t)
                 return false;
             cut = d;
         }
-        if (cut < 0) /* a chunk that is the whole tensor */
+        if (cut < 0) /* this chunk is the whole tensor */
             return t->n == 1;
         if (box.off[cut] != next)
             return false;
@@ -62,7 +62,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The different starts of the chunks in dimension d, rising, into edge[]; returns how many. */
+/* The distinct starts of the chunks in dimension d, rising, into edge[]; returns how many. */
 static size_t find_edges(const tiling *t, int d, int64_t *edge)
 {
     size_t  n = 0, kept = 0;
@@ -77,8 +77,8 @@ static size_t find_edges(const tiling *t, int d, int64_t *edge)
     return kept;
 }
 
-/* The cell of a chunk in the grid of all edges; false if it does not end at the next edge in some
- * dimension. */
+/* The chunk's cell in the grid of all edges; false if the chunk does not end at the next edge in
+ * some dimension. */
 static bool cell_of(const tiling *t, const rsd_box *box, int64_t *const *edge, const size_t *nedges,
                     size_t *out)
 {
@@ -97,8 +97,8 @@ static bool cell_of(const tiling *t, const rsd_box *box, int64_t *const *edge, c
     return true;
 }
 
-/* True if the chunks are all the cells of a grid, each once. False also if there is no memory to
- * tell. */
+/* True if the chunks are exactly the cells of a grid, each once. Also false if there is no memory
+ * to find out. */
 static bool are_grid(const tiling *t)
 {
     int64_t       *edge[RSD_MAX_NDIM] = { 0 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps the side file of an opened checkpoint. Comparing it with bytes is read/check_sums.c's. */
+/* Keeps the checksum file of an opened checkpoint. read/check_sums.c compares it with bytes. */
 #include "format/ckpt_sums.h"
 #include "base/mem.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#define SMALL ((uint64_t)1 << 20) /* bytes that are read without a look at their ends */
+#define SMALL ((uint64_t)1 << 20) /* bytes that are read without checking both ends first */
 
 rsd_err rsi_ckpt_sums_find(rsi_ckpt_sums *sums, rsi_files *files, bool follow, rsd_error *err)
 {
@@ -43,7 +43,7 @@ rsd_err rsi_ckpt_sums_trailer(rsi_file *side, char out[RSI_SUMS_TRAILER], rsd_er
     return len ? rsi_file_read(side, side->size - len, out, len, err) : RSD_OK;
 }
 
-/* A single file is the one that is listed, also when both were given another name. */
+/* A single file matches the one listed file, even if both were renamed. */
 static rsd_err find_places(rsi_ckpt_sums *sums, const rsi_files *files, rsd_error *err)
 {
     sums->place = rsi_calloc(files->n, sizeof(sums->place[0]));
@@ -56,7 +56,8 @@ static rsd_err find_places(rsi_ckpt_sums *sums, const rsi_files *files, rsd_erro
     return RSD_OK;
 }
 
-/* Something else of that name may have any size: only what looks like a side file is read whole. */
+/* Another file of that name may have any size: only what looks like a checksum file is read
+ * whole. */
 static rsd_err check_ends(rsi_file *side, rsd_error *err)
 {
     char     start[RSI_SUMS_END] = { 0 }, end[RSI_SUMS_END] = { 0 };
@@ -102,7 +103,7 @@ static rsd_err read_book(rsi_ckpt_sums *sums, const rsi_files *files, rsd_error 
     return rc;
 }
 
-/* What memory was missing for may be tried again. */
+/* A read that failed for lack of memory may be retried. */
 rsd_err rsi_ckpt_sums_book(rsi_ckpt_sums *sums, const rsi_files *files, const rsi_sums_book **out,
                            rsd_error *err)
 {

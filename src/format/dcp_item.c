@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is inside the items of a DCP checkpoint: each is a torch.save archive of its own, perhaps
- * transformed. Nothing here believes the metadata: dtype, shape and length of what is found must be
- * the ones they promised. */
+/* The contents of a DCP checkpoint's items: each is a separate torch.save archive, perhaps
+ * transformed. The metadata are not trusted: dtype, shape and length found in the item must match
+ * them. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "format/dcp.h"
@@ -11,16 +11,16 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What an archive has besides its data: headers, names, padding, a pickle. */
+/* Bytes of an archive besides its data: headers, names, padding, a pickle. */
 #define ITEM_EXTRA ((uint64_t)1 << 20)
 
-/* An item as it was before it was transformed: from the file, or decoded into memory. */
+/* An item before it was transformed: from the file, or decoded into memory. */
 struct item {
     rsi_source     source;
-    unsigned char *decoded; /* NULL: as it is in the file */
+    unsigned char *decoded; /* NULL: stored as is in the file */
 };
 
-/* `most`: bytes that it can have at most. */
+/* `most`: the maximum number of decoded bytes. */
 static rsd_err open_item(rsd_ckpt *ckpt, const rsi_dcp_row *row, uint64_t most, struct item *out,
                          rsd_error *err)
 {
@@ -95,14 +95,14 @@ static rsd_err open_object(rsd_ckpt *ckpt, size_t i, struct item *out, rsd_error
 {
     const rsi_dcp     *dcp = ckpt->self;
     const rsi_dcp_row *row = &dcp->meta->item[i].row;
-    /* Nothing tells how large a transformed object is before it is in memory. */
+    /* The decoded size of an object is unknown until it is in memory. */
     const uint64_t small = (uint64_t)row->length * 1024 + ITEM_EXTRA;
     const uint64_t large = (uint64_t)row->length * 8 + 16 * ITEM_EXTRA;
 
     return open_item(ckpt, row, small < large ? small : large, out, err);
 }
 
-/* Where object i is, before what is wrong with it. */
+/* Prepends the place of object i to the error. */
 static rsd_err name_item(const rsi_dcp *dcp, size_t i, rsd_err rc, rsd_error *err)
 {
     const rsi_dcp_row *row = &dcp->meta->item[i].row;
@@ -138,7 +138,7 @@ rsd_err rsi_dcp_archive(rsd_ckpt *ckpt, size_t i, rsi_archive *out, rsd_error *e
     rsd_err          rc;
 
     *out = (rsi_archive){ 0 };
-    if (i == ckpt->nobjects) /* each item is one of its own */
+    if (i == ckpt->nobjects) /* each item is a separate archive */
         return RSD_OK;
     rc = open_object(ckpt, i, &item, err);
     if (rc)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What reading, joining and writing DCP metadata share. The flow is told in dcp_meta.h. */
+/* Shared by reading, joining and writing DCP metadata. dcp_meta.h describes the flow. */
 #include "base/mem.h"
 #include "format/dcp_meta.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a `.metadata` file says beside tensors and rows: planner_data (how names nest),
+/* The parts of a `.metadata` file besides tensors and rows: planner_data (how names nest),
  * storage_meta, the version and the lists of transforms. Called at the end of dcp_meta_link.c. */
 #include "base/mem.h"
 #include "base/text.h"
@@ -40,7 +40,7 @@ static rsd_err add_transforms(const dcp_reading *r, rsi_dcp_meta *meta, rsd_erro
 
 /* ---- planner_data ---- */
 
-/* The parts joined by dots must be the name. */
+/* The parts, joined by dots, must give the name. */
 static bool joins_to(const rsi_dcp_path *path)
 {
     const char *left = path->name;
@@ -79,7 +79,7 @@ static rsd_err set_path(const dcp_reading *r, rsi_pv v, rsi_dcp_path *path, rsi_
         n = rsi_pickle_count(r->p, v);
     else
         return rsi_fail(err, RSD_E_FORMAT, "planner_data of \"%s\" is no path", path->name);
-    /* Joined, each part but the last has a dot behind it: a longer path can't be this name's. */
+    /* When joined, a dot follows each part but the last: a longer path can't be this name's. */
     if (n > strlen(path->name) + 1)
         return rsi_fail(err, RSD_E_FORMAT, "planner_data of \"%s\" does not join to that name",
                         path->name);
@@ -135,7 +135,7 @@ static rsd_err add_paths(const dcp_reading *r, rsi_pv dict, rsi_dcp_meta *meta, 
 
 /* ---- storage_meta and version ---- */
 
-/* A str as it is. A path object is its parts, joined; torch stores the one or the other. */
+/* A str is taken as is; a path object's parts are joined. torch stores either. */
 static rsd_err set_id(const dcp_reading *r, rsi_pv v, rsi_dcp_meta *meta, const char **out,
                       rsd_error *err)
 {
@@ -174,7 +174,7 @@ rsd_err rsi_dcp_link_extras(const dcp_reading *r, const rsi_pv *attribute, rsi_d
     rsi_pv  v[2];
     rsd_err rc = add_transforms(r, meta, err);
 
-    /* Planners of other projects may put anything else there; torch only uses dicts. */
+    /* Planners of other projects may store anything else; torch only uses dicts. */
     if (!rc && kind_of(r, attribute[0]) == RSI_PICKLE_DICT)
         rc = add_paths(r, attribute[0], meta, err);
     if (!rc && kind_of(r, attribute[1]) == RSI_PICKLE_OBJECT &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From records to the table of a checkpoint: which row of storage_data belongs to which chunk, and
- * whether everything fits together. Text and offsets are numbers that are equal when they are, so
- * lookups are arrays. planner_data and the rest follow in dcp_meta_extra.c. */
+ * whether everything is consistent. Equal text and equal offsets have equal numbers, so lookups are
+ * arrays. dcp_meta_extra.c adds planner_data and the rest. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -13,10 +13,10 @@ typedef struct linking {
     rsi_dcp_meta      *meta;
     uint32_t          *name;         /* tensor + 1, or item + 1 with IS_ITEM */
     uint32_t          *file;         /* file + 1 */
-    uint32_t          *stamp;        /* tensor + 1 that has a chunk at this offset */
-    uint32_t          *chunk;        /* and which */
-    uint32_t          *row_info;     /* [nrows] rows grouped by tensor: info */
-    rsi_pv            *row_offset;   /* [nrows] and offset */
+    uint32_t          *stamp;        /* tensor + 1 of the tensor with a chunk at this offset */
+    uint32_t          *chunk;        /* and that chunk */
+    uint32_t          *row_info;     /* [nrows] rows grouped by tensor: their info */
+    rsi_pv            *row_offset;   /* [nrows] and their offset */
     size_t            *first_row;    /* [ntensors + 1] */
     uint32_t          *first_listed; /* [ntensors] the tensor's first chunk in r->listed */
 } linking;
@@ -232,7 +232,7 @@ static void set_row(const linking *l, const info_record *from, rsi_dcp_row *row)
                           .length = from->length };
 }
 
-/* An item's row is set at once; a tensor's is counted. */
+/* An item's row is set at once; a tensor's rows are counted. */
 static rsd_err take_row(linking *l, const index_record *index, const info_record *info,
                         rsd_error *err)
 {
@@ -335,7 +335,7 @@ static rsd_err set_box(const linking *l, const rsi_dcp_tensor *t, const chunk_re
     return RSD_OK;
 }
 
-/* Boxes of a tensor's chunks; remembers which chunk is at which offset. */
+/* Sets the boxes of a tensor's chunks, and notes which chunk is at which offset. */
 static rsd_err set_chunks(linking *l, uint32_t number, rsd_error *err)
 {
     const chunk_record *chunk = l->r->chunk.at;
@@ -362,7 +362,7 @@ static rsd_err set_chunks(linking *l, uint32_t number, rsd_error *err)
     return RSD_OK;
 }
 
-/* Gives each row of a tensor to its chunk. */
+/* Assigns each row of a tensor to its chunk. */
 static rsd_err join_rows(linking *l, uint32_t number, rsd_error *err)
 {
     const info_record    *info = l->r->info.at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joins the metadata that each rank wrote for itself (`__{rank}.metadata`) into one table. Ranks do
- * not talk in that mode, so a replicated chunk is in several tables: the first one's bytes are
- * used. Whether the chunks cover their tensors then is checked elsewhere. */
+/* Joins the metadata that each rank wrote by itself (`__{rank}.metadata`) into one table. Ranks do
+ * not communicate in that mode, so a replicated chunk is in several tables: the bytes of the first
+ * are used. Whether the chunks then cover their tensors is checked elsewhere. */
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/dcp_meta.h"
@@ -10,19 +10,19 @@
 
 #define IS_ITEM ((uint64_t)1 << 63)
 
-/* A tensor of one part, and which of the result it belongs to. */
+/* A tensor of one part, and the tensor of the result that it belongs to. */
 typedef struct source_tensor {
     const rsi_dcp_meta   *part;
     const rsi_dcp_tensor *tensor;
-    const uint32_t       *file, *transforms; /* numbers of the part's in the result */
+    const uint32_t       *file, *transforms; /* from the part's numbers to the result's */
 } source_tensor;
 
-/* A chunk of one of the parts, while equal ones are looked for. */
+/* A chunk of one of the parts, while searching for equal ones. */
 typedef struct candidate {
     const source_tensor *from;
     size_t               i; /* chunk of the tensor */
     size_t               order;
-    bool                 again; /* an earlier one has the same offset */
+    bool                 again; /* an earlier chunk has the same offset */
 } candidate;
 
 typedef struct merging {
@@ -32,7 +32,7 @@ typedef struct merging {
     rsi_map                    names, files, paths;
     source_tensor             *source; /* grouped by tensor of the result */
     size_t                    *first;  /* [ntensors + 1] of `source` */
-    uint32_t                 **file;   /* [n] number of each part's files in the result */
+    uint32_t                 **file;   /* [n] from each part's file numbers to the result's */
     uint32_t                 **transforms;
     candidate                 *candidate;
 } merging;
@@ -221,7 +221,7 @@ static int by_order(const void *a, const void *b)
     return (x->order > y->order) - (x->order < y->order);
 }
 
-/* Marks chunks that an earlier part has too; equal offsets with other sizes are an error. */
+/* Marks chunks that an earlier part also has; equal offsets with different sizes are an error. */
 static rsd_err mark_again(candidate *c, size_t n, rsd_error *err)
 {
     if (n)
@@ -298,7 +298,7 @@ static void group_sources(merging *m)
                                                              .file = m->file[p],
                                                              .transforms = m->transforms[p] };
         }
-    /* Each start has moved to the next one's; move them back. */
+    /* Each start has moved to the next tensor's; move them back. */
     memmove(m->first + 1, m->first, m->out->ntensors * sizeof(m->first[0]));
     m->first[0] = 0;
 }
@@ -351,7 +351,7 @@ static rsd_err take_lists(merging *m, size_t *nsources, rsd_error *err)
         lists += m->part[p]->ntransforms;
         paths += m->part[p]->npaths;
     }
-    /* `tensor` has one more, for a pointer to the next one. */
+    /* `tensor` has one element more, so that a pointer to the next tensor is always valid. */
     out->tensor = rsi_arena_array(&out->mem, *nsources + 1, sizeof(out->tensor[0]));
     out->item = rsi_arena_array(&out->mem, items + 1, sizeof(out->item[0]));
     out->file = rsi_arena_array(&out->mem, files, sizeof(out->file[0]));

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the pickle of a `.metadata` file to records: each object of torch's classes is replaced by a
- * few numbers as soon as it is complete, so that half a million chunks fit in memory. What belongs
- * together is found in dcp_meta_link.c. */
+ * few numbers as soon as it is complete, so that half a million chunks fit in memory.
+ * dcp_meta_link.c joins related records. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "format/dcp_meta_core.h"
 
 enum { MAX_STEPS = 16, MAX_TRANSFORMS = 256 };
-#define MAX_RECORDS (1u << 24) /* 28 bits of a user value, 3 of which say what it is */
+#define MAX_RECORDS (1u << 24) /* 28 bits of a user value, 3 of which give the kind */
 
 #define CALL  RSI_PICKLE_FOLD_CALL
 #define BUILD RSI_PICKLE_FOLD_BUILD
 #define GROWS RSI_PICKLE_GROWS
 
-enum { PROPERTIES = 5 }; /* that are known; torch 2.15 adds strides */
+enum { PROPERTIES = 5 }; /* known ones; torch 2.15 adds strides */
 
 /* The module was renamed in torch 2.0, TensorProperties moved in 2.3. */
 #define META_CLASSES(module)                                                                       \
@@ -72,7 +72,7 @@ static const rsi_pickle_class classes[] = {
     TORCH("float8_e5m2fnuz"),
     TORCH("float8_e8m0fnu"),
     TORCH("float4_e2m1fn_x2"),
-    /* known, so that the message is about the dtype */
+    /* listed, so that the message is about the dtype */
     TORCH("quint8"),
     TORCH("qint8"),
     TORCH("qint32"),
@@ -110,7 +110,7 @@ static const char *const key_names[NKEYS] = {
 
 /* ---- Records ---- */
 
-/* Room for n more records, the first at *out; NULL for none. */
+/* Room for n more records; *out is the first, NULL for n == 0. */
 static rsd_err add_records(dcp_reading *r, records *list, size_t n, size_t size, void **out,
                            rsd_error *err)
 {
@@ -140,7 +140,7 @@ static rsd_err add_records(dcp_reading *r, records *list, size_t n, size_t size,
     return RSD_OK;
 }
 
-/* Adds a record and makes it the value of its object. */
+/* Adds a record and makes it the object's value. */
 static rsd_err fold_to(dcp_reading *r, records *list, enum record what, const void *record,
                        size_t size, rsi_pv *out, rsd_error *err)
 {
@@ -192,8 +192,8 @@ static rsd_err fold_chunk(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
     return fold_to(r, &r->chunk, REC_CHUNK, &chunk, sizeof(chunk), out, err);
 }
 
-/* The state is a dict or a tuple (dtype, layout, requires_grad, memory format, pin_memory), in
- * later versions with more behind. */
+/* The state is a dict or a tuple (dtype, layout, requires_grad, memory format, pin_memory); later
+ * versions append more. */
 static rsd_err fold_properties(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
 {
     rsi_pv            v[2] = { NO_VALUE, NO_VALUE }, part[PROPERTIES];
@@ -227,7 +227,7 @@ static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error 
         !is_kind(r, v[1], RSI_PICKLE_INTS) || !is_kind(r, v[2], RSI_PICKLE_LIST))
         return rsi_fail(err, RSD_E_FORMAT, "a tensor lacks its properties, size or chunks");
     n = rsi_pickle_count(r->p, v[2]);
-    /* One list may be given to many tensors: no more chunks than there are bytes. */
+    /* Many tensors may share one list: allow no more chunks than there are bytes. */
     if (n > r->size - r->listed.n)
         return rsi_fail(err, RSD_E_FORMAT, "more chunks are listed than the file has bytes");
     tensor.size = v[1];
@@ -258,7 +258,8 @@ static rsd_err fold_index(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
     return fold_to(r, &r->index, REC_INDEX, &index, sizeof(index), out, err);
 }
 
-/* The number of a list of transforms among those seen, added if it is new. Not of an empty one. */
+/* The number of a list of transforms among those seen; a new one is added. The list is not
+ * empty. */
 static rsd_err find_transforms(dcp_reading *r, rsi_pv list, uint32_t *out, rsd_error *err)
 {
     rsi_pv    name[MAX_STEPS];
@@ -317,7 +318,7 @@ static rsd_err fold_info(dcp_reading *r, rsi_pickle_object *object, rsi_pv *out,
     return rc ? rc : fold_to(r, &r->info, REC_INFO, &info, sizeof(info), out, err);
 }
 
-/* torch.Size((2, 3)) becomes (2, 3), a layout its name, a memory format its number. */
+/* torch.Size((2, 3)) becomes (2, 3), a layout becomes its name, a memory format its number. */
 static rsd_err fold_call(dcp_reading *r, const rsi_pickle_object *object, rsi_pv *out,
                          rsd_error *err)
 {
@@ -422,7 +423,7 @@ rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_erro
     if (!meta)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata");
     rc = rsi_pickle_create(&options, &r.p, err);
-    /* The pickle reader refuses a size where this could overflow. */
+    /* The pickle reader refuses sizes for which this could overflow. */
     r.limit = rsi_pickle_limit(source->size);
     if (!rc)
         rc = read_records(&r, source, &root, err);

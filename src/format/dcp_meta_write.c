@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a table as the pickle that torch.distributed.checkpoint loads as its Metadata. Protocol 4,
- * in the order of the table. Words, classes and names that come again are memoized, as they are
- * most of the file. */
+ * in the order of the table. Repeated words, classes and names are memoized, as they make up most
+ * of the file. */
 #include "base/mem.h"
 #include "format/dcp_meta.h"
 
 enum { BUFFER = 64 << 10, BATCH = 1000 };
 
-/* Words that the file uses over and over; classes are a module and a name. */
+/* Words that the file repeats; a class is a module and a name. */
 enum word {
     W_META_MODULE,
     W_STORAGE_MODULE,
@@ -70,7 +70,7 @@ static const struct {
     [W_KEY_TRANSFORMS] = { "transform_descriptors", -1 },
 };
 
-/* The first failure is kept, all later calls do nothing. */
+/* The first failure is kept; all later calls do nothing. */
 typedef struct writer {
     rsi_dcp_put    put;
     void          *arg;
@@ -155,7 +155,7 @@ static void memoize(writer *w, uint32_t *place)
     *place = ++w->nmemo;
 }
 
-/* True if it was written before, and is now written as a reference. */
+/* True if it was written before; then writes a reference to it. */
 static bool again(writer *w, uint32_t place)
 {
     if (place == 0)
@@ -225,7 +225,7 @@ static void size(writer *w, int n, const int64_t *x)
     codes(w, "\x85R");
 }
 
-/* An object of a class, and the start of its state. */
+/* An object of a class, up to the start of its state. */
 static void object(writer *w, enum word class)
 {
     word(w, class);
@@ -273,7 +273,7 @@ static void properties(writer *w, const rsi_dcp_tensor *t)
     codes(w, "\x89tb");
 }
 
-/* A MARK before every batch, and what closes it behind. */
+/* Writes a MARK before every batch, and `close` after it. */
 static void batch(writer *w, size_t i, size_t n, int close)
 {
     if (i > 0 && (i % BATCH == 0 || i == n))

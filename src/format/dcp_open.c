@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens a DCP checkpoint: reads `.metadata` (or every rank's own), finds the files and checks the
- * two against each other. What an item has inside is looked at when it is read: dcp_item.c. */
+/* Opens a DCP checkpoint: reads `.metadata` (or every rank's), finds the files and checks the two
+ * against each other. Items are inspected when they are read: dcp_item.c. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "format/dcp.h"
@@ -103,7 +103,7 @@ static rsd_err check_file(const rsi_file *file, bool salvage, place *at, size_t 
     bool rising = true;
 
     for (size_t i = 0; i < n; i++) {
-        const uint64_t size = salvage ? (uint64_t)INT64_MAX : file->size; /* a cut file has less */
+        const uint64_t size = salvage ? (uint64_t)INT64_MAX : file->size; /* may be cut short */
 
         if ((uint64_t)at[i].offset > size || (uint64_t)at[i].length > size - (uint64_t)at[i].offset)
             return rsi_fail(err, RSD_E_FORMAT,
@@ -128,7 +128,7 @@ static const rsi_dcp_row *row_of(const rsi_dcp_meta *meta, size_t i)
     return i < meta->nchunks ? &meta->row[i] : &meta->item[i - meta->nchunks].row;
 }
 
-/* Sorts the items by file in one pass; within a file they nearly always stand in order. */
+/* Sorts the items by file in one pass; within a file they are nearly always in order. */
 static rsd_err check_places(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
 {
     const rsi_dcp_meta *meta = dcp->meta;

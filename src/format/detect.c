@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the format of a checkpoint. */
+/* Detects the format of a checkpoint. */
 #include "format/detect.h"
 #include "base/text.h"
 #include "format/ckpt.h"
@@ -41,8 +41,7 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
                     "no checkpoint is in it: neither \".metadata\" nor a \".safetensors\" file");
 }
 
-/* A length that can be one, and white space before the header, which safetensors' own readers take.
- */
+/* A plausible length, then white space before the header, which safetensors' own readers accept. */
 static bool is_spaced(const unsigned char *head)
 {
     return memcmp(head + 4, "\0\0\0", 4) == 0 && head[8] && strchr(" \t\r\n", head[8]);

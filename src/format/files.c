@@ -119,8 +119,8 @@ rsd_err rsi_files_there(const rsi_files *files, rsd_error *err)
                : RSD_OK;
 }
 
-/* "<top>/<name>" at `to`, which has room for two bytes more than the names; behind the name of a
- * single file there is no '/'. */
+/* "<top>/<name>" at `to`, which has room for two bytes more than both names; after the name of a
+ * single file the '/' is left out. */
 static void join_name(const rsi_files *files, const char *name, char *to)
 {
     size_t top = strlen(files->top), slash = top && !files->single ? 1 : 0;
@@ -159,7 +159,7 @@ rsd_err rsi_files_add(rsi_files *files, const char *name, bool follow, uint32_t 
     rc = rsi_file_open(files->store, full, flags, 0, &file, err);
     if (rc == RSD_E_NOTFOUND && files->salvage)
         rc = rsi_file_missing(files->store, full, flags, &file, err);
-    if (rc == RSD_E_INVALID) /* the checkpoint names it, not the caller */
+    if (rc == RSD_E_INVALID) /* the name comes from the checkpoint, not from the caller */
         return rsi_while(err, RSD_E_FORMAT, "a file of the checkpoint");
     if (rc)
         return rc;
@@ -212,7 +212,7 @@ typedef struct listing {
     size_t     n, cap;
 } listing;
 
-/* The name, and what the file was before anything was read. */
+/* Adds the name, and the file's version before anything was read. */
 static rsd_err add_name(void *arg, const rsd_entry *entry, rsd_error *err)
 {
     listing   *l = arg;
@@ -240,7 +240,7 @@ static rsd_err list_once(rsi_files *files, rsd_error *err)
     rsd_err rc = rsi_store_list(files->store, files->top, add_name, &l, err);
 
     if (!rc)
-        rc = rsi_files_there(files, err); /* else some may have been removed already */
+        rc = rsi_files_there(files, err); /* else some names may already be removed */
     kept = rc ? NULL : rsi_arena_array(&files->mem, l.n + 1, sizeof(kept[0]));
     if (!rc && !kept)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l.n);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON reader: a state for what may come next, one bit for each open container, and a loop over
- * strings that looks at eight bytes at a time. By hand since libraries build trees (947 MB for a
- * million tensors) or lose integers above 2^53. Writing is json_write.c's. Next: st_read.c. */
+ * strings that handles eight bytes at a time. Written by hand because libraries build trees (947 MB
+ * for a million tensors) or lose integers above 2^53. json_write.c writes. Next: st_read.c. */
 #include "format/json.h"
 #include "base/text.h"
 
@@ -12,9 +12,9 @@
 enum {
     VALUE,          /* a value */
     VALUE_OR_CLOSE, /* the first value of an array, or its end */
-    KEY,            /* a key, behind a comma */
+    KEY,            /* a key, after a comma */
     KEY_OR_CLOSE,   /* the first key of an object, or its end */
-    AFTER           /* a comma or the end of what is open */
+    AFTER           /* a comma or the end of the open container */
 };
 
 #define SHOWN 120 /* bytes of a name in a message */
@@ -61,7 +61,7 @@ static bool is_word(char c)
            c == '-' || c == '+' || c == '.';
 }
 
-/* What stands at `at` is no token. */
+/* Reports that no token starts at `at`. */
 static rsd_err unexpected(const rsi_json *json, size_t at, const char *what, rsd_error *err)
 {
     unsigned char c;
@@ -123,8 +123,8 @@ static size_t put_utf8(char *out, uint32_t code)
     return n;
 }
 
-/* The first byte from `at` on that is no plain one: a quote, a backslash, a control character, the
- * start of a longer UTF-8 character, or the end. */
+/* The first byte from `at` on that is not plain: a quote, a backslash, a control character, the
+ * start of a multi-byte UTF-8 character, or the end. */
 static size_t plain_end(const rsi_json *json, size_t at)
 {
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
@@ -136,7 +136,7 @@ static size_t plain_end(const rsi_json *json, size_t at)
         word = le64toh(word);
         quote = word ^ (ones * '"');
         slash = word ^ (ones * '\\');
-        /* Each term is exact up to the first byte that it marks, and the first is all we want. */
+        /* Each term is exact up to the first byte that it marks, and only the first matters. */
         hit = ((quote - ones) & ~quote) | ((slash - ones) & ~slash) |
               ((word - ones * 0x20) & ~word) | word;
         hit &= tops;
@@ -173,7 +173,7 @@ static bool hex4(const rsi_json *json, size_t at, uint32_t *out)
     return true;
 }
 
-/* The escape whose backslash is at *at: its character, and *at moves behind it. */
+/* The escape whose backslash is at *at: sets its character and moves *at past it. */
 static rsd_err take_escape(const rsi_json *json, size_t *at, uint32_t *code, rsd_error *err)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -208,7 +208,7 @@ static rsd_err take_escape(const rsi_json *json, size_t *at, uint32_t *code, rsd
     return RSD_OK;
 }
 
-/* The raw text has been checked; it never gets longer. */
+/* The raw text has been checked; unescaping never makes it longer. */
 static rsd_err unescape(const rsi_json *json, rsi_json_token *out, rsd_error *err)
 {
     size_t   at = (size_t)(out->text - json->text), end = at + out->len, n = 0;
@@ -281,7 +281,7 @@ static size_t digits_end(const rsi_json *json, size_t at)
     return at;
 }
 
-/* A fraction and an exponent, if there are any. */
+/* A fraction and an exponent, if any. */
 static rsd_err take_real(const rsi_json *json, size_t *at, rsd_error *err)
 {
     size_t from;
@@ -377,7 +377,7 @@ static void skip_space(rsi_json *json)
         json->at++;
 }
 
-static char peek(const rsi_json *json) /* a NUL at the end, which no token starts with either */
+static char peek(const rsi_json *json) /* a NUL at the end, which starts no token either */
 {
     return json->at < json->len ? json->text[json->at] : '\0';
 }
@@ -434,7 +434,7 @@ static rsd_err take_value(rsi_json *json, rsi_json_token *out, rsd_error *err)
     return rc;
 }
 
-/* The key and the colon behind it. */
+/* The key and the colon after it. */
 static rsd_err take_key(rsi_json *json, rsi_json_token *out, rsd_error *err)
 {
     rsd_err rc;
@@ -495,7 +495,7 @@ bool rsi_json_each(rsi_json *json, rsi_json_token *out, rsd_err *rc, rsd_error *
 
 const char *rsi_json_keep(const rsi_json *json, const rsi_json_token *token)
 {
-    if (!token->escaped) /* else it is the arena's, and ends in NUL */
+    if (!token->escaped) /* else it is in the arena and ends in NUL */
         ((char *)(uintptr_t)json->text)[(size_t)(token->text - json->text) + token->len] = '\0';
     return token->text;
 }

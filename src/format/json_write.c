@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The JSON writer: headers and index files, byte for byte the same for the same values. Reading is
- * json.c's. */
+/* The JSON writer: headers and index files; equal values give equal bytes. json.c reads. */
 #include "format/json_write.h"
 #include "base/bytes.h"
 #include "base/mem.h"
@@ -11,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PUT_BYTES ((size_t)64 << 10) /* with a callback: what is gathered before it is called */
+#define PUT_BYTES ((size_t)64 << 10) /* with a callback: bytes gathered before each call */
 
 static void flush(rsi_json_out *out)
 {
@@ -56,7 +55,7 @@ static void new_line(rsi_json_out *out)
         rsi_json_raw(out, "  ", 2);
 }
 
-/* What stands between the value before and the one that comes. */
+/* Writes the separator between the previous value and the next. */
 static void separate(rsi_json_out *out)
 {
     if (out->after_key) {
@@ -111,7 +110,7 @@ static size_t escape(const rsi_json_out *out, char *to, uint32_t code)
     return (size_t)n;
 }
 
-/* Bytes from the start that are written as they are, whatever the settings. */
+/* How many bytes from the start are written unchanged, whatever the settings. */
 static size_t plain_run(const char *text, size_t len)
 {
     size_t n = 0;
@@ -121,7 +120,7 @@ static size_t plain_run(const char *text, size_t len)
     return n;
 }
 
-/* The character at text[at], which may need an escape: how many bytes it has there, 0 after a
+/* Writes the character at text[at], which may need an escape; returns its bytes there, 0 after a
  * failure. */
 static size_t put_character(rsi_json_out *out, const char *text, size_t len, size_t at)
 {

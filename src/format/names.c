@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open addressing with linear probing, made once in the right size. Part of the hash is in the
+/* Open addressing with linear probing, built once at its final size. Part of the hash is in the
  * slot, so that a probe rarely has to look at a name. */
 #include "format/names.h"
 #include "base/map.h"
@@ -7,14 +7,14 @@
 
 #include <string.h>
 
-#define AHEAD 32 /* names whose slots are fetched at once */
+#define AHEAD 32 /* names whose slots are prefetched together */
 
 static const rsi_name *name_at(const rsi_names *names, size_t i)
 {
     return (const rsi_name *)(const void *)((const char *)names->first + i * names->stride);
 }
 
-/* The slot that has the name, or the free one where it belongs. */
+/* The slot of the name, or the free one where it belongs. */
 static uint64_t *find(const rsi_names *names, const char *text, size_t len, uint64_t hash)
 {
     size_t at = (size_t)hash & (names->cap - 1);
@@ -31,7 +31,7 @@ static uint64_t *find(const rsi_names *names, const char *text, size_t len, uint
     return &names->slot[at];
 }
 
-/* Hashes of the next `n` names. Their slots are fetched meanwhile: most are not in the cache. */
+/* Hashes the next `n` names and prefetches their slots: most are not in the cache. */
 static void look_ahead(const rsi_names *names, size_t from, size_t n, uint64_t *hash)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the format and lets it open the files. */
+/* Detects the format and has its reader open the files. */
 #include "format/open.h"
 #include "base/mem.h"
 #include "format/detect.h"
 
-/* Which of bytes [off, off + len) of a file are there? */
+/* How many of bytes [off, off + len) of a file exist: all, some or none? */
 static rsd_health bytes_health(const rsd_ckpt *ckpt, uint32_t file, uint64_t off, uint64_t len)
 {
     const rsi_file *f = ckpt->files.file[file];
@@ -33,7 +33,7 @@ static rsd_health tensor_health(const rsd_ckpt *ckpt, size_t t)
     return whole == info.chunks ? RSD_WHOLE : gone == info.chunks ? RSD_GONE : RSD_DAMAGED;
 }
 
-/* What files that are missing or short cost. */
+/* Notes what is lost to missing and short files. */
 static rsd_err take_stock(rsd_ckpt *ckpt, rsd_error *err)
 {
     size_t   n = ckpt->ntensors + ckpt->nobjects, at = ckpt->ntensors;
@@ -50,7 +50,7 @@ static rsd_err take_stock(rsd_ckpt *ckpt, rsd_error *err)
             ckpt->health[t] = (uint8_t)now;
     }
     for (size_t k = 0; at < n && ckpt->ops->span(ckpt, k, &span); k++)
-        if (span.object) /* in their order */
+        if (span.object) /* spans name the objects in order */
             ckpt->health[at++] = (uint8_t)bytes_health(ckpt, span.file, span.off, span.len);
     return RSD_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formats by the ends of paths. */
+/* Maps the ends of paths to formats. */
 #include "format/path_format.h"
 #include "base/text.h"
 

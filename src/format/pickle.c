@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pickle reader's life and the functions that look at values. What reading does is in
- * pickle_op.c. */
+/* Creates and frees the pickle reader, and holds the functions that look at values. pickle_op.c
+ * does the reading. */
 #include "format/pickle_core.h"
 
 #define DEFAULT_INPUT  ((uint64_t)1 << 30)
@@ -35,7 +35,7 @@ rsd_err rsi_pickle_create(const rsi_pickle_options *options, rsi_pickle **out, r
     if (p->options.max_input == 0)
         p->options.max_input = DEFAULT_INPUT;
     if (p->options.max_input > UINT32_MAX)
-        p->options.max_input = UINT32_MAX; /* cells keep places in 32 bits */
+        p->options.max_input = UINT32_MAX; /* cells store places in 32 bits */
     if (p->options.max_stack == 0)
         p->options.max_stack = DEFAULT_STACK;
     if (p->options.max_text == 0)
@@ -85,7 +85,7 @@ rsi_pv rsi_pickle_intern(rsi_pickle *p, const char *text)
     return pv(TAG_STR, entry);
 }
 
-/* Forgets the read before. */
+/* Forgets the previous read. */
 static rsd_err begin(rsi_pickle *p, const rsi_source *source, rsd_error *err)
 {
     uint32_t zero;
@@ -105,13 +105,13 @@ static rsd_err begin(rsi_pickle *p, const rsi_source *source, rsd_error *err)
                         "a pickle of %" PRIu64 " bytes, %" PRIu64 " are the limit", source->size,
                         p->options.max_input);
     p->limit = rsi_pickle_limit(source->size);
-    if (p->memory > p->limit / 2) { /* of a larger pickle before */
+    if (p->memory > p->limit / 2) { /* left over from a larger pickle */
         rsi_pickle_trim(p);
         p->limit += p->memory;
     }
-    rc = rsi_pickle_cells(p, 1, &zero); /* 0 is no cell */
+    rc = rsi_pickle_cells(p, 1, &zero); /* 0 is not a valid cell */
     if (!rc && !p->stack.at)
-        rc = rsi_pickle_more_words(p, &p->stack, 1); /* its top always is a place */
+        rc = rsi_pickle_more_words(p, &p->stack, 1); /* so that its top is always an address */
     return rc;
 }
 

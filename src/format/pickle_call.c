@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Classes and calls of a pickle, none of which happens: a call becomes an object that names what
- * would have been called. Objects of classes that the caller folds are replaced as soon as they are
- * complete and their cells are used again. */
+/* Classes and calls of a pickle. Nothing is called: a call becomes an object that names the callee.
+ * Objects of classes that the caller folds are replaced as soon as they are complete, and their
+ * cells are reused. */
 #include "format/pickle_core.h"
 
 class_ref rsi_pickle_class_ref(const rsi_pickle *p, rsi_pv class)
@@ -13,7 +13,7 @@ class_ref rsi_pickle_class_ref(const rsi_pickle *p, rsi_pv class)
     return ref;
 }
 
-/* The class of an object, as the caller listed it; NULL if it is not in the list. */
+/* The class of an object, from the caller's list; NULL if not listed. */
 static const rsi_pickle_class *listed(const rsi_pickle *p, rsi_pv callee)
 {
     uint32_t place = rsi_pickle_class_ref(p, callee).place;
@@ -21,12 +21,12 @@ static const rsi_pickle_class *listed(const rsi_pickle *p, rsi_pv callee)
     return place == NO_CLASS ? NULL : &p->options.classes[place];
 }
 
-/* ---- What nobody looks at ---- */
+/* ---- Ignored attributes ---- */
 
-/* Objects of classes that grow lie this deep at most, and have no more attributes than this. */
+/* Limits on the nesting of objects of growing classes, and on their attributes. */
 enum { MAX_LEVELS = 8, MAX_ATTRIBUTES = 64 };
 
-/* The class of the object in a place of the stack if it grows, else NULL. */
+/* The class of the object at a place in the stack if it grows, else NULL. */
 static const rsi_pickle_class *growing(const rsi_pickle *p, size_t place)
 {
     const rsi_pickle_class *class;
@@ -43,14 +43,14 @@ static bool is_interned(const rsi_pickle *p, rsi_pv key)
     return pv_payload(key) < p->shared_base;
 }
 
-/* A list or dict with nothing in it may be one whose only item is being read. */
+/* An empty list or dict may be one whose only item is being read. */
 static bool is_complete(const rsi_pickle *p, rsi_pv v)
 {
     return (pv_tag(v) != TAG_DICT && pv_tag(v) != TAG_LIST) || p->cell.at[pv_payload(v)] != 0;
 }
 
-/* Of the state of an object, whose parts are [first, end) of the stack so far: true if the part
- * that is being read is none that anybody asks for. Attributes are keys and values in turn. */
+/* For an object's state, whose parts so far are [first, end) of the stack: true if the part being
+ * read is one that the caller ignores. Attributes alternate between keys and values. */
 static bool is_unknown_part(const rsi_pickle *p, size_t first, size_t end)
 {
     const rsi_pickle_class *class = first > 0 ? growing(p, first - 1) : NULL;
@@ -71,7 +71,7 @@ static bool is_unknown_part(const rsi_pickle *p, size_t first, size_t end)
     return key != PV_GONE && !is_interned(p, key);
 }
 
-/* Each mark is the start of something's parts; the outermost first. */
+/* Each mark starts the parts of some container; the outermost comes first. */
 static bool is_where_nobody_looks(const rsi_pickle *p)
 {
     for (size_t i = 0; i < p->mark.n && i < MAX_LEVELS; i++) {
@@ -88,8 +88,8 @@ static bool is_where_nobody_looks(const rsi_pickle *p)
 
 /* ---- Classes and calls ---- */
 
-/* In the intern table and not in cells: a class is first named inside an object that folds, and
- * used ever after. */
+/* Kept in the intern table, not in cells: a class is first named inside an object that folds, and
+ * then used from there on. */
 rsd_err rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv *out)
 {
     class_ref ref = { .module = module, .name = name, .place = NO_CLASS };
@@ -173,8 +173,8 @@ void rsi_pickle_close(rsi_pickle *p)
     p->open_depth = p->nopen ? p->open[p->nopen - 1].depth : 0;
 }
 
-/* Puts `with` in the place of an object, and everything made since it began is gone if it is not to
- * be kept. */
+/* Replaces an object by `with`. Unless `keep` is set, everything made since the object began is
+ * removed. */
 static rsd_err replace(rsi_pickle *p, rsi_pv object, rsi_pv with, bool keep)
 {
     open_object *open = &p->open[p->nopen - 1];
@@ -215,8 +215,8 @@ rsd_err rsi_pickle_build(rsi_pickle *p, size_t place, rsi_pv state, rsi_pv *out)
         note_change(p, pv_payload(v));
         return RSD_OK;
     }
-    /* Python writes an object and its state in one go. Only then nothing else can refer to what
-     * goes. */
+    /* Python writes an object and its state together. Only then can nothing else refer to the
+     * removed cells. */
     if (!open || open->cell != pv_payload(v) || open->depth != place + 1 ||
         open->oldest < open->cell)
         return rsi_pickle_fail(p, RSD_E_FORMAT, "an object of \"%s\" is used before it is complete",

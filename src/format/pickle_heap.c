@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of the pickle reader: growing arrays under one limit, the table of text that is kept once,
- * cells, and the window on the input. By hand: bytes of a hostile pickle must not cost more than 16
- * bytes each. The opcodes are in pickle_op.c. */
+/* Memory of the pickle reader: growing arrays under one limit, the table of text kept once, cells,
+ * and the window on the input. Written by hand because a hostile pickle must not cost more than 16
+ * bytes of memory per byte. The opcodes are in pickle_op.c. */
 #include "base/map.h"
 #include "base/text.h"
 #include "format/pickle_core.h"
@@ -55,7 +55,7 @@ rsd_err rsi_pickle_more_words(rsi_pickle *p, words *w, size_t need)
 
 /* ---- Text that is kept once ---- */
 
-/* All entries into slots that are free. */
+/* Puts all entries into slots, which are free. */
 static void fill_slots(intern *t)
 {
     for (uint32_t e = 0; e < t->n; e++) {

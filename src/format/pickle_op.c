@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The opcodes of pickles, protocols 2 to 5: the table, containers, stack and memo. None runs
  * anything. Those that push numbers and text are in pickle_push.c, those that would call in
- * pickle_call.c; what is not in the table is refused by name. */
+ * pickle_call.c; opcodes missing from the table are refused by name. */
 #include "format/pickle_core.h"
 
 enum { MAX_LINE = 1 << 16 }; /* bytes of the name of a module or class */
@@ -25,7 +25,7 @@ static rsd_err op_empty_tuple(rsi_pickle *p, int arg)
     return push(p, p->empty_tuple);
 }
 
-/* True if all are integers, which go to `out`. */
+/* True if all are integers, which are stored in `out`. */
 static bool all_ints(const rsi_pickle *p, const rsi_pv *v, size_t n, int64_t *out)
 {
     for (size_t i = 0; i < n; i++)
@@ -34,7 +34,7 @@ static bool all_ints(const rsi_pickle *p, const rsi_pv *v, size_t n, int64_t *ou
     return true;
 }
 
-/* The top n values become one tuple. */
+/* Turns the top n values into one tuple. */
 static rsd_err join_tuple(rsi_pickle *p, size_t n)
 {
     int64_t  ints[MAX_INTS];
@@ -68,7 +68,8 @@ static rsd_err op_tuple(rsi_pickle *p, int n)
     return rc ? rc : join_tuple(p, count);
 }
 
-/* What SETITEMS and APPENDS change: a container, or what an object keeps beside its state. */
+/* What SETITEMS and APPENDS change: a container, or the items that an object keeps beside its
+ * state. */
 static rsd_err container_of(rsi_pickle *p, rsi_pv v, enum tag want, rsi_pv *out)
 {
     static const char *const what[] = {
@@ -95,7 +96,7 @@ static rsd_err container_of(rsi_pickle *p, rsi_pv v, enum tag want, rsi_pv *out)
     return RSD_OK;
 }
 
-/* The top n values go into the container below them. */
+/* Moves the top n values into the container below them. */
 static rsd_err add_top(rsi_pickle *p, size_t n, enum tag want)
 {
     rsi_pv  container = PV_GONE;
@@ -125,7 +126,7 @@ static rsd_err op_add_all(rsi_pickle *p, int tag)
     return rc ? rc : add_top(p, n, (enum tag)tag);
 }
 
-/* The values above the mark become one new container. */
+/* Turns the values above the mark into a new container. */
 static rsd_err op_join(rsi_pickle *p, int tag)
 {
     uint32_t at;
@@ -164,7 +165,7 @@ static rsd_err op_pop(rsi_pickle *p, int arg)
 
     (void)arg;
     if (p->stack.n == p->fence)
-        return take_mark(p, &n); /* a POP right behind a MARK takes the mark, as in Python */
+        return take_mark(p, &n); /* a POP right after a MARK takes the mark, as in Python */
     drop(p, 1);
     return RSD_OK;
 }
@@ -200,8 +201,8 @@ static rsd_err op_memoize(rsi_pickle *p, int arg)
     return rc;
 }
 
-/* Places are dense: Python counts them from 0, Python 2 from 1. A place far away would cost memory
- * that the input did not pay for. */
+/* Memo places are dense: Python counts them from 0, Python 2 from 1. A distant place would cost
+ * memory out of proportion to the input. */
 static rsd_err op_put(rsi_pickle *p, int len_bytes)
 {
     uint64_t place;
@@ -257,7 +258,7 @@ static rsd_err op_proto(rsi_pickle *p, int arg)
     return rc;
 }
 
-/* Frames only help readers that fetch; their length is still checked. */
+/* Frames only help readers that prefetch; their length is still checked. */
 static rsd_err op_frame(rsi_pickle *p, int arg)
 {
     uint64_t len, behind;
@@ -285,7 +286,7 @@ static rsd_err op_stop(rsi_pickle *p, int arg)
     return RSD_OK;
 }
 
-/* Bytes up to the end of the line, which come to hand a block at a time. */
+/* Bytes up to the end of the line, which are buffered a block at a time. */
 static rsd_err find_line_end(rsi_pickle *p, size_t *len)
 {
     rsd_err rc = need_bytes(p, 1);
@@ -395,7 +396,7 @@ static rsd_err op_build(rsi_pickle *p, int arg)
 
 /* ---- The table ---- */
 
-/* A name alone: known, but refused. Zero: no opcode at all. */
+/* Only a name: known, but refused. Zero: not an opcode. */
 static const struct op {
     const char *name;
     rsd_err (*run)(rsi_pickle *p, int arg);
@@ -486,7 +487,7 @@ static rsd_err refuse(rsi_pickle *p, unsigned char code)
     return rsi_pickle_fail(p, RSD_E_FORMAT, "the pickle opcode %s is refused", ops[code].name);
 }
 
-/* One opcode. Half of a pickle are the first two, which are worth an early branch. */
+/* Runs one opcode. The first two make up half of a pickle, so they get an early branch. */
 static inline rsd_err run_one(rsi_pickle *p)
 {
     unsigned char    code = *p->at++;

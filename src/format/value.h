@@ -46,7 +46,7 @@ typedef struct rsi_opaque {
 enum { RSI_ATTRIBUTES = 4 };
 typedef struct rsi_attributes {
     const char *name[RSI_ATTRIBUTES];
-    size_t      n; /* may exceed RSI_ATTRIBUTES; the excess is not named */
+    size_t      n; /* at most RSI_ATTRIBUTES: further ones are dropped */
 } rsi_attributes;
 
 struct rsd_values {
