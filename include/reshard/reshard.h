@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reshard.h - save, load, convert and reshard sharded tensors.
  *
- * It follows the data:
+ * The sections follow the data:
  *
  *     mesh + placements -> layout -> state -> comm / store -> tensor bytes
  *
- * A layout says which rank owns which box of a tensor. Functions neither talk to other ranks nor
- * touch files unless their comment says so. Three more headers: reshard_live.h (plans, tensors that
- * move between ranks, the stash), reshard_plugin.h (custom comms, stores and transforms),
- * reshard_mpi.h (a comm made from an MPI_Comm).
+ * A layout says which rank owns which box of a tensor. A function communicates or touches files
+ * only if its comment says so. Three more headers: reshard_live.h (plans, moving tensors between
+ * ranks, the stash), reshard_plugin.h (custom comms, stores and transforms), reshard_mpi.h (a comm
+ * made from an MPI_Comm).
  *
  * Rules that hold for every function:
  *  result     Returns rsd_err; RSD_OK is 0, so `if (rc)` reads "it failed".
- *  outputs    Written only on success, after the inputs; `rsd_error *err` is always last and may
- *             be NULL.
- *  ownership  A function with an `rsd_x **out` gives an object; rsd_x_free, or rsd_x_close where it
- *             was opened, ends it and accepts NULL. Other pointers are borrowed and live as long
- *             as their origin. A layout keeps its mesh and a plan its layouts alive.
- *  ranks      [collective] every rank of the comm calls it in the same order and gets the same
- * code; err->rank names the first rank that failed. [local] never communicates. An invalid argument
- * on one rank fails all. Path and options must agree on all ranks, except threads, max_memory,
- * callbacks, results and what a function exempts. If they differ, or ranks call different
- * functions, all get RSD_E_MISMATCH, which names the option and the first rank that differs from
- * rank 0; the comm stays usable. A rank that passes no comm can't tell the others: they wait for it
- * until their timeout. options    A struct that begins with `size` may grow; the caller sets the
- * size. Options: missing fields of an older, smaller struct get their defaults; RSD_E_INVALID if
- * the size is 0 or fields unknown to the library are not zero; NULL means all defaults. Results:
- *             fields are filled as far as both sides know them. Other structs never change.
+ *  outputs    Written only on success; they follow the inputs. `rsd_error *err` is always last and
+ *             may be NULL.
+ *  ownership  A function with an `rsd_x **out` creates an object; rsd_x_free, or rsd_x_close if it
+ *             was opened, destroys it and accepts NULL. Other pointers are borrowed and live as
+ *             long as their origin. A layout keeps its mesh alive, a plan its layouts.
+ *  ranks      [collective] every rank of the comm calls it, in the same order, and gets the same
+ *             code; err->rank names the first rank that failed. [local] never communicates.
+ *             An invalid argument on one rank fails all. Path and options must agree on all ranks,
+ *             except threads, max_memory, callbacks, results and what a function exempts. If they
+ *             differ, or ranks call different functions, all get RSD_E_MISMATCH, which names the
+ *             option and the first rank that differs from rank 0; the comm stays usable. A rank
+ *             that passes no comm can't tell the others: they wait for it until the timeout.
+ *  options    A struct that begins with `size` may grow; the caller sets the size, and 0 is
+ *             RSD_E_INVALID. Options: fields missing from an older, smaller struct get their
+ *             defaults; RSD_E_INVALID if fields unknown to the library are not zero; NULL means
+ *             all defaults. Results: filled as far as both sides know the fields. Other structs
+ *             never change.
  *  threads    mesh, layout, rules and plan may be shared by threads; the last user frees them.
- *  text       Functions that write text fill `buf` like snprintf: at most `cap` bytes with the
- * final NUL, and return the full length. */
+ *  text       Functions that write text fill `buf` like snprintf: at most `cap` bytes including the
+ *             final NUL; they return the full length. */
 #ifndef RESHARD_H
 #define RESHARD_H
 
@@ -52,12 +54,12 @@ extern "C" {
 #define RSD_VERSION_PATCH  0
 #define RSD_VERSION_NUMBER (RSD_VERSION_MAJOR * 10000 + RSD_VERSION_MINOR * 100 + RSD_VERSION_PATCH)
 
-/* "0.1.0": the library that is running; the macros describe the header that was compiled. */
+/* "0.1.0": the library at run time; the macros describe the header at compile time. */
 RSD_API const char *rsd_version(void);
-/* RSD_VERSION_NUMBER of the library that is running. */
+/* RSD_VERSION_NUMBER of the library at run time. */
 RSD_API int rsd_version_number(void);
 
-/* ---- Errors: grouped by the remedy ---- */
+/* ---- errors: grouped by remedy ---- */
 
 typedef enum rsd_err {
     RSD_OK = 0,
@@ -83,10 +85,10 @@ typedef enum rsd_err {
 /* A plain value: copy it, keep it, send it to another rank. */
 typedef struct rsd_error {
     int32_t code;      /* rsd_err */
-    int32_t sys_errno; /* 0 if no system call was to blame */
+    int32_t sys_errno; /* 0: no system call failed */
     int32_t rank;      /* first rank that failed; -1: not a collective */
     int32_t nfailed;   /* how many ranks failed; 0: not a collective */
-    char    msg[496];  /* one line of UTF-8, no final dot, no control characters */
+    char    msg[496];  /* one line of UTF-8, no final period, no control or direction characters */
 } rsd_error;
 
 /* "RSD_E_INVALID"; "unknown error" for any other number. */
@@ -95,12 +97,12 @@ RSD_API const char *rsd_err_name(rsd_err code);
 /* ---- dtype ---- */
 
 /* clang-format off */
-typedef enum rsd_dtype { /* values are fixed for ever */
+typedef enum rsd_dtype { /* values never change */
     RSD_BOOL = 1, RSD_U8 = 2, RSD_I8 = 3, RSD_U16 = 4, RSD_I16 = 5, RSD_U32 = 6, RSD_I32 = 7,
     RSD_U64 = 8, RSD_I64 = 9, RSD_F16 = 16, RSD_BF16 = 17, RSD_F32 = 18, RSD_F64 = 19,
     RSD_C32 = 24, RSD_C64 = 25, RSD_C128 = 26, RSD_F8_E4M3FN = 32, RSD_F8_E5M2 = 33,
     RSD_F8_E4M3FNUZ = 34, RSD_F8_E5M2FNUZ = 35, RSD_F8_E8M0FNU = 36,
-    RSD_F4_E2M1FN_X2 = 40 /* one element is a byte with two values, as torch counts; safetensors' F4
+    RSD_F4_E2M1FN_X2 = 40 /* one element is a byte with two values, as in torch; safetensors' F4
                              counts values */
 } rsd_dtype;
 /* clang-format on */
@@ -114,10 +116,10 @@ RSD_API const char *rsd_dtype_name(rsd_dtype dtype);
 /* safetensors' name, "BF16"; NULL if unknown or if safetensors can't hold it (complex32,
  * complex128). */
 RSD_API const char *rsd_dtype_safetensors_name(rsd_dtype dtype);
-/* From any of its names: torch's ("bfloat16", "torch.bfloat16"), safetensors' ("BF16"), short
+/* Accepts any of its names: torch's ("bfloat16", "torch.bfloat16"), safetensors' ("BF16"), short
  * ("bf16"). [local] */
 RSD_API rsd_err rsd_dtype_parse(const char *name, rsd_dtype *out, rsd_error *err);
-/* Casts n packed elements as loading and converting do; `dst` and `src` don't overlap.
+/* Casts n packed elements as loading and converting do; `dst` and `src` must not overlap.
  * RSD_E_UNSUPPORTED if there is no such cast; n = 0 only checks that. */
 RSD_API rsd_err rsd_dtype_cast(rsd_dtype to, void *dst, rsd_dtype from, const void *src, size_t n,
                                rsd_error *err);
@@ -134,7 +136,7 @@ typedef struct rsd_box {
 
 /* Elements in the box. */
 RSD_API int64_t rsd_box_count(const rsd_box *box);
-/* True if the two share an element; *out (may be NULL) becomes what they share. */
+/* True if the two share an element; *out (may be NULL) becomes the shared box. */
 RSD_API bool rsd_box_intersect(const rsd_box *a, const rsd_box *b, rsd_box *out);
 
 /* "[0:4, 8:16]", "[]" for a scalar. */
@@ -144,9 +146,9 @@ RSD_API size_t rsd_box_text(const rsd_box *box, char *buf, size_t cap);
 
 typedef struct rsd_mesh rsd_mesh;
 
-/* `shape` has ndim sizes of at least 1, `axis` as many different names (NULL: "0", "1", ...).
- * `ranks` are given in row-major order, each once, in any order (NULL: 0, 1, 2 ..., which takes no
- * memory). ndim 0 is one rank. [local] */
+/* `shape` has ndim sizes of at least 1, `axis` as many distinct names (NULL: "0", "1", ...).
+ * `ranks` gives the rank at each position, in row-major order, each rank once (NULL: 0, 1, 2 ...,
+ * which takes no memory). ndim 0 is one rank. [local] */
 RSD_API rsd_err rsd_mesh_create(int ndim, const int64_t *shape, const char *const *axis,
                                 const int32_t *ranks, rsd_mesh **out, rsd_error *err);
 /* The sub-mesh of the ranks at `index` of `axis`; it has the other axes. [local] */
@@ -157,9 +159,9 @@ RSD_API void    rsd_mesh_free(rsd_mesh *mesh);
 RSD_API int         rsd_mesh_ndim(const rsd_mesh *mesh);
 RSD_API int64_t     rsd_mesh_size(const rsd_mesh *mesh, int axis); /* axis -1: all ranks */
 RSD_API const char *rsd_mesh_axis(const rsd_mesh *mesh, int axis);
-/* The rank at a place; `coord` has ndim entries, each within its axis. */
+/* The rank at a coordinate; `coord` has ndim entries, each within its axis. */
 RSD_API int32_t rsd_mesh_rank(const rsd_mesh *mesh, const int64_t *coord);
-/* The place of a rank; false if it is not in the mesh. `coord` may be NULL. */
+/* The coordinate of a rank; false if it is not in the mesh. `coord` may be NULL. */
 RSD_API bool rsd_mesh_coord(const rsd_mesh *mesh, int32_t rank, int64_t *coord);
 
 /* ---- placement, layout: which rank owns which box ---- */
@@ -183,49 +185,47 @@ typedef struct rsd_placement {
 /* Immutable: a formula for meshes (no memory for ranks), a table otherwise. */
 typedef struct rsd_layout rsd_layout;
 
-/* One placement for each mesh axis, applied in axis order by torch.chunk's rules: n over k gives
- * ceil(n/k) to each rank in turn, so the last ones may get less or nothing. Several axes may shard
- * one dimension. strided(dim, f) cuts into f chunks first and then each of them over the axis, as
- * FSDP2 with tensor parallelism does. [local] */
+/* One placement for each mesh axis, applied in axis order by torch.chunk's rules: splitting n over
+ * k gives each rank in turn ceil(n/k), so the last ones may get less or nothing. Several axes may
+ * shard one dimension. strided(dim, f) first cuts into f chunks and then shards each of them over
+ * the axis, as FSDP2 with tensor parallelism does. [local] */
 RSD_API rsd_err rsd_layout_create(const rsd_mesh *mesh, const rsd_placement *place, rsd_dtype dtype,
                                   int ndim, const int64_t *shape, rsd_layout **out, rsd_error *err);
-/* ChunkShardingSpec: the rank at place i of `ranks` gets chunk i of dimension `dim`, which may be
- * negative as above. [local] */
+/* ChunkShardingSpec: rank ranks[i] gets chunk i of dimension `dim` (negative as above). [local] */
 RSD_API rsd_err rsd_layout_create_chunked(int32_t dim, size_t n, const int32_t *ranks,
                                           rsd_dtype dtype, int ndim, const int64_t *shape,
                                           rsd_layout **out, rsd_error *err);
-/* EnumerableShardingSpec and anything else: box i belongs to rank owner[i], several boxes a rank
- * are fine. They must tile the tensor; equal boxes on different ranks are replicas. Empty boxes are
+/* EnumerableShardingSpec and anything else: box i belongs to rank owner[i]; a rank may own several.
+ * The boxes must tile the tensor; equal boxes on different ranks are replicas. Empty boxes are
  * ignored. [local] */
 RSD_API rsd_err rsd_layout_create_boxes(rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
                                         const int32_t *owner, const rsd_box *box, rsd_layout **out,
                                         rsd_error *err);
-/* Ranges of the flattened tensor (ZeRO, FSDP1): rank owner[i] holds `count[i]` elements from
- * `start[i]` on, as one piece of memory. They must tile the tensor; equal ranges on different ranks
+/* Ranges of the flattened tensor (ZeRO, FSDP1): rank owner[i] holds count[i] elements starting at
+ * start[i], contiguous in memory. The ranges must tile the tensor; equal ranges on different ranks
  * are replicas. A range becomes at most 2 * ndim - 1 boxes. [local] */
 RSD_API rsd_err rsd_layout_create_ranges(rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
                                          const int32_t *owner, const int64_t *start,
                                          const int64_t *count, rsd_layout **out, rsd_error *err);
-/* The boxes of one rank, which need not cover the tensor: a target to load into.
- * [local] */
+/* One rank's boxes, without a mesh, need not cover the tensor: a target to load into. [local] */
 RSD_API rsd_err rsd_layout_create_part(rsd_dtype dtype, int ndim, const int64_t *shape,
                                        int32_t rank, size_t n, const rsd_box *box, rsd_layout **out,
                                        rsd_error *err);
 RSD_API void    rsd_layout_free(rsd_layout *layout);
 
 RSD_API rsd_dtype rsd_layout_dtype(const rsd_layout *layout);
-/* The number of dimensions; `shape`, if not NULL, gets as many sizes. */
+/* Returns the number of dimensions; `shape`, if not NULL, gets that many sizes. */
 RSD_API int rsd_layout_shape(const rsd_layout *layout, int64_t *shape);
-/* One more than the highest rank in the mesh, or that holds a box of the table. */
+/* One more than the highest rank in the mesh or, for a table, that holds a box. */
 RSD_API int32_t rsd_layout_world(const rsd_layout *layout);
-/* How many boxes `rank` holds, and the first `cap` of them: in row-major order of the mesh formula,
- * or as they were given. None for a rank with an empty shard or outside the mesh. */
+/* Returns how many boxes `rank` holds and fills in the first `cap`: for a mesh in row-major order,
+ * otherwise as given. None for a rank with an empty shard or outside the mesh. */
 RSD_API size_t rsd_layout_boxes(const rsd_layout *layout, int32_t rank, rsd_box *out, size_t cap);
 
-/* Bytes that `rank` needs for its part when it is kept the usual way (rsd_layout_views). */
+/* Bytes that `rank` needs for its part in the usual memory layout (see rsd_layout_views). */
 RSD_API int64_t rsd_layout_bytes(const rsd_layout *layout, int32_t rank);
-/* A mesh layout as rules that rsd_rules_parse reads back ("mesh dp=2 tp=4; * shard(0)@dp"); another
- * one in words. */
+/* A mesh layout as rules that rsd_rules_parse reads back ("mesh dp=2 tp=4; * shard(0)@dp"); any
+ * other layout as a description. */
 RSD_API size_t rsd_layout_text(const rsd_layout *layout, char *buf, size_t cap);
 
 /* ---- rules: layouts as text ---- */
@@ -246,91 +246,91 @@ RSD_API size_t rsd_layout_text(const rsd_layout *layout, char *buf, size_t cap);
  * other ranks hold nothing. Patterns are shell-style globs; `*` also matches dots. */
 typedef struct rsd_rules rsd_rules;
 
-/* Errors name line, column, what was found and what was expected. [local] */
+/* Errors give the line and column, what was found and what was expected. [local] */
 RSD_API rsd_err rsd_rules_parse(const char *text, rsd_rules **out, rsd_error *err);
-/* The layout that the rules give a tensor: RSD_E_NOTFOUND if none matches. A tensor with no
- * dimensions is replicated whatever its rule shards. [local] */
+/* The layout that the rules give a tensor; RSD_E_NOTFOUND if no rule matches. A tensor without
+ * dimensions is replicated even if its rule shards it. [local] */
 RSD_API rsd_err rsd_rules_layout(const rsd_rules *rules, const char *name, rsd_dtype dtype,
                                  int ndim, const int64_t *shape, rsd_layout **out, rsd_error *err);
-/* Bytes that `rank` needs for its part of that tensor when it is kept the usual way. [local] */
+/* Bytes that `rank` needs for its part of that tensor in the usual memory layout. [local] */
 RSD_API rsd_err rsd_rules_bytes(const rsd_rules *rules, const char *name, rsd_dtype dtype, int ndim,
                                 const int64_t *shape, int32_t rank, int64_t *out, rsd_error *err);
 RSD_API const rsd_mesh *rsd_rules_mesh(const rsd_rules *rules);
-/* The rules in their usual form, one to a line; parsing that gives equal rules. */
+/* The rules in canonical form, one per line; parsing the text gives equal rules. */
 RSD_API size_t rsd_rules_text(const rsd_rules *rules, char *buf, size_t cap);
 RSD_API void   rsd_rules_free(rsd_rules *rules);
 
-/* ---- comm: ranks that talk ---- */
+/* ---- comm: messages between ranks ---- */
 
-/* One rank's end of a group of ranks 0 .. size-1. One thread uses it at a time, on MPI the thread
- * that initialised MPI. reshard_mpi.h has rsd_comm_create_mpi, reshard_live.h rsd_comm_split. */
+/* One rank's end of a group of ranks 0 .. size-1. One thread at a time may use it, on MPI only the
+ * one that initialised MPI. reshard_mpi.h has rsd_comm_create_mpi, reshard_live.h
+ * rsd_comm_split. */
 typedef struct rsd_comm rsd_comm;
 
-/* This process alone. With of_size 1 it is the only rank; otherwise it plays rank `as_rank` of
- * of_size absent ranks, which is how a tool shows what that rank would load: it agrees with itself,
- * and an operation that needs another rank's bytes is RSD_E_UNSUPPORTED. [local] */
+/* This process alone: the only rank if of_size is 1, otherwise rank `as_rank` of of_size with the
+ * others absent, so that a tool can show what that rank would load. Collectives agree at once;
+ * operations that need another rank's bytes fail with RSD_E_UNSUPPORTED. [local] */
 RSD_API rsd_err rsd_comm_create_self(int32_t as_rank, int32_t of_size, rsd_comm **out,
                                      rsd_error *err);
 /* n ranks in this process: out[r] is for the thread that is rank r, which also frees it. Waiting
  * on a freed rank fails at once with RSD_E_COMM. [local] */
 RSD_API rsd_err rsd_comm_create_threads(int32_t n, rsd_comm **out, rsd_error *err);
-/* Starts the threads too: runs fn(arg, comm) as each of n ranks and returns when all have ended.
- * The comm is freed when fn returns. The result is that of the rank that failed first. */
+/* Starts the threads too: runs fn(arg, comm) as each of n ranks and returns when all have ended. A
+ * comm is freed when its fn returns. The result is that of the rank that failed first in time. */
 RSD_API rsd_err rsd_comm_run_threads(int32_t n,
                                      rsd_err (*fn)(void *arg, rsd_comm *comm, rsd_error *err),
                                      void *arg, rsd_error *err);
-/* The ranks that mpirun or srun started this program as, or this process alone when neither did.
- * Loads libreshard_mpi_openmpi.so or libreshard_mpi_mpich.so, whichever the launcher belongs to
- * (RESHARD_MPI=openmpi, mpich or none decides it), initialises MPI, and finalises it when the comm
- * is freed. Once in a program. [collective] */
+/* The ranks that mpirun or srun started this program as, or this process alone without a launcher.
+ * Loads libreshard_mpi_openmpi.so or libreshard_mpi_mpich.so, whichever matches the launcher
+ * (RESHARD_MPI=openmpi, mpich or none overrides it), initialises MPI, and finalises it when the
+ * comm is freed. Once per program. [collective] */
 RSD_API rsd_err rsd_comm_create_launched(rsd_comm **out, rsd_error *err);
 
-/* Comms made with rsd_comm_split are freed before what they were made from; memory of
- * rsd_comm_alloc has been given back. On MPI: [collective], unless the comm is broken. The last
- * comm of a program whose MPI the library has initialised waits for all ranks before it finalises
- * MPI, at most for the comm's timeout: then it breaks the comm, does not finalise MPI and returns.
- */
+/* First free the comms split from it and give back the memory of rsd_comm_alloc. On MPI:
+ * [collective], unless the comm is broken. If the library initialised MPI, freeing the last comm
+ * waits for all ranks before it finalises MPI, at most for the comm's timeout; after that it breaks
+ * the comm and returns without finalising MPI. */
 RSD_API void rsd_comm_free(rsd_comm *comm);
 
 RSD_API int32_t rsd_comm_rank(const rsd_comm *comm);
 RSD_API int32_t rsd_comm_size(const rsd_comm *comm);
 
-/* How long a rank may be silent while others wait for it: 300,000 ms by default, at least 1. Then
- * every rank gets RSD_E_TIMEOUT, which names the missing ranks as far as they are known. Work is
- * not silence: within a call, ranks send signs of life between blocks, so a save may take any time.
- * Silence is one block that takes longer than the limit (a callback, a write, a sync), or a rank
- * that is in no call with this comm. `ms` must agree on all ranks. [local] */
+/* How long a rank may be silent while others wait for it: 300,000 ms by default, at least 1. After
+ * that every rank gets RSD_E_TIMEOUT, which names the missing ranks as far as they are known. Work
+ * is not silence: within a call, ranks send heartbeats between blocks, so a save may take any time.
+ * Silence means one block that takes longer than the timeout (a callback, a write, a sync) or a
+ * rank that is in no call with this comm. `ms` must agree on all ranks. [local] */
 RSD_API rsd_err rsd_comm_set_timeout(rsd_comm *comm, int64_t ms, rsd_error *err);
 
-/* Wakes every rank that waits, with RSD_E_COMM and `why`. Any rank may call it, at any time between
- * other calls. Like a timeout it breaks the comm and all comms split from the same first one: from
- * now on all calls but rsd_comm_free fail. Messages number ranks as in that first comm. */
+/* Wakes every waiting rank with RSD_E_COMM and `why`. Any rank may call it, any time between other
+ * calls. Like a timeout it breaks the comm and all comms split from the same original one: from
+ * then on every call except rsd_comm_free fails. Messages number ranks as in the original comm. */
 RSD_API void rsd_comm_abort(rsd_comm *comm, const char *why);
 
-/* The ranks that failed in the last agreed collective, in rising order; its err->rank and err->msg
- * are the first's. Fills at most `cap` and returns their number; of more than 1024 ranks only
- * err->nfailed counts them. [local] */
+/* The ranks that failed in the last collective that ended in agreement, in rising order; its
+ * err->rank and err->msg are those of the first. Fills at most `cap` and returns their number; only
+ * the first 1024 are kept, err->nfailed counts all. [local] */
 RSD_API size_t rsd_comm_failures(const rsd_comm *comm, rsd_error *out, size_t cap);
 
 /* ---- store: bytes under names ---- */
 
 /* Files in folders, and trees of them that are published whole or not at all. A name is relative to
- * the store's top: components between single '/', none of them empty, "." or ".."; no control
+ * the store's root: components separated by single '/', none of them empty, "." or ".."; no control
  * characters. May be shared by threads. */
 typedef struct rsd_store rsd_store;
 
-/* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": an empty
- * store in memory. "null:": takes everything and keeps nothing, for measurements. If no descriptor
- * is left for a local file (EMFILE), the process's soft RLIMIT_NOFILE is raised to the hard one for
- * good. [local] */
+/* "/path", "path" or "file:/path": files below that folder, which must exist. "mem:": a new, empty
+ * store in memory. "null:": accepts everything and keeps nothing, for measurements. If the process
+ * runs out of descriptors for local files (EMFILE), its soft RLIMIT_NOFILE is raised to the hard
+ * limit for good. [local] */
 RSD_API rsd_err rsd_store_open(const char *url, rsd_store **out, rsd_error *err);
-/* After every file, queue and tree has been closed. */
+/* Close every file, queue and tree first. */
 RSD_API void rsd_store_close(rsd_store *store);
 
 /* ---- values: plain Python objects ---- */
 
 /* clang-format off */
-typedef enum rsd_value_type { /* values are fixed for ever */
+typedef enum rsd_value_type { /* values never change */
     RSD_VALUE_NONE = 1, RSD_VALUE_BOOL = 2, RSD_VALUE_INT = 3, /* fits 64 bits */
     RSD_VALUE_BIGINT = 4,                     /* rsd_value_bytes: decimal digits */
     RSD_VALUE_FLOAT = 5, RSD_VALUE_STR = 6,   /* UTF-8 */
@@ -345,7 +345,7 @@ typedef enum rsd_value_type { /* values are fixed for ever */
 
 /* Immutable; belongs to the rsd_values it was made in. */
 typedef struct rsd_value rsd_value;
-/* Owns values. Not for several threads while values are made. */
+/* Owns values. Only one thread at a time may create values in it. */
 typedef struct rsd_values rsd_values;
 
 /* A tensor inside an object: a strided view of a storage. */
@@ -355,21 +355,21 @@ typedef struct rsd_value_tensor {
     int64_t     shape[RSD_MAX_NDIM];
     int64_t     stride[RSD_MAX_NDIM]; /* elements */
     int64_t     offset;               /* elements from the storage's start */
-    int64_t     storage_bytes;        /* the view lies inside */
+    int64_t     storage_bytes;        /* the view lies within it */
     const char *storage;              /* its name in the archive, "0"; NULL: only `bytes` */
     const char *location;             /* "cpu", "cuda:0"; may be NULL */
-    const void *bytes;                /* of the storage; NULL: not read */
+    const void *bytes;                /* the storage's contents; NULL: not read */
     bool        requires_grad;
-    bool        conj, neg; /* the values are the conjugates, the negatives, of what is stored */
+    bool        conj, neg; /* the elements are the conjugates or negatives of the stored ones */
 } rsd_value_tensor;
 
-#define RSD_VALUE_MAX_DEPTH 512 /* containers in each other */
+#define RSD_VALUE_MAX_DEPTH 512 /* levels of nested containers */
 
 RSD_API rsd_err rsd_values_create(rsd_values **out, rsd_error *err);
 RSD_API void    rsd_values_free(rsd_values *owner);
 
-/* Text, bytes and tensors are copied; a tensor's bytes are not, and its view must lie inside
- * `storage_bytes`. [local] */
+/* Text, bytes and tensor descriptions are copied; a tensor's `bytes` are not, and its view must lie
+ * within `storage_bytes`. [local] */
 RSD_API rsd_err rsd_value_create_none(rsd_values *owner, const rsd_value **out, rsd_error *err);
 RSD_API rsd_err rsd_value_create_bool(rsd_values *owner, bool x, const rsd_value **out,
                                       rsd_error *err);
@@ -381,49 +381,49 @@ RSD_API rsd_err rsd_value_create_dtype(rsd_values *owner, rsd_dtype x, const rsd
                                        rsd_error *err);
 RSD_API rsd_err rsd_value_create_tensor(rsd_values *owner, const rsd_value_tensor *tensor,
                                         const rsd_value **out, rsd_error *err);
-/* One of BIGINT, STR, BYTES, DEVICE and OPAQUE. RSD_E_INVALID if no reader would take it back: text
- * that is not UTF-8 (halves of surrogate pairs pass, as in Python), a BIGINT that is anything but
- * decimal digits of at most 255 bytes, a DEVICE not like "cuda:0", more than 512 MiB. */
+/* Makes a BIGINT, STR, BYTES, DEVICE or OPAQUE. RSD_E_INVALID if no reader would accept it: text
+ * that is not UTF-8 (lone surrogates pass, as in Python), a BIGINT that is not decimal digits or
+ * exceeds 255 bytes, a DEVICE not of the form "cuda:0", more than 512 MiB. */
 RSD_API rsd_err rsd_value_create_bytes(rsd_values *owner, rsd_value_type type, const void *bytes,
                                        size_t len, const rsd_value **out, rsd_error *err);
-/* One of LIST, TUPLE, SET and DICT. A dict has n pairs: `item` holds n keys and values in turn. The
- * items are values of the same owner; RSD_E_UNSUPPORTED if they nest deeper than the limit. A list,
- * set or dict can't be a key or in a set, as in Python: RSD_E_INVALID. */
+/* Makes a LIST, TUPLE, SET or DICT. For a dict, `item` holds n pairs: keys and values in turn. The
+ * items must have the same owner; RSD_E_UNSUPPORTED if they nest deeper than the limit. As in
+ * Python, a list, set or dict can't be a key or in a set: RSD_E_INVALID. */
 RSD_API rsd_err rsd_value_create_list(rsd_values *owner, rsd_value_type type, size_t n,
                                       const rsd_value *const *item, const rsd_value **out,
                                       rsd_error *err);
 
 RSD_API rsd_value_type rsd_value_type_of(const rsd_value *v);
-/* These give 0, false or NULL if the value has another type. */
+/* These return 0, false or NULL if the value has another type. */
 RSD_API bool    rsd_value_bool(const rsd_value *v);
 RSD_API int64_t rsd_value_int(const rsd_value *v);   /* also of a bool */
 RSD_API double  rsd_value_float(const rsd_value *v); /* also of an int */
-/* Of BIGINT, STR, BYTES, DEVICE and OPAQUE, with a NUL behind; `len` may be NULL. */
+/* Of BIGINT, STR, BYTES, DEVICE and OPAQUE, NUL-terminated; `len` may be NULL. */
 RSD_API const char             *rsd_value_bytes(const rsd_value *v, size_t *len);
 RSD_API rsd_dtype               rsd_value_dtype(const rsd_value *v);
 RSD_API const rsd_value_tensor *rsd_value_tensor_of(const rsd_value *v);
-/* Items of a list, tuple or set, pairs of a dict. */
+/* Number of items of a list, tuple or set, of pairs of a dict. */
 RSD_API size_t           rsd_value_count(const rsd_value *v);
 RSD_API const rsd_value *rsd_value_item(const rsd_value *v, size_t i); /* of a dict: the value */
 RSD_API const rsd_value *rsd_value_key(const rsd_value *v, size_t i);
-/* The value that a dict has for a str; NULL if there is none. */
+/* The value of a dict under a str key; NULL if there is none. */
 RSD_API const rsd_value *rsd_value_get(const rsd_value *dict, const char *key);
 /* As Python prints it: "{'step': 100, 'lr': [0.1, 0.2]}"; opaque objects are "<module.name>". */
 RSD_API size_t rsd_value_text(const rsd_value *v, char *buf, size_t cap);
-/* As JSON. Tuples are lists. What JSON lacks is an object with one key: {"$bytes": "00ff"},
+/* As JSON. Tuples become lists. What JSON lacks becomes an object with one key: {"$bytes": "00ff"},
  * {"$set": [..]}, {"$float": "nan"}, {"$dtype": ".."}, {"$device": ".."}, {"$opaque": ".."},
- * {"$tensor": {"dtype": "..", "shape": [..]}}; with keys other than str {"$dict": [[key, value],
- * ..]}. */
+ * {"$tensor": {"dtype": "..", "shape": [..]}}; a dict with keys other than str {"$dict": [[key,
+ * value], ..]}. */
 RSD_API size_t rsd_value_json(const rsd_value *v, char *buf, size_t cap);
 
-/* ---- checkpoint: what is in it, and reading any part of it ---- */
+/* ---- checkpoint: its contents, and reading any part of it ---- */
 
 typedef enum rsd_format {
     RSD_FORMAT_AUTO = 0,
     RSD_FORMAT_DCP = 1,         /* PyTorch's distributed checkpoint: a folder */
     RSD_FORMAT_SAFETENSORS = 2, /* one file, or a folder of them */
-    RSD_FORMAT_TORCH = 3,       /* torch.save: one file; a folder of them is read */
-    /* These are read only. */
+    RSD_FORMAT_TORCH = 3,       /* torch.save: one file; a folder of them can be read */
+    /* Read only: */
     RSD_FORMAT_RANKS = 4, /* torch.save on every rank, with DTensors: a folder of files */
     RSD_FORMAT_ZERO = 5   /* DeepSpeed's ZeRO: a folder of files */
 } rsd_format;
@@ -431,23 +431,22 @@ typedef enum rsd_format {
 /* A choice that is usually best left to the library. */
 typedef enum rsd_choice { RSD_DEFAULT = 0, RSD_ALWAYS = 1, RSD_NEVER = 2 } rsd_choice;
 
-/* Memory for one box of a tensor: pointer and byte strides, or callbacks (device memory, sockets).
- */
+/* One box of a tensor in memory: a pointer and byte strides, or callbacks (devices, sockets). */
 typedef struct rsd_view {
     rsd_box box;
-    void   *data;                 /* of the first element; NULL: get and put are used */
+    void   *data;                 /* the first element; NULL: get and put are used */
     int64_t stride[RSD_MAX_NDIM]; /* bytes; all zero: packed, row-major */
-    /* Bytes [off, off + len) of the box as if it were packed. May be called from several threads,
-     * in any order; their result is passed on. */
+    /* Copy bytes [off, off + len) of the box as if it were packed. May be called from several
+     * threads, in any order. The caller of the library gets the code that they return. */
     rsd_err (*get)(void *arg, uint64_t off, void *host, size_t len);
     rsd_err (*put)(void *arg, uint64_t off, const void *host, size_t len);
     void *arg;
 } rsd_view;
 
-/* The views of a rank that keeps its part at `data` the usual way: on a mesh one dense row-major
- * tensor of the local shape (as torch does), otherwise its boxes packed one after the other. Fills
- * at most `cap` and returns their number, which may be larger: check it. rsd_state_add does.
- * [local] */
+/* The views of a rank that keeps its part at `data` in the usual memory layout: on a mesh one dense
+ * row-major tensor of the local shape (as in torch), otherwise its boxes packed one after the
+ * other. Fills at most `cap` and returns their number, which may be larger: check it, as
+ * rsd_state_add does. [local] */
 RSD_API size_t rsd_layout_views(const rsd_layout *layout, int32_t rank, void *data, rsd_view *out,
                                 size_t cap);
 
@@ -467,48 +466,49 @@ typedef struct rsd_chunk {
     size_t             size; /* sizeof(rsd_chunk) */
     rsd_box            box;
     const char        *file;           /* its name below the checkpoint's path */
-    uint64_t           offset, length; /* what is stored for the chunk, headers included */
+    uint64_t           offset, length; /* stored bytes of the chunk, headers included */
     size_t             ntransforms;
-    const char *const *transforms; /* as applied; the last is undone first */
+    const char *const *transforms; /* in the order applied; the last is undone first */
 } rsd_chunk;
 
-/* One step of a tensor's or object's way through nested dicts and lists. */
+/* One step on the path to a tensor or object through nested dicts and lists. */
 typedef struct rsd_path_part {
-    const char *key; /* of a dict; NULL: an index of a list */
+    const char *key; /* of a dict; NULL: a list index */
     int64_t     index;
-    bool        number; /* the dict has the number `index` there, of which `key` is the text */
+    bool        number; /* the dict's key is the number `index`, and `key` is its text */
 } rsd_path_part;
 
-/* Bytes under way; nonzero cancels. May be called by any thread, one at a time. */
+/* Progress in bytes; returning nonzero cancels. Any thread may call it, one at a time. */
 typedef int (*rsd_progress)(void *arg, int64_t done, int64_t total);
 
 typedef struct rsd_read_opts {
     size_t size; /* sizeof(rsd_read_opts) */
-    /* Checksums: the checksum file's, a hash for each row of at most 4 MiB, and torch's CRC32 of a
-     * record. DEFAULT: compares rows and records that are read whole anyway. ALWAYS: all that a
-     * byte is read of, reading more for it; an unusable checksum file is an error. Unless NEVER,
-     * the metadata are compared with the checksum file too, before the first byte is read. */
+    /* Which checksums are compared: the checksum file's, a hash for each row of at most 4 MiB, and
+     * torch's CRC32 of each record. DEFAULT: those of rows and records that are read whole anyway.
+     * ALWAYS: those of every row and record touched, which is then read whole; an unusable checksum
+     * file is an error. NEVER: none. Unless NEVER, the metadata are compared with the checksum file
+     * too, before the first byte is read. */
     rsd_choice   verify;
-    int32_t      threads;     /* 0: as many as this process may run on */
-    size_t       max_memory;  /* bytes of buffers; 0: 64 MiB at most */
+    int32_t      threads;     /* 0: one per available processor */
+    size_t       max_memory;  /* bytes of buffers; 0: at most 64 MiB */
     bool         quick;       /* rsd_ckpt_verify: reads no data */
     rsd_progress on_progress; /* rsd_ckpt_verify, unless quick */
     void        *arg;
 } rsd_read_opts;
 
-/* Finds the format from the files, reads the metadata and checks them against each other: every
- * chunk lies inside its tensor and its file, chunks tile their tensors, no file is missing. Nothing
- * in a pickle is run. `store` NULL: local files. An open checkpoint stays the same one, whatever is
- * published under the name later, except that files may be gone if it has more of them than this
- * process may keep open (half of RLIMIT_NOFILE). That, a file that was written to in place, and a
- * checkpoint that is replaced five times while it is opened are RSD_E_MISMATCH. */
+/* Detects the format from the files, reads the metadata and checks their consistency: every chunk
+ * lies inside its tensor and its file, chunks tile their tensors, no file is missing. Nothing in a
+ * pickle is executed. `store` NULL: local files. An open checkpoint stays the same, whatever is
+ * published under its name later, except that files may be gone if it has more of them than this
+ * process may keep open (half of RLIMIT_NOFILE). RSD_E_MISMATCH in that case, if a file was
+ * modified in place, or if the checkpoint is replaced five times while it is being opened. */
 RSD_API rsd_err rsd_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err);
 RSD_API void    rsd_ckpt_close(rsd_ckpt *ckpt);
 
 typedef struct rsd_open_opts {
     size_t size; /* sizeof(rsd_open_opts) */
-    /* Missing or short data files don't fail: the rest can be listed and read, and rsd_ckpt_health
-     * says what can't. The metadata (of a torch.save file its end) must be whole. */
+    /* Missing or short data files are no error: the rest can be listed and read; rsd_ckpt_health
+     * reports what can't. The metadata (the end of a torch.save file) must be intact. */
     bool salvage;
 } rsd_open_opts;
 RSD_API rsd_err rsd_ckpt_open_with(rsd_store *store, const char *path, const rsd_open_opts *opts,
@@ -516,21 +516,21 @@ RSD_API rsd_err rsd_ckpt_open_with(rsd_store *store, const char *path, const rsd
 
 typedef enum rsd_health {
     RSD_WHOLE = 0, /* as far as is known */
-    RSD_DAMAGED,   /* some of its bytes are missing or not those that were written */
+    RSD_DAMAGED,   /* some of its bytes are missing or changed */
     RSD_GONE       /* none are left */
 } rsd_health;
-/* Of tensor t. Opening finds what is missing, rsd_ckpt_verify what is changed. */
+/* Health of tensor t. Opening finds what is missing, rsd_ckpt_verify what has changed. */
 RSD_API rsd_health rsd_ckpt_health(const rsd_ckpt *ckpt, size_t t);
 RSD_API rsd_health rsd_ckpt_object_health(const rsd_ckpt *ckpt, size_t i);
-/* The i-th tensor that an index lists in a missing file, so that only its name is known; NULL after
- * the last. They are not among the checkpoint's tensors. */
+/* The i-th tensor that an index lists in a missing file: only its name is known; NULL after the
+ * last. These are not among the checkpoint's tensors. */
 RSD_API const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i);
 
 RSD_API rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt);
-/* Which form of the format it is and what wrote it, in words; "" for the usual one. */
+/* Describes the variant of the format and what wrote it; "" for the usual one. */
 RSD_API const char *rsd_ckpt_kind(const rsd_ckpt *ckpt);
 RSD_API size_t      rsd_ckpt_tensors(const rsd_ckpt *ckpt);
-/* Tensor t < rsd_ckpt_tensors: in the order of the format. */
+/* Tensor t < rsd_ckpt_tensors, in the order of the format. */
 RSD_API rsd_err rsd_ckpt_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out,
                                 rsd_error *err);
 /* RSD_E_NOTFOUND if there is no such tensor. */
@@ -538,47 +538,47 @@ RSD_API rsd_err rsd_ckpt_find(const rsd_ckpt *ckpt, const char *name, size_t *ou
 /* Chunk i of tensor t. */
 RSD_API rsd_err rsd_ckpt_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out,
                                rsd_error *err);
-/* Fills into->box, any part of tensor t, reading only what it needs. Any thread. */
+/* Fills into->box, any part of tensor t, reading only what it needs. Any thread may call it. */
 RSD_API rsd_err rsd_ckpt_read(rsd_ckpt *ckpt, size_t t, const rsd_view *into,
                               const rsd_read_opts *opts, rsd_error *err);
 
-/* Things that are no tensors: numbers, text, nested lists and dicts. */
+/* Everything that is not a tensor: numbers, text, nested lists and dicts. */
 RSD_API size_t rsd_ckpt_objects(const rsd_ckpt *ckpt);
-/* The name of object i and, if `owner` is not NULL, its value, made in it. An object of a class
- * that we don't know is opaque: its class is named, and nothing is run. */
+/* The name of object i and, if `owner` is not NULL, its value, created in `owner`. An object of an
+ * unknown class is opaque: its class is named, and nothing is executed. */
 RSD_API rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                                 const rsd_value **value, rsd_error *err);
 /* Storages inside objects of unknown classes, such as a whole nn.Module: their number and bytes.
- * They are not tensors of the checkpoint; saving a state_dict makes them tensors. */
+ * They are not tensors of the checkpoint; saving a state_dict instead makes them tensors. */
 RSD_API rsd_err rsd_ckpt_hidden(rsd_ckpt *ckpt, size_t *storages, int64_t *bytes, rsd_error *err);
-/* A digest of object i or, if `part` is not NULL, of that value inside it: equal digests mean equal
- * values, in whatever checkpoint and format. Dicts and sets have no order; tensors count by their
- * elements, objects of unknown classes by their whole pickle. Reads only what it needs.
- * RSD_E_UNSUPPORTED if the contents can't be determined. `part` is a value that rsd_ckpt_object
- * made of object i. */
+/* A digest of object i or, if `part` is not NULL, of that value inside it, which rsd_ckpt_object
+ * made of object i: equal digests mean equal values, across checkpoints and formats. Dicts and sets
+ * are unordered; tensors count by their elements, objects of unknown classes by their whole pickle.
+ * Reads as much of the file as that takes, whatever the size. RSD_E_UNSUPPORTED if the contents
+ * can't be determined. */
 RSD_API rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part,
                                        uint64_t digest[2], rsd_error *err);
-/* One line of safetensors' __metadata__. */
+/* One entry of safetensors' __metadata__. */
 typedef struct rsd_meta {
     size_t      size;        /* sizeof(rsd_meta) */
-    const char *key, *value; /* the value may have a NUL inside */
+    const char *key, *value; /* the value may contain NULs */
     size_t      value_len;
-    bool        differs; /* another file of the checkpoint has another value; this is the first's */
+    bool        differs; /* another file of the checkpoint has another value; this is the first */
 } rsd_meta;
-/* The lines of all files, each key once, without those on how tensors are cut; 0 for other formats.
- */
+/* Entries of all files, each key once, without those on how tensors are cut; 0: other formats. */
 RSD_API size_t  rsd_ckpt_metas(const rsd_ckpt *ckpt);
 RSD_API rsd_err rsd_ckpt_meta(const rsd_ckpt *ckpt, size_t i, rsd_meta *out, rsd_error *err);
-/* The path to a name in the original's nesting: its length and first `cap` steps. 0: not kept. */
+/* The path to a name in the original's nesting: returns its length and fills the first `cap` steps.
+ * 0: the format keeps none. */
 RSD_API size_t rsd_ckpt_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out,
                              size_t cap);
 
 /* Checks everything: each item against the metadata, every CRC32 that torch wrote and, if a
- * checksum file exists, that it is whole and lists every file of the checkpoint, and that every
- * listed file is present and unchanged. opts->quick: only the checksum file itself, presence and
- * sizes of files, and the metadata. `damage` is called for each finding, with one line that names
- * file, tensor and place; the result is RSD_OK even then. *count (may be NULL) becomes the number
- * of findings. */
+ * checksum file exists, that it is intact, that it lists every file of the checkpoint, and that
+ * every listed file is present and unchanged. opts->quick: only the checksum file itself, presence
+ * and sizes of files, and the metadata. `damage` is called for each finding, with one line that
+ * names the file, tensor and place; the result is RSD_OK even then. *count (may be NULL) becomes
+ * the number of findings. */
 RSD_API rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                                 void (*damage)(void *arg, const rsd_error *what), void *arg,
                                 size_t *count, rsd_error *err);
@@ -588,15 +588,15 @@ RSD_API bool rsd_ckpt_has_checksums(const rsd_ckpt *ckpt);
 typedef struct rsd_checksum_opts {
     size_t       size;       /* sizeof(rsd_checksum_opts) */
     bool         overwrite;  /* replace an existing checksum file; otherwise that is RSD_E_EXISTS */
-    int32_t      threads;    /* 0: as many as this process may run on */
-    size_t       max_memory; /* bytes of buffers; 0: 64 MiB at most */
+    int32_t      threads;    /* 0: one per available processor */
+    size_t       max_memory; /* bytes of buffers; 0: at most 64 MiB */
     rsd_progress on_progress;
     void        *arg;
 } rsd_checksum_opts;
 
 /* Writes a checksum file for a checkpoint made elsewhere: ".reshard-sums" in a folder, or
- * "<name>.reshard-sums" beside a single file; other programs ignore it. The checkpoint is opened,
- * and so checked, before; it is not changed. The checksum file appears whole or not at all, durable
+ * "<name>.reshard-sums" beside a single file; other programs ignore it. The checkpoint is first
+ * opened, and so checked; it is not changed. The checksum file appears whole or not at all, durable
  * on return. RSD_E_UNSUPPORTED if the library was built without xxHash. */
 RSD_API rsd_err rsd_ckpt_add_checksums(rsd_store *store, const char *path,
                                        const rsd_checksum_opts *opts, rsd_error *err);
@@ -608,60 +608,59 @@ typedef struct rsd_state rsd_state;
 RSD_API rsd_err rsd_state_create(rsd_state **out, rsd_error *err);
 RSD_API void    rsd_state_free(rsd_state *state);
 
-/* Nesting, kept in the checkpoint: what is added between push and pop lies in a dict under `key`,
- * or at a place of a list. Names are the keys joined by dots. A key that is a number, as in the
- * state of torch's optimizers, stays one in torch.save files; DCP has its text. Keys and names are
- * UTF-8 of at most 64 KiB; anything else is RSD_E_INVALID. */
+/* Nesting, which the checkpoint keeps: what is added between push and pop goes into a dict under
+ * `key`, or into a list at `index`. Names are the keys joined by dots. A number as key, as in the
+ * state of torch's optimizers, stays a number in torch.save files; DCP stores its text. Keys and
+ * names are UTF-8 of at most 64 KiB; anything else is RSD_E_INVALID. */
 RSD_API rsd_err rsd_state_push(rsd_state *state, const char *key, rsd_error *err);
 RSD_API rsd_err rsd_state_push_number(rsd_state *state, int64_t key, rsd_error *err);
 RSD_API rsd_err rsd_state_push_index(rsd_state *state, int64_t index, rsd_error *err);
 RSD_API rsd_err rsd_state_pop(rsd_state *state, rsd_error *err);
 
 /* Adds a tensor. `layout` says which rank owns which part; NULL: only the views matter, as for a
- * part to load into. `views` has the boxes in this process: those of its rank or, in a process that
- * stands for all ranks, boxes that cover the tensor, cut in any way. The memory stays the caller's
- * and is used when the state is. `name` NULL: the tensor takes the name of the last push. A
+ * part to load into. `views` are the boxes in this process: those of its rank or, if it stands for
+ * all ranks, boxes that cover the tensor, cut in any way. The memory stays the caller's and is
+ * accessed whenever the state is used. `name` NULL: the tensor takes the name of the last push. A
  * duplicate name is RSD_E_EXISTS. */
 RSD_API rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *layout,
                                  rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
                                  const rsd_view *views, rsd_error *err);
-/* The common case in one call: the rules give the layout of the tensor with that whole name (its
- * keys joined by dots), and `data` is where this rank keeps its part the usual way, rsd_rules_bytes
- * bytes (NULL if that is 0). [local] */
+/* The common case in one call: the rules are applied to the full name (all keys joined by dots),
+ * and `data` holds this rank's part in the usual memory layout, rsd_rules_bytes bytes (NULL if 0).
+ * [local] */
 RSD_API rsd_err rsd_state_add(rsd_state *state, const char *name, const rsd_rules *rules,
                               int32_t rank, rsd_dtype dtype, int ndim, const int64_t *shape,
                               void *data, rsd_error *err);
-/* Adds a value, which must live as long as the state. RSD_E_INVALID if dicts in it have keys that
- * are one name when joined by dots: 0 and "0", or "a.b" beside a dict "a" with a "b". */
+/* Adds a value, which must live as long as the state. RSD_E_INVALID if keys of dicts in it become
+ * the same name when joined by dots: 0 and "0", or "a.b" beside a dict "a" with a "b". */
 RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *value,
                                 rsd_error *err);
 
-/* Replaces a value; `name` is the whole one, its keys joined by dots. A state can be saved
- * repeatedly: a save takes tensors as they are then; values change only through this. */
+/* Replaces a value; `name` is the full name, all keys joined by dots. A state can be saved
+ * repeatedly: each save takes the tensors' current contents, and values as last set here. */
 RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value *value,
                                     rsd_error *err);
 
-/* Asks for a value: rsd_load makes it in `owner` and sets *value, both of which must live until
- * then. A dict or list is found whether the checkpoint keeps it whole or as what is in it
- * (RSD_E_UNSUPPORTED if tensors of it are kept apart, in DCP). A save leaves it out. */
+/* Requests a value: rsd_load creates it in `owner` and sets *value, both of which must live until
+ * then. A dict or list is found whether the checkpoint stores it whole or by its items
+ * (RSD_E_UNSUPPORTED if a DCP checkpoint stores tensors in it separately). Saving ignores it. */
 RSD_API rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *owner,
                                const rsd_value **value, rsd_error *err);
 
-/* An object that brings its own group of tensors and values: a model, an optimizer, a loader with
+/* An object that supplies its own group of tensors and values: a model, an optimizer, a loader with
  * its position. It is asked each time the state is saved or loaded. */
 typedef struct rsd_stateful {
     size_t size; /* sizeof(rsd_stateful) */
-    /* Adds what the object consists of to `state`, with the functions above; names are below its
-     * prefix. To save (`loading` false): tensors and values, which stay until rsd_save or
-     * rsd_save_begin returns. To load: tensors to be filled and values that it wants. It may add
-     * further objects. Its result is passed on to the caller of the library; *err may get one line.
-     */
+    /* Adds the object's contents to `state` with the functions above; names are below its prefix.
+     * To save (`loading` false): tensors and values, which must stay until rsd_save or
+     * rsd_save_begin returns. To load: tensors to fill and values to request. It may add further
+     * objects. The caller of the library gets the code that it returns; *err may get one line. */
     rsd_err (*produce)(void *arg, rsd_state *state, bool loading, rsd_error *err);
-    /* Called when all it asked for is filled, after the objects that it added. NULL: not needed. */
+    /* Called when all it requested is filled, after the objects that it added. NULL: not needed. */
     rsd_err (*restored)(void *arg, rsd_error *err);
     void *arg;
 } rsd_stateful;
-/* Adds an object, under `prefix` within what was pushed; NULL: none. The table is copied. */
+/* Adds an object, with `prefix` below what was pushed; NULL: no prefix. The table is copied. */
 RSD_API rsd_err rsd_state_stateful(rsd_state *state, const char *prefix, const rsd_stateful *object,
                                    rsd_error *err);
 
@@ -669,30 +668,31 @@ RSD_API rsd_err rsd_state_stateful(rsd_state *state, const char *prefix, const r
 
 typedef struct rsd_save_opts {
     size_t     size;   /* sizeof(rsd_save_opts) */
-    rsd_store *store;  /* NULL: `path` is a local one */
-    rsd_format format; /* AUTO: by the end of the path: ".safetensors", ".pt", ".pth" or ".bin"
-                          is one file of that kind, anything else a DCP folder */
+    rsd_store *store;  /* NULL: `path` is a local path */
+    rsd_format format; /* AUTO: by the path's suffix: ".safetensors", ".pt", ".pth" or ".bin" means
+                          one file of that kind, anything else a DCP folder */
     bool overwrite;    /* replace a checkpoint of that name; otherwise RSD_E_EXISTS. Folders replace
-                          folders, files replace files. A folder must be empty or hold only files of
-                          a checkpoint and files that its checksum file lists. Links, devices, FIFOs
-                          and sockets are never replaced: RSD_E_EXISTS, checked before anything is
-                          written and again at the end */
-    bool        distributed; /* safetensors: one file for each rank, with its parts */
+                          folders, files replace files. A folder must be empty or hold only files
+                          of a checkpoint and files that its checksum file lists. Links, devices,
+                          FIFOs and sockets are never replaced: RSD_E_EXISTS, checked before
+                          anything is written and again at the end */
+    bool        distributed; /* safetensors: one file per rank, with its parts */
     rsd_choice  sync;        /* NEVER: return before the bytes are safe from a power cut */
-    uint64_t    shard_size;  /* safetensors: bytes of a file at most; 0: one file */
+    uint64_t    shard_size;  /* safetensors: maximum bytes per file; 0: one file */
     const char *transform; /* DCP: "stream.zstd", "stream.zstd:9" or a registered one; NULL: none */
-    int32_t     threads;   /* 0: as many as this process may run on */
+    int32_t     threads;   /* 0: one per available processor */
     rsd_progress on_progress;
     void        *arg;
-    size_t       max_memory; /* bytes of buffers of a rank; 0: 64 MiB; 8 MiB are the least */
-    rsd_choice   checksum;   /* the checksum file (see rsd_ckpt_add_checksums), which loading and
-    verifying check.     DEFAULT: where xxHash is built in */
-    bool uneven_keys; /* ranks may hold different tensors and values; of a tensor each rank counts
-                         only its own boxes */
-    bool check_equal; /* compare replicas first; if they differ nothing is saved */
+    size_t       max_memory; /* bytes of buffers per rank; 0: 64 MiB; at least 8 MiB are used */
+    rsd_choice   checksum;   /* hashes of all bytes, checked by loads and verifies (see
+                                rsd_ckpt_add_checksums). DEFAULT: if xxHash is built in; ALWAYS:
+                                RSD_E_UNSUPPORTED without it */
+    bool uneven_keys; /* ranks may hold different tensors and values; each rank's own boxes alone
+                         count as its part of a tensor */
+    bool check_equal; /* compare replicas first; if they differ, nothing is saved */
 } rsd_save_opts;
 
-/* A layout of which each rank knows only its own boxes; `n` may be 0. Together they tile the
+/* A layout of which each rank knows only its own boxes; `n` may be 0. Together they must tile the
  * tensor; equal boxes on different ranks are replicas. dtype and shape must agree. [collective] */
 RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndim,
                                         const int64_t *shape, size_t n, const rsd_box *box,
@@ -702,121 +702,117 @@ RSD_API rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndi
  * options give the same bytes. A dtype that the format can't hold is refused by name before
  * anything is written.
  *
- * `comm` NULL: [local], this process stands for all ranks. The views of each tensor cover it, and
- * its layout says which rank's file each box goes to. Otherwise [collective]: every rank gives a
- * state with the same names, dtypes, shapes and layouts, in the same order, and views of its own
- * boxes; the error names a rank that differs (unless `uneven_keys`). Values may differ from rank to
- * rank (host names, random states, loader positions): rank 0's is saved, or with `uneven_keys` that
- * of the lowest rank that has the name. Of DCP and distributed safetensors each rank writes its own
+ * `comm` NULL: [local], this process stands for all ranks. Each tensor's views cover it, and its
+ * layout says which rank's file each box goes to. Otherwise [collective]: every rank passes a state
+ * with the same names, dtypes, shapes and layouts, in the same order, and views of its own boxes;
+ * the error names a rank that differs (unless `uneven_keys`). Values may differ between ranks (host
+ * names, random states, loader positions): rank 0's is saved or, with `uneven_keys`, that of the
+ * lowest rank that has the name. For DCP and distributed safetensors each rank writes its own
  * files. A safetensors or torch.save file, and those of `shard_size`, are written by all ranks
- * together: each gathers its share from its owners, in bounded memory (32 MiB at least). Rank 0
+ * together: each gathers its share from the owners, in bounded memory (at least 32 MiB). Rank 0
  * publishes when all are done; if one fails, all do, and the previous checkpoint is untouched. */
 RSD_API rsd_err rsd_save(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_save_opts *opts, rsd_error *err);
 
-/* ---- operations under way: async saves ---- */
+/* ---- operations in progress: async saves ---- */
 
-/* An operation under way. It progresses inside test and wait, on the calling thread; a save also
+/* An operation in progress. It advances inside test and wait, on the calling thread; a save also
  * writes between these calls. */
 typedef struct rsd_op rsd_op;
 typedef enum rsd_phase {
     RSD_STAGED = 1, /* the caller may change the memory again */
-    RSD_DURABLE = 2 /* all is done: a save is published; for a reshard the same as STAGED */
+    RSD_DURABLE = 2 /* complete: a save is published; for a reshard the same as STAGED */
 } rsd_phase;
 
-/* *done is set if `phase` has been reached; the result is then the operation's. Does not
- * wait for other ranks. A save is published inside test on rank 0, once all ranks have written
- * theirs and said so inside their own test or wait. */
+/* *done becomes true if `phase` has been reached; the result is then the operation's. Does not wait
+ * for other ranks. A save is published inside test or wait on rank 0, once all ranks have written
+ * their files and reported so inside their own test or wait. */
 RSD_API rsd_err rsd_op_test(rsd_op *op, rsd_phase phase, bool *done, rsd_error *err);
-/* Returns when `phase` has been reached. `phase` and the order of operations must agree.
- * [collective]
- */
+/* Waits until `phase` is reached. `phase` and the order of operations must agree. [collective] */
 RSD_API rsd_err rsd_op_wait(rsd_op *op, rsd_phase phase, rsd_error *err);
 /* Asks it to end early: it ends with RSD_E_CANCELED on every rank, or completes normally if past
- * the point of no return. The caller still waits for it. [local] */
+ * the point of no return. The caller must still wait for it. [local] */
 RSD_API void rsd_op_cancel(rsd_op *op);
 /* An unfinished operation is aborted, and with it the comm if it has more than one rank. */
 RSD_API void rsd_op_free(rsd_op *op);
 
-/* How the bytes of the moment are kept while they are written. */
+/* How the tensors' bytes are preserved while they are being written. */
 typedef enum rsd_stage_way {
     RSD_STAGE_COPY = 1, /* copied, by several threads, into memory that the state keeps for the next
-                           time */
+                           save */
     RSD_STAGE_FORK = 2  /* a forked process writes, and the system copies only the pages that change
-                           meanwhile. For one rank a process (not the threads comm) and a store
-                           that other processes see; tensors lie in private memory, and each rank
-                           has files of its own (not those that ranks write together) */
+                           meanwhile. Needs one rank per process (not the threads comm), a store
+                           that other processes see, tensors in private memory, and files that
+                           belong to one rank each (not those that ranks write together) */
 } rsd_stage_way;
 
-/* rsd_save in two steps: when begin returns the caller may change its tensors and values,
- * RSD_STAGED has been reached; RSD_DURABLE is reached inside rsd_op_test and rsd_op_wait. The save
- * holds what the memory held at the call. In between a thread or child of the library writes and
- * syncs this rank's files, and never uses the comm. Test and wait report later errors, on every
- * rank. A comm and a state have one save under way: begin waits for the previous one, which still
- * reports its own result. Comm, state and opts->store must outlive it. With RSD_STAGE_FORK
- * opts->on_progress is not called. A process that ends before leaves nothing under the name and a
- * temporary tree that the next save removes. `path`, `how` and options must agree as in rsd_save.
- * [collective] */
+/* rsd_save in two steps: when begin returns, RSD_STAGED has been reached and the caller may change
+ * its tensors and values; RSD_DURABLE is reached inside rsd_op_test and rsd_op_wait. The checkpoint
+ * holds what the memory held at the call. In between, a thread or child process of the library
+ * writes and syncs this rank's files; it never uses the comm. Test and wait report later errors, on
+ * every rank. A comm and a state have one save in progress at a time: begin waits for the previous
+ * one, which still reports its own result. Comm, state and opts->store must outlive the save. With
+ * RSD_STAGE_FORK opts->on_progress is not called. A process that ends early leaves nothing under
+ * the name, only a temporary tree that the next save removes. `path`, `how` and options must agree
+ * as in rsd_save. [collective] */
 RSD_API rsd_err rsd_save_begin(const char *path, rsd_comm *comm, rsd_state *state,
                                rsd_stage_way how, const rsd_save_opts *opts, rsd_op **out,
                                rsd_error *err);
-/* Frees the memory that RSD_STAGE_COPY left with the state; freeing the state does too. [local] */
+/* Frees the memory that RSD_STAGE_COPY left with the state, as freeing the state does. [local] */
 RSD_API void rsd_state_unstage(rsd_state *state);
 
 /* ---- load ---- */
 
 typedef struct rsd_load_opts {
     size_t     size;          /* sizeof(rsd_load_opts) */
-    rsd_store *store;         /* NULL: `path` is a local one */
+    rsd_store *store;         /* NULL: `path` is a local path */
     rsd_choice verify;        /* see rsd_read_opts */
     bool       allow_partial; /* tensors missing from the checkpoint are left unchanged */
-    int32_t    threads;       /* 0: as many as this process may run on */
-    size_t     max_memory;    /* bytes of buffers; 0: 64 MiB at most */
-    /* Called with each tensor and value that was left out. */
+    int32_t    threads;       /* 0: one per available processor */
+    size_t     max_memory;    /* bytes of buffers; 0: at most 64 MiB */
+    /* Called for each tensor and value missing from the checkpoint. */
     void (*on_missing)(void *arg, const char *name);
     void *arg;
-    bool  cast; /* elements of another dtype are cast (docs/loading.md); else RSD_E_MISMATCH */
-    const char *prefix; /* what the checkpoint's names have in front of the state's: "model." */
-    /* One rank reads what several want and gives it to the others. DEFAULT: tensors of which the
-     * ranks want at least 1.25 times their bytes together, and between threads also those that
-     * would be read in short runs. ALWAYS: all that several ranks want parts of. One rank's NEVER,
-     * or verify ALWAYS, means NEVER on all. */
+    bool  cast; /* cast elements of another dtype (docs/loading.md); otherwise RSD_E_MISMATCH */
+    const char *prefix; /* prefix of the checkpoint's names that the state's lack: "model." */
+    /* One rank reads what several want and passes it on. DEFAULT: for tensors of which the ranks
+     * together want at least 1.25 times the size and, between threads, those that would be read in
+     * short runs. ALWAYS: for all tensors that several ranks want parts of. NEVER, or verify
+     * ALWAYS, on one rank means NEVER on all. */
     rsd_choice cooperate;
 } rsd_load_opts;
 
-/* Fills the views of every tensor in the state, whatever layout the checkpoint has, and makes the
- * values that it wants. Name and shape must be the same, and the dtype unless it may be cast; all
- * are compared before the first byte is read. Rank 0 reads the metadata for all, then each rank
- * what its own views need, or its share of what several need. `comm` NULL: [local], a program
- * without ranks loads its slice. Otherwise [collective]: if one rank fails, all do. `path` and the
- * kind of store must agree (if ranks see the checkpoint in different places, each opens a store
+/* Fills the views of every tensor in the state, whatever layout the checkpoint has, and creates the
+ * values that it requests. Name and shape must match, and the dtype unless opts->cast; all are
+ * compared before the first byte is read. Rank 0 reads the metadata for all; then each rank reads
+ * what its own views need, or its share of what several need. `comm` NULL: [local], for a program
+ * without ranks that loads its slice. Otherwise [collective]: if one rank fails, all do. `path` and
+ * the kind of store must agree (if ranks see the checkpoint in different places, each opens a store
  * there); states and other options may differ, and some ranks may call rsd_load_below. After a
  * failure the contents of the views are undefined.
  *
- * Another checkpoint may be published under the name meanwhile: all ranks load the old one or the
- * new one. Where files of the old one are removed before they were opened, all start over with the
- * new one, at most five times, and may call callbacks again. RSD_E_MISMATCH after that, or if a
- * file was written to in place. */
+ * Another checkpoint may be published under the name meanwhile: all ranks load the old one or all
+ * load the new one. If files of the old one are removed before they were opened, all start over
+ * with the new one, at most five times, and callbacks may be called again. RSD_E_MISMATCH after
+ * that, or if a file was modified in place. */
 RSD_API rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_load_opts *opts, rsd_error *err);
 
-/* Where a tensor that is about to be loaded goes. *out has the box of the whole tensor: give it
- * memory or a put, with a smaller box to load that part; leave `data` and `put` NULL to skip the
- * tensor. */
+/* Says where a tensor about to be loaded goes. *out has the box of the whole tensor: set memory or
+ * a put, with a smaller box to load only that part; leave `data` and `put` NULL to skip it. */
 typedef rsd_err (*rsd_load_alloc)(void *arg, const rsd_tensor_info *info, rsd_view *out);
 
-/* Loads without a state: every tensor that is one of the n names or below one of them ("model" has
- * "model.w" below it, but not "model2"), or all if n is 0. `alloc` is called for each, in the order
- * of the checkpoint and before the first byte is read. A name with nothing below it is
- * RSD_E_NOTFOUND unless the load may be partial. opts->cast and ->prefix don't apply. Otherwise
- * like rsd_load. */
+/* Loads without a state: every tensor that is one of the n names or below one of them ("model.w" is
+ * below "model", "model2" is not), or all if n is 0. `alloc` is called for each, in the order of
+ * the checkpoint and before the first byte is read. A name that matches nothing is RSD_E_NOTFOUND
+ * unless opts->allow_partial. opts->cast and ->prefix don't apply. Otherwise like rsd_load. */
 RSD_API rsd_err rsd_load_below(const char *path, rsd_comm *comm, size_t n, const char *const *names,
                                rsd_load_alloc alloc, void *arg, const rsd_load_opts *opts,
                                rsd_error *err);
 
 /* ---- convert ---- */
 
-/* Tensors that get another dtype. */
+/* Tensors to cast to another dtype. */
 typedef struct rsd_cast {
     const char *pattern; /* as in rules; NULL: every tensor of f16, bf16, f32 or f64 */
     rsd_dtype   dtype;
@@ -827,70 +823,70 @@ typedef struct rsd_convert_stats {
     size_t     size; /* sizeof(rsd_convert_stats) */
     rsd_format format;
     int64_t    tensors, objects;
-    int64_t    files, bytes; /* of the target, without its checksum file; bytes -1: compressed, and
-                                not known before they are written */
-    int64_t carried;         /* of these, files that were copied along */
+    int64_t files, bytes; /* of the target, without its checksum file; bytes -1: compressed, so not
+                             known in advance */
+    int64_t carried;      /* of these files, those copied along */
 } rsd_convert_stats;
 
 typedef struct rsd_convert_opts {
     size_t           size;   /* sizeof(rsd_convert_opts) */
-    rsd_store       *store;  /* of the target; NULL: `path` is a local one */
+    rsd_store       *store;  /* of the target; NULL: `path` is a local path */
     rsd_format       format; /* of the target; AUTO: as in rsd_save_opts */
-    const rsd_rules *rules;  /* DCP, safetensors: which rank's file gets what; by the new names.
-                                 NULL: DCP keeps the chunks it has, safetensors are whole */
-    /* Tensors and objects whose name matches one of `include` (none: all) and none of `exclude`. */
+    const rsd_rules *rules;  /* DCP, safetensors: which rank's file gets what, by new names. NULL:
+                                DCP keeps its chunks, safetensors tensors are whole */
+    /* Tensors and objects whose name matches one of `include` (0: all) and none of `exclude`. */
     const char *const *include;
     size_t             ninclude;
     const char *const *exclude;
     size_t             nexclude;
-    /* The name that something gets: `name` itself, or text that lives until the next call. */
+    /* Returns the new name: `name` itself, or text that lives until the next call. */
     const char *(*rename)(void *arg, const char *name);
-    const rsd_cast *casts; /* the first that matches wins; patterns see the new names */
+    const rsd_cast *casts; /* the first match wins; patterns see the new names */
     size_t          ncasts;
-    uint64_t        shard_size; /* safetensors: bytes of a file at most; 0: one file */
+    uint64_t        shard_size; /* safetensors: maximum bytes per file; 0: one file */
     const char *transform; /* DCP: "stream.zstd", "stream.zstd:9" or a registered one; NULL: none */
-    size_t      max_memory; /* bytes under way; 0: 64 MiB */
-    int32_t     threads;    /* 0: as many as this process may run on */
+    size_t      max_memory; /* bytes of buffers; 0: 64 MiB */
+    int32_t     threads;    /* 0: one per available processor */
     bool        overwrite;  /* as in rsd_save_opts */
     bool        keep;       /* an interrupted run keeps its work in a folder beside the target:
                                "<path>.partial-<16 hex digits>"; local files only */
-    bool resume;       /* resume from what such a run left, checked byte for byte. Starts over if
-                          nothing is left, or, reported through `on_left_out`, if source or
-                          options differ. Implies `keep` */
-    rsd_choice   sync; /* NEVER: return before the bytes are safe from a power cut */
-    rsd_choice   checksum; /* the checksum file: DEFAULT where xxHash is built in, ALWAYS, NEVER */
+    bool resume; /* resume such a run, checking its work byte for byte. Starts over if there is none
+                    or, reported through `on_left_out`, if source or options differ. Implies
+                    `keep` */
+    rsd_choice   sync;        /* NEVER: return before the bytes are safe from a power cut */
+    rsd_choice   checksum;    /* as in rsd_save_opts */
     rsd_progress on_progress; /* bytes of this process's share */
-    /* Called with what the target does not get and why, in the order of the source. */
+    /* Called for everything that the target does not get, with the reason, in source order. */
     void (*on_left_out)(void *arg, const char *name, const char *why);
-    /* Called on rank 0 when a run that keeps its work ended early, with the folder's name. */
+    /* Called on rank 0 with the folder's name when a run that keeps its work ended early. */
     void (*on_kept)(void *arg, const char *partial);
     void      *arg;
     rsd_choice verify;  /* the source's checksums: compared unless NEVER */
-    bool       dry_run; /* plans and checks everything and writes nothing */
+    bool       dry_run; /* plan and check everything, write nothing */
     /* Unless NEVER, a conversion from folder to folder also copies other files (a config, a
-     * tokenizer, notes) of at most 64 MiB, no folders, and links only if the checkpoint itself is
-     * made of links. `on_left_out` gets the rest, and those that only the checksum file lists. A
+     * tokenizer, notes) of at most 64 MiB; no folders, and links only if the checkpoint itself is
+     * made of links. `on_left_out` gets the rest, and files that only the checksum file lists. A
      * copy gets no permission that the original lacks. */
     rsd_choice carry;
     /* Takes only tensors and objects whose health is RSD_WHOLE; `on_left_out` gets the others. For
      * a checkpoint opened for salvage and verified: its checksums are not compared again. */
     bool               salvage;
-    rsd_convert_stats *stats; /* filled if it succeeds; NULL: not wanted */
+    rsd_convert_stats *stats; /* filled on success; may be NULL */
 } rsd_convert_opts;
 
-/* Writes what is in a checkpoint as another one: other format, layout, names, dtypes, in one pass
- * and in bounded memory whatever its size (an item of a compressed source is decoded whole). The
- * target is published as rsd_save publishes, all or nothing; the same source and options give the
- * same bytes. If the source's files change meanwhile, RSD_E_MISMATCH, or don't match its checksums,
- * RSD_E_CORRUPT, nothing is published. All tensors with a dtype that the target can't hold are
- * named before anything is written.
+/* Writes the contents of a checkpoint as another one, with another format, layout, names or dtypes,
+ * in one pass and in bounded memory whatever its size (an item of a compressed source is decoded
+ * whole). The target is published as by rsd_save, all or nothing; the same source and options give
+ * the same bytes. Nothing is published if the source's files change meanwhile (RSD_E_MISMATCH) or
+ * don't match its checksums (RSD_E_CORRUPT). All tensors with a dtype that the target can't hold
+ * are named before anything is written.
  *
- * Casts round to nearest even; see rsd_load_opts. Where lists of the original would have holes,
- * because something is left out, a torch.save file gets flat names.
+ * Casts round to nearest even; see rsd_load_opts. If leaving something out would make holes in the
+ * original's lists, a torch.save file gets flat names.
  *
  * `comm` NULL: [local]. Otherwise [collective]: every rank has opened the same checkpoint; path and
- * options must agree but for max_memory, threads and callbacks (whose new names must); the ranks
- * divide the bytes of the target, whatever its format. */
+ * options must agree except max_memory, threads and callbacks (but `rename` must give the same
+ * names); the ranks share the writing, whatever the format. */
 RSD_API rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                             const rsd_convert_opts *opts, rsd_error *err);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard_mpi.h - ranks of MPI as a comm. The one header that includes mpi.h.
+/* reshard_mpi.h - MPI ranks as a comm. The only header that includes mpi.h.
  *
- * MPI libraries have no common binary interface, so each has a small library: link
- * libreshard and either libreshard_mpi_openmpi or libreshard_mpi_mpich, whichever belongs to the
- * mpi.h that you compile with (pkg-config: reshard-mpi-openmpi, reshard-mpi-mpich). */
+ * MPI libraries have no common binary interface, so there is a small library for each: link
+ * libreshard and either libreshard_mpi_openmpi or libreshard_mpi_mpich, whichever matches the mpi.h
+ * that you compile with (pkg-config: reshard-mpi-openmpi, reshard-mpi-mpich). */
 #ifndef RESHARD_MPI_H
 #define RESHARD_MPI_H
 
@@ -14,17 +14,18 @@
 extern "C" {
 #endif
 
-/* The transport itself, and all that these libraries export. `comm` NULL: MPI_COMM_WORLD; MPI is
- * initialised if it is not, and then finalised when the comm is freed. [collective] */
+/* The transport itself, the only function that these libraries export. `comm` NULL: MPI_COMM_WORLD;
+ * MPI is initialised if it is not yet, and in that case finalised when the comm is freed.
+ * [collective] */
 RSD_API rsd_err rsd_mpi_transport(const MPI_Comm *comm, const rsd_comm_ops **ops, void **self,
                                   rsd_error *err);
 
 /* The ranks of `comm`, which is duplicated and not used afterwards: messages never mix with the
- * caller's, and errors are returned. MPI is initialised, with MPI_THREAD_FUNNELED or more if there
- * are threads; all calls with the comm come from MPI's main thread, and the comm is freed before
- * MPI_Finalize. A rank that dies ends the program, as MPI has it. MPICH also ends it when a message
- * is longer than expected, which only a rank with another idea of the layouts sends, unless
- * MPI_COMM_WORLD has MPI_ERRORS_RETURN. [collective] */
+ * caller's, and errors are returned. MPI must be initialised, with MPI_THREAD_FUNNELED or higher if
+ * there are threads; all calls with the comm must come from MPI's main thread, and the comm must be
+ * freed before MPI_Finalize. A rank that dies ends the program, as is usual with MPI. Unless
+ * MPI_COMM_WORLD has MPI_ERRORS_RETURN, MPICH also ends it when a message is longer than expected,
+ * which happens only if a rank has different layouts. [collective] */
 static inline rsd_err rsd_comm_create_mpi(MPI_Comm comm, rsd_comm **out, rsd_error *err)
 {
     const rsd_comm_ops *ops;

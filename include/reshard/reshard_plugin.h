@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard_plugin.h - tables that a program fills to bring custom comms, stores and transforms. The
- * rules at the top of reshard.h hold here too. */
+/* reshard_plugin.h - tables of functions for custom comms, stores and transforms. The rules at the
+ * top of reshard.h apply here too. */
 #ifndef RESHARD_PLUGIN_H
 #define RESHARD_PLUGIN_H
 
@@ -12,7 +12,7 @@ extern "C" {
 
 /* ---- comm: custom transports ---- */
 
-/* A piece of memory of one rank as a plain value that can be sent to others. */
+/* A piece of one rank's memory as a plain value that can be sent to others. */
 typedef struct rsd_exposed {
     uint64_t word[4];
 } rsd_exposed;
@@ -21,88 +21,89 @@ typedef struct rsd_exposed {
 #define RSD_COMM_THREADS                                                                           \
     2u /* ranks are threads of one process, which none of them can fork alone */
 
-/* What moves bytes between ranks. `self` is one rank's end; all calls with it come from one thread
- * at a time, and nothing is called after close. Functions return RSD_OK or fill *err (never NULL)
- * with one line; `err->rank` stays -1 for errors that only this rank knows of.
+/* Moves bytes between ranks. `self` is one rank's end; all calls with it come from one thread at a
+ * time, and nothing is called after close. Functions return RSD_OK or fill *err (never NULL) with
+ * one line; `err->rank` stays -1 for errors that only this rank knows of.
  *
- * A request is a pointer that the transport chose. NULL is a finished one, so that arrays of them
+ * A request is a pointer chosen by the transport. NULL is a finished one, so arrays of requests
  * need no compaction.
  *
- * While ranks wait or work for long, the library sends a few bytes now and then as signs of life;
- * some of them may never be received. */
+ * While ranks wait or work for long, the library occasionally sends a few bytes as heartbeats; some
+ * of them may never be received. */
 typedef struct rsd_comm_ops {
     size_t      size;  /* sizeof(rsd_comm_ops) */
-    const char *name;  /* "mpi": for messages */
+    const char *name;  /* "mpi", for error messages */
     uint32_t    flags; /* RSD_COMM_* */
 
     /* Constant for the life of `self`. */
     int32_t (*rank)(void *self);
-    int32_t (*count)(void *self); /* of ranks */
+    int32_t (*count)(void *self); /* number of ranks */
 
     /* Starts to send `bytes` bytes, which may be 0 or more than 4 GiB, to rank `to`, which may be
-     * this one. `tag` is 0 to 32767. The bytes stay as they are until the request has finished;
-     * that may be before the receiver has asked for them (short messages must not wait for it) or
-     * only when it has them. Messages from one rank to another with one tag are received in the
-     * order in which they were started. Never waits for the other side. */
+     * this one. `tag` is 0 to 32767. The caller keeps the bytes unchanged until the request has
+     * finished; that may be before the receiver has asked for them (short messages must not wait
+     * for it) or only when it has them. Messages from one rank to another with the same tag are
+     * received in the order in which they were started. Never waits for the other side. */
     rsd_err (*send)(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
                     void **request, rsd_error *err);
-    /* Starts to receive the next message with that tag from rank `from`. Both ends know its size:
-     * a message of another one is RSD_E_MISMATCH where the transport sees it, and else a timeout.
-     * The memory is the transport's until the request has finished. Never waits. */
+    /* Starts to receive the next message with that tag from rank `from`. Both ends know its size: a
+     * message of another size is RSD_E_MISMATCH if the transport notices, otherwise a timeout. The
+     * memory belongs to the transport until the request has finished. Never waits. */
     rsd_err (*recv)(void *self, int32_t from, int32_t tag, void *data, size_t bytes, void **request,
                     rsd_error *err);
 
-    /* Sets *request to NULL if it has finished. Never waits, but does drive messages on. An error
-     * as in wait_some. */
+    /* Sets *request to NULL if it has finished. Never waits, but does advance messages. Errors are
+     * reported as in wait_some. */
     rsd_err (*test)(void *self, void **request, rsd_error *err);
-    /* Waits until at least one of request[0 .. n-1] has finished and sets those that have to NULL;
-     * returns at once if all are NULL already. RSD_E_TIMEOUT, with nothing changed, after
-     * `timeout_ms` (0: looks once). A request that finished badly becomes NULL too and its error
-     * is returned; after any error those that are not NULL are still under way. Must let other
-     * threads and processes have the processor while it waits. */
+    /* Waits until at least one of request[0 .. n-1] has finished and sets the finished ones to
+     * NULL; returns at once if all are NULL already. RSD_E_TIMEOUT, with nothing changed, after
+     * `timeout_ms` (0: checks once). A request that failed becomes NULL too and its error is
+     * returned; after any error those that are not NULL are still in progress. Must yield the
+     * processor to other threads and processes while it waits. */
     rsd_err (*wait_some)(void *self, size_t n, void **request, int64_t timeout_ms, rsd_error *err);
-    /* Takes a request back. True: it is gone, *request is NULL and its memory is the caller's
-     * again; a receive may have written to it, and its message may be lost. False: it can't be
-     * taken back; it may finish through wait_some, and until it does its memory must stay. Waits at
-     * most for a copy that is under way. Works on a broken comm too. */
+    /* Withdraws a request. True: it is gone, *request is NULL and its memory is the caller's again;
+     * a receive may have written to it, and its message may be lost. False: it can't be withdrawn;
+     * it may finish through wait_some, and its memory must stay until then. Waits at most for a
+     * copy in progress. Works on a broken comm too. */
     bool (*cancel)(void *self, void **request);
 
     /* Breaks the comm for good: on every rank of it and of all comms that it was split from or
      * into, send, recv, test, wait_some, split and alloc fail from now on with *why as their error,
-     * and those that wait wake up. Requests that have finished are still reported before. The first
-     * *why wins; another call does nothing. Does not wait. */
+     * and those that are waiting wake up. Requests that had finished are still reported first. The
+     * first *why wins; further calls do nothing. Does not wait. */
     void (*stop)(void *self, const rsd_error *why);
 
-    /* Called on every rank with the list, checked, of the group it will be in, and those lists are
-     * disjoint. n == 0: *out is NULL. Fails on all or on none, except for want of memory. */
+    /* Called on every rank with the list of the group it will be in; the lists have been checked
+     * and are disjoint. n == 0: *out becomes NULL. Fails on all ranks or on none, except for lack
+     * of memory. */
     rsd_err (*split)(void *self, int32_t n, const int32_t *ranks, void **out, rsd_error *err);
 
-    /* Memory for expose, page-aligned, called on every rank with any size. Fails on all or on none.
-     * NULL: ordinary memory is as good. */
+    /* Page-aligned memory for expose; called on every rank, with any size. Fails on all ranks or on
+     * none. NULL: ordinary memory is as good. */
     rsd_err (*alloc)(void *self, size_t bytes, void **out, rsd_error *err);
-    /* Called on every rank, with what the same call of alloc gave. NULL if alloc is. */
+    /* Called on every rank, with what the same call of alloc returned. NULL if alloc is. */
     void (*dealloc)(void *self, void *data);
 
-    /* A value through which others can reach this memory, as long as it exists and by agreement of
-     * the two ranks on when. RSD_E_UNSUPPORTED: not this memory. Local. NULL: never. */
+    /* A value through which other ranks can reach this memory while it exists; the two ranks agree
+     * on when. RSD_E_UNSUPPORTED: not this memory. Local. NULL: never. */
     rsd_err (*expose)(void *self, const void *data, size_t bytes, rsd_exposed *out, rsd_error *err);
-    /* Where this rank finds what rank `owner` exposed: an address to copy from and to. A message
-     * from the owner that is received after it wrote makes its writes visible. RSD_E_UNSUPPORTED:
-     * not from here. Local. NULL if expose is. */
+    /* Where this rank finds what rank `owner` exposed: an address to copy from and to. Receiving a
+     * message that the owner sent after writing makes its writes visible. RSD_E_UNSUPPORTED: not
+     * from here. Local. NULL if expose is. */
     rsd_err (*reach)(void *self, int32_t owner, const rsd_exposed *what, void **out,
                      rsd_error *err);
 
     /* The last call. All requests have finished or been cancelled, except on a broken comm. */
     void (*close)(void *self);
 
-    /* Before close: waits until every rank is here that close would wait for, RSD_E_TIMEOUT after
-     * `timeout_ms`. After an error the comm is stopped, and close must not wait. NULL, or a table
-     * that ends before it: close never waits. */
+    /* Called before close: waits until every rank that close would wait for has arrived;
+     * RSD_E_TIMEOUT after `timeout_ms`. After an error the comm is stopped, and close must not
+     * wait. NULL, or a table that ends before this field: close never waits. */
     rsd_err (*meet)(void *self, int64_t timeout_ms, rsd_error *err);
 } rsd_comm_ops;
 
-/* A comm on a custom transport. The table is copied, `self` is closed by rsd_comm_free; after
- * an error it is still the caller's. [local] */
+/* A comm on a custom transport. The table is copied. rsd_comm_free closes `self`; after an error
+ * here it is still the caller's. [local] */
 RSD_API rsd_err rsd_comm_create_custom(const rsd_comm_ops *ops, void *self, rsd_comm **out,
                                        rsd_error *err);
 
@@ -110,17 +111,17 @@ RSD_API rsd_err rsd_comm_create_custom(const rsd_comm_ops *ops, void *self, rsd_
 
 /* What a store can do. */
 enum {
-    RSD_STORE_RANDOM_WRITE = 1, /* writes may come in any order; else rising, without holes */
-    RSD_STORE_EXCHANGE = 2,     /* a commit may replace a name that exists, with no moment without
-                                   it; where this depends on the file system, begin can refuse */
-    RSD_STORE_SHARED = 8        /* other processes can open what this one wrote */
+    RSD_STORE_RANDOM_WRITE = 1, /* writes may come in any order; otherwise rising, without gaps */
+    RSD_STORE_EXCHANGE = 2, /* commit can replace an existing name, with no moment without it; if
+                               this depends on the file system, begin may refuse */
+    RSD_STORE_SHARED = 8    /* other processes can open what this one wrote */
 };
 
 /* How a file is opened: one of the first three, and hints. */
 enum {
     RSD_OPEN_READ = 1,
     RSD_OPEN_CREATE = 2, /* for writing; it must not exist */
-    RSD_OPEN_WRITE = 4,  /* for writing; it must exist, and keeps what it has */
+    RSD_OPEN_WRITE = 4,  /* for writing; it must exist, and keeps its contents */
 
     RSD_OPEN_DIRECT = 16, /* large aligned pieces may bypass the cache: they won't be read soon */
     RSD_OPEN_FOLLOW = 32 /* follow symbolic links: only for names given by the user, never for names
@@ -130,13 +131,13 @@ enum {
 /* How a tree is begun. */
 enum {
     RSD_TREE_FILE = 1,     /* it is one file, not a folder */
-    RSD_TREE_OVERWRITE = 2 /* replace what has that name at commit */
+    RSD_TREE_OVERWRITE = 2 /* replace whatever has that name at commit */
 };
 
 /* How a name is held. */
 enum {
-    RSD_HOLD_FILES = 1 /* opens the files of a folder at once, as far as that makes sense: they will
-                          be needed, and the folder may be removed soon */
+    RSD_HOLD_FILES = 1 /* open the files of a folder at once, as far as sensible: they will be
+                          needed, and the folder may be removed soon */
 };
 
 /* What a held name stands for now. */
@@ -153,17 +154,17 @@ typedef struct rsd_io {
     rsd_io_op op;
     void     *file; /* the handle from open */
     uint64_t  off;  /* bytes from the file's start */
-    void     *buf;  /* a write only reads it */
+    void     *buf;  /* only read by a write */
     size_t    len;
-    void     *tag; /* the caller's; the store never looks */
+    void     *tag; /* the caller's; the store ignores it */
 
-    /* The result. Less `done` than `len` with RSD_OK: a read met the end of the file. A write that
-     * is RSD_OK is complete. */
+    /* The result. RSD_OK with `done` less than `len`: a read reached the end of the file. A write
+     * that is RSD_OK is complete. */
     rsd_err rc;
-    int32_t sys_errno; /* why, when `rc` is set; 0: no system call was to blame */
+    int32_t sys_errno; /* if `rc` is set; 0: no system call failed */
     size_t  done;      /* bytes */
 
-    void *own[2]; /* the store's while it has the request */
+    void *own[2]; /* for the store while it has the request */
 } rsd_io;
 
 typedef enum rsd_entry_kind {
@@ -173,188 +174,189 @@ typedef enum rsd_entry_kind {
 } rsd_entry_kind;
 
 typedef struct rsd_entry {
-    const char    *name;    /* within its folder; valid during the call that shows it */
+    const char    *name;    /* within its folder; valid during the visit */
     rsd_entry_kind kind;    /* other: symbolic link, device, socket, FIFO */
     uint64_t       size;    /* bytes of a file, else 0 */
-    uint64_t       version; /* of a file, see rsd_opened; 0: can't be told */
+    uint64_t       version; /* of a file, see rsd_opened; 0: unknown */
 } rsd_entry;
 
 typedef struct rsd_opened {
     void    *file;  /* the handle */
     uint64_t size;  /* bytes that the file has now */
-    uint32_t align; /* pieces whose address, offset and length are multiples of this go past the
-                       cache; 1: it makes no difference */
-    /* A number that is the same on every host and another one once the file was written to or
-     * replaced: of its size and time, for example. Not 0 also means that the file may be closed and
-     * opened again while it is in use. 0: can't be told. */
+    uint32_t align; /* pieces whose address, offset and length are multiples of this bypass the
+                       cache; 1: no difference */
+    /* A number that is the same on every host and changes when the file is written to or replaced:
+     * made of its size and time, for example. Nonzero also means that the file may be closed and
+     * reopened while in use. 0: unknown. */
     uint64_t version;
-    bool     scarce; /* handles run out: it is better to close others before more are opened */
-    /* Of a file to read. A number that is another one once anything about the file was changed,
-     * names and permissions too: of its change time, for example. 0: can't be told. */
+    bool     scarce; /* handles are running out: close others before opening more */
+    /* For a file open for reading: a number that changes when anything about the file changes,
+     * including names and permissions: made of its change time, for example. 0: unknown. */
     uint64_t touched;
-    uint32_t mode; /* of a file to read: st_mode, for its permissions; 0: can't be told */
+    uint32_t mode; /* of a file open for reading: st_mode, for its permissions; 0: unknown */
 } rsd_opened;
 
-/* The table of a backend. Names that it gets have been checked and are never NULL; "" is the top
- * and is given to `list` and `stat` only. Outputs are set only on success. Every function may be
- * called by any thread at any time, except that a handle, queue or tree is not used any more once
- * it is being closed. A function that returns rsd_err explains itself in *err, which is never NULL
- * here. RSD_E_NOTFOUND, RSD_E_EXISTS and RSD_E_UNSUPPORTED mean what they say; callers rely on
- * them. */
+/* The functions of a backend. Names passed to it have been checked and are never NULL; "" is the
+ * root and is passed to `list` and `stat` only. Outputs are set only on success. Every function may
+ * be called by any thread at any time, except that a handle, queue or tree is no longer used once
+ * it is being closed. A function that returns rsd_err explains a failure in *err, which is never
+ * NULL here. RSD_E_NOTFOUND, RSD_E_EXISTS and RSD_E_UNSUPPORTED must mean what they say; callers
+ * rely on them. */
 typedef struct rsd_store_ops {
     size_t      size;    /* sizeof(rsd_store_ops) */
-    const char *name;    /* one word for messages, "file"; lives as long as the store */
+    const char *name;    /* one word for error messages, "file"; lives as long as the store */
     uint32_t    flags;   /* RSD_STORE_... */
-    int32_t     threads; /* that may be inside `transfer` at once when the library makes the queues,
-                            the caller of reap included; 0: choose well, 1: make none */
+    int32_t     threads; /* maximum inside `transfer` at once when the library makes the queues,
+                            including the caller of reap; 0: the library chooses, 1: no others */
 
-    /* Everything is closed by now. NULL: nothing to do. */
+    /* Called when everything is closed. NULL: nothing to do. */
     void (*destroy)(void *self);
 
     /* -- files -- */
 
-    /* Opens a file. `flags` has exactly one of READ, CREATE and WRITE. `bytes` is the size that a
-     * created file will have in the end, so that room can be made at once; 0: not known. Refuses
-     * everything that is not a regular file, and symbolic links unless RSD_OPEN_FOLLOW is there. A
-     * created file can be opened by others at once. */
+    /* Opens a file. `flags` has exactly one of READ, CREATE and WRITE. `bytes` is the final size of
+     * a created file, so that space can be reserved at once; 0: unknown. Refuses everything that is
+     * not a regular file, and symbolic links without RSD_OPEN_FOLLOW. Others can open a created
+     * file at once. */
     rsd_err (*open)(void *self, const char *name, uint32_t flags, uint64_t bytes, rsd_opened *out,
                     rsd_error *err);
-    /* Does one request and returns when it is done: short transfers are continued, interruptions
-     * repeated. Never fails but in io->rc. Requests under way at the same time don't share bytes
-     * unless all of them read. An end (off + len) above INT64_MAX is RSD_E_INVALID. */
+    /* Carries out one request: short transfers are continued, interrupted ones repeated. Reports
+     * errors only in io->rc. Concurrent requests don't share bytes unless all of them read. An end
+     * (off + len) above INT64_MAX is RSD_E_INVALID. */
     void (*transfer)(void *self, rsd_io *io);
-    /* What was written so far survives a power cut (C3). A failure is final: the bytes may be gone
-     * although a second try would succeed, so every later call fails in the same way. */
+    /* On success, what was written so far survives a power cut (C3 in docs/commit.md). A failure is
+     * final: the bytes may be gone although a second try would succeed, so every later call fails
+     * in the same way. */
     rsd_err (*sync)(void *self, void *file, rsd_error *err);
-    /* The handle is gone whatever this returns. A failure means that bytes which were not synced
-     * may be lost. */
+    /* The handle is gone whatever this returns. A failure means that unsynced bytes may be lost. */
     rsd_err (*close)(void *self, void *file, rsd_error *err);
 
-    /* -- queues: several requests under way. Optional, all four or none: without them the library
+    /* -- queues: several requests in progress. Optional, all four or none: without them the library
      *    calls `transfer` from threads. A queue has one user at a time -- */
 
-    /* `depth` requests are usually under way, at least 1; more must work too. RSD_E_UNSUPPORTED:
-     * the library makes this queue, as if there were none of these functions. */
+    /* `depth`, at least 1, is the usual number of requests in progress; more must work too.
+     * RSD_E_UNSUPPORTED: the library makes this queue, as if these functions were missing. */
     rsd_err (*queue_open)(void *self, size_t depth, void **out, rsd_error *err);
-    /* Waits for what is under way; the results are dropped. */
+    /* Waits for the requests in progress; their results are dropped. */
     void (*queue_close)(void *self, void *queue);
-    /* Takes n requests and starts on them in any order. Does not wait for them and can't fail:
-     * troubles show in each request's result. */
+    /* Accepts n requests and starts them in any order. Does not wait for them and can't fail:
+     * problems show in each request's result. */
     void (*submit)(void *self, void *queue, rsd_io *io, size_t n);
-    /* Gives back up to `cap` finished requests and returns how many; waits until there are `min` of
-     * them or nothing is under way any more. min <= cap. */
+    /* Returns up to `cap` finished requests and their number; waits until there are `min` of them
+     * or nothing is left in progress. min <= cap. */
     size_t (*reap)(void *self, void *queue, size_t min, size_t cap, rsd_io **out);
 
     /* -- names -- */
 
-    /* Visits what is in a folder, in any order, temporary names of trees too. Stops at the first
-     * visit that returns an error and returns that. */
+    /* Visits the entries of a folder, in any order, including temporary names of trees. Stops at
+     * the first visit that returns an error and returns that error. */
     rsd_err (*list)(void *self, const char                                                    *name,
                     rsd_err (*visit)(void *arg, const rsd_entry *entry, rsd_error *err), void *arg,
                     rsd_error *err);
-    /* What a name is, symbolic links not followed; out->name is `name`. */
+    /* What a name is; symbolic links are not followed. out->name is `name`. */
     rsd_err (*stat)(void *self, const char *name, rsd_entry *out, rsd_error *err);
-    /* Makes a folder and those above it that are missing; an existing one is fine. Durable on
-     * return.
-     */
+    /* Makes a folder and its missing parents; an existing one is fine. Durable on return. */
     rsd_err (*make_folder)(void *self, const char *name, rsd_error *err);
-    /* Removes a file, durably, or a folder with all that is in it. A folder's name goes first and
-     * at once: no reader finds half of it under its name. */
+    /* Removes a file, durably, or a folder with everything in it. A folder's name goes first and at
+     * once: no reader finds half of it under its name. */
     rsd_err (*remove)(void *self, const char *name, rsd_error *err);
 
-    /* -- trees: written under a temporary name, published at once (C1 to C5). Stores without a
-     *    rename keep the temporary names to themselves and publish by what they write last -- */
+    /* -- trees: written under a temporary name, published at once (C1 to C5 in docs/commit.md).
+     *    Stores without a rename keep the temporary names internal and publish with the last thing
+     *    they write -- */
 
-    /* Begins to write what will be `name`. *temp (the tree's, lives as long) is a new name beside
-     * it, ".<last part>.tmp-<16 hex digits>": an empty folder, or an empty file for RSD_TREE_FILE.
-     * It is written to with the functions above. Removes what earlier writers of `name` left when
-     * they died, never what a living one still writes to. Without RSD_TREE_OVERWRITE: RSD_E_EXISTS
-     * if the name exists. With it: RSD_E_EXISTS if it is of another kind, RSD_E_UNSUPPORTED if it
-     * can't be replaced without a gap. The folder that `name` is in must exist. */
+    /* Begins to write the future `name`. *temp (owned by the tree, lives as long) is a new name
+     * beside it, ".<last part>.tmp-<16 hex digits>": an empty folder, or with RSD_TREE_FILE an
+     * empty file, which is written to with the functions above. Removes what dead writers of `name`
+     * left behind, never what a living one still writes to. Without RSD_TREE_OVERWRITE:
+     * RSD_E_EXISTS if the name exists. With it: RSD_E_EXISTS if the name is of another kind,
+     * RSD_E_UNSUPPORTED if it can't be replaced without a gap. The folder that contains `name` must
+     * exist. */
     rsd_err (*begin)(void *self, const char *name, uint32_t flags, void **tree, const char **temp,
                      rsd_error *err);
     /* For the other writers of a tree, in this or another process: as long as one of them or the
-     * writer that began lives, the tree is not taken for an abandoned one. */
+     * writer that began it lives, the tree does not count as abandoned. */
     rsd_err (*attach)(void *self, const char *temp, void **tree, rsd_error *err);
-    /* By the writer that began, when all files are synced and closed (C3, C4): syncs the folders,
-     * makes `name` be this tree, all or nothing, makes that durable and removes what it replaced.
-     * Ends the handle on success. After a failure `name` is what it was, the handle is only good
-     * for abort. RSD_E_EXISTS: another writer was first. */
+    /* Called by the writer that began, when all files are synced and closed (C3, C4): syncs the
+     * folders, makes `name` refer to this tree, all or nothing, makes that durable and removes what
+     * it replaced. Ends the handle on success. After a failure `name` is unchanged, and the handle
+     * can only be aborted. RSD_E_EXISTS: another writer was first. */
     rsd_err (*commit)(void *self, void *tree, rsd_error *err);
-    /* Ends the handle; removes what was begun with it, leaves alone what it was attached to. A
-     * failure means that something is left for the next begin to remove. */
+    /* Ends the handle; removes what was begun with it, but not what it was attached to. A failure
+     * means that something is left for the next begin to remove. */
     rsd_err (*abort)(void *self, void *tree, rsd_error *err);
 
     /* -- optional -- */
 
-    /* A number for a file that is open to read: another one once it was written to, cut or made
-     * longer. NULL: can't be told. */
+    /* A number for a file open for reading that changes when it is written to, truncated or
+     * extended. NULL: not available. */
     rsd_err (*stamp)(void *self, void *file, uint64_t *out, rsd_error *err);
-    /* Like begin, but the tree is what has the name `from`, a file or a folder that was written
-     * bit by bit over several runs. It stays there until commit: after a failure, also of commit,
-     * and after abort it is where it was. What commit replaces may be left there. NULL: can't be
-     * done. */
+    /* Like begin, but the tree is what has the name `from`, a file or folder written over several
+     * runs. It stays there until commit: after abort, or a failure, even of commit, it is where it
+     * was. What commit replaces may be left there. NULL: not available. */
     rsd_err (*adopt)(void *self, const char *name, uint32_t flags, const char *from, void **tree,
                      const char **temp, rsd_error *err);
-    /* Makes a folder, in one that exists, that only this user may write to; an existing one is fine
-     * if that holds for it, else RSD_E_EXISTS. Durable on return. NULL: make_folder is used. */
+    /* Makes a folder, in an existing one, that only this user may write to; an existing one is fine
+     * if that holds for it, otherwise RSD_E_EXISTS. Durable on return. NULL: make_folder is
+     * used. */
     rsd_err (*make_private)(void *self, const char *name, rsd_error *err);
-    /* Holds what `name` is now: *out is a store with the same names in which it stays that,
-     * whatever is published meanwhile. A folder with all files in it, except that a file that was
-     * not opened before the folder was removed is RSD_E_NOTFOUND. Or a file, together with the one
-     * whose name has `tail` behind it, if there is one: both as one writer published them (see
-     * lock). *out is NULL if it is neither. Freed before this store. NULL: can't be done, so that
-     * readers detect a change at best. */
+    /* Holds what `name` is now: *out is a store with the same names in which it stays the same,
+     * whatever is published meanwhile. It holds a folder with all files in it, except that a file
+     * not opened before the folder was removed is RSD_E_NOTFOUND; or a file, together with the one
+     * whose name is `name` followed by `tail`, if it exists: both as one writer published them (see
+     * lock). *out is NULL if `name` is neither. It is closed before this store. NULL: not
+     * available, so readers can at best detect a change. */
     rsd_err (*hold)(void *self, const char *name, const char *tail, uint32_t flags, rsd_store **out,
                     rsd_error *err);
-    /* Of a store that hold made: whether the name stands for something else by now, and files may
-     * be missing because of that. Given if hold is. */
+    /* For a store that hold made: whether the name now stands for something else and, because of
+     * that, files may be missing. Present if hold is. */
     rsd_held (*replaced)(void *self);
-    /* Both or none: from lock to unlock no other holder of the lock publishes in the folder of
-     * `name`, and hold does not see a file there without its second one. Not nested. Of a
-     * store that hold made, and the name that it holds: it is not replaced for about a second;
-     * RSD_E_NOTFOUND if that is too late. */
+    /* Both or none: from lock to unlock no other writer that locks publishes in the folder of
+     * `name`, and hold does not see a file there without its second one. Not nested. For a store
+     * that hold made, and the name it holds: the name is not replaced for about a second;
+     * RSD_E_NOTFOUND if it is too late for that. */
     rsd_err (*lock)(void *self, const char *name, void **out, rsd_error *err);
     void (*unlock)(void *self, void *lock);
-    /* Takes permissions away from a file that was created: it keeps at most those of `mode`, as in
-     * rsd_opened. Durable on return. NULL: there are none. */
+    /* Removes permissions from a created file: it keeps at most those of `mode`, as in rsd_opened.
+     * Durable on return. NULL: there are no permissions. */
     rsd_err (*protect)(void *self, const char *name, uint32_t mode, rsd_error *err);
 } rsd_store_ops;
 
-/* A custom store. The table is copied; `self` is handed to its functions, and belongs to the
- * store once this succeeded. [local] */
+/* A custom store. The table is copied; `self` is passed to its functions, and belongs to the store
+ * once this call succeeds. [local] */
 RSD_API rsd_err rsd_store_open_custom(const rsd_store_ops *ops, void *self, rsd_store **out,
                                       rsd_error *err);
-/* ---- transforms: what is done to the bytes of an item ---- */
+
+/* ---- transforms: encoding and decoding the bytes of an item ---- */
 
 /* A transform makes streams; each stream either encodes or decodes. The calls for one stream come
- * one after the other: begin, feed as often as there is input, end until it is done, free.
- * Different streams may run in different threads at the same time. A stream keeps a bounded amount
- * of memory, whatever its input says and however long it is. Functions that fail fill *err and
- * return its code (RSD_E_FORMAT: the input is not what encoding gives); after that only free is
- * called. None of them may block or call back into this library. */
+ * one after the other: begin, feed as long as there is input, end until it is done, free. Different
+ * streams may run in different threads at the same time. A stream uses a bounded amount of memory,
+ * whatever its input contains and however long it is. Functions that fail fill *err and return its
+ * code (RSD_E_FORMAT: the input is not the output of encoding); after that only free is called.
+ * None of them may block or call back into this library. */
 typedef struct rsd_transform {
     size_t      size; /* sizeof(rsd_transform) */
     const char *name; /* "stream.zstd", "mine@example.org": the part of a descriptor before '/' */
-    const char
-        *version; /* "1": what is written; all with the same number before the first '.' are read */
-    void *arg;    /* for begin */
-    /* Gives a stream; `encode` is false for one that decodes. */
+    const char *version; /* "1": the version written; all with the same number before the first '.'
+                            are read */
+    void *arg;           /* for begin */
+    /* Makes a stream; `encode` is false for one that decodes. */
     rsd_err (*begin)(void *arg, bool encode, void **stream, rsd_error *err);
     /* Consumes *used of `in_len` > 0 bytes and produces *made of at most `out_cap` > 0. It consumes
      * all of the input or fills `out`. */
     rsd_err (*feed)(void *stream, const void *in, size_t in_len, size_t *used, void *out,
                     size_t out_cap, size_t *made, rsd_error *err);
-    /* There is no more input. Puts *made of at most `out_cap` > 0 bytes; *done: that was the last.
-     * A call that is not done puts at least one. Decoding input that was cut short is RSD_E_FORMAT.
-     */
+    /* There is no more input. Produces *made of at most `out_cap` > 0 bytes; *done: these were the
+     * last. A call that is not done produces at least one byte. Decoding truncated input is
+     * RSD_E_FORMAT. */
     rsd_err (*end)(void *stream, void *out, size_t out_cap, size_t *made, bool *done,
                    rsd_error *err);
-    void (*free)(void *stream); /* also before the end and after a failure */
+    void (*free)(void *stream); /* also called before the end and after a failure */
 } rsd_transform;
 
-/* Adds a transform, for the whole process and until it ends. The struct is copied; its texts and
- * functions must stay. RSD_E_EXISTS if the name is taken. Any thread. */
+/* Adds a transform for the lifetime of the process. The struct is copied; its strings and functions
+ * must stay. RSD_E_EXISTS if the name is taken. Any thread may call it. */
 RSD_API rsd_err rsd_transform_register(const rsd_transform *transform, rsd_error *err);
 
 #ifdef __cplusplus
