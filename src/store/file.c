@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Local files: opening, moving bytes, syncing, mapping. Names are folder.c's, trees are
- * file_tree.c's, queues are io_queue.c's or file_uring.c's.
+/* Local files: opens them, moves bytes, syncs. file_folder.c handles names, file_tree.c
+ * trees, io_queue.c or file_uring.c queues.
  *
- * A file that is opened for direct I/O has two descriptors: large aligned pieces go past the cache
- * through one, the rest goes through the other. That is safe because `align` is at least a page, so
- * that no page is touched both ways. */
+ * A file opened for direct I/O has two descriptors: large aligned pieces bypass the cache through
+ * one, the rest goes through the other. That is safe because `align` is at least a page, so that no
+ * page is accessed both ways. */
 #include "store/file.h"
 #include "base/digest.h"
 #include "base/mem.h"
@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 enum {
-    DEFAULT_ALIGN = 4096,     /* where statx doesn't tell, and the least */
+    DEFAULT_ALIGN = 4096,     /* the minimum, and the value if statx has none */
     DIRECT_MIN = 1024 * 1024, /* shorter requests gain nothing from direct I/O */
-    PIECE_MAX = 1 << 30,      /* bytes in one call; the kernel stops a little short of 2 GiB */
-    EXTRA_FLAGS = O_CLOEXEC | O_NOCTTY | O_NONBLOCK /* a FIFO must not make open wait */
+    PIECE_MAX = 1 << 30,      /* bytes per call; the kernel stops a little short of 2 GiB */
+    EXTRA_FLAGS = O_CLOEXEC | O_NOCTTY | O_NONBLOCK /* opening a FIFO must not block */
 };
 
 /* ---- errors ---- */
@@ -31,7 +31,7 @@ rsd_err rsi_errno_code(int sys_errno)
     switch (sys_errno) {
     case ENOENT:
     case ENOTDIR:
-    case ESTALE: /* NFS: somebody else removed it while it was open */
+    case ESTALE: /* NFS: removed by another client while open */
         return RSD_E_NOTFOUND;
     case EEXIST:
     case ENOTEMPTY:
@@ -41,7 +41,7 @@ rsd_err rsi_errno_code(int sys_errno)
     case EISDIR:
     case ELOOP:
     case ENAMETOOLONG:
-    case ENXIO: /* open of a socket, or of a FIFO that nobody reads */
+    case ENXIO: /* open of a socket, or of a FIFO without a reader */
         return RSD_E_INVALID;
     case ENOSYS:
     case EOPNOTSUPP:
@@ -108,10 +108,10 @@ bool rsi_fs_piece_done(rsd_io *io, const rsi_io_piece *piece, ssize_t res)
     if (res == -EINTR || res == -EAGAIN)
         return false;
     if (piece->direct && (res == -EINVAL || res == -EOPNOTSUPP)) {
-        atomic_store(&f->direct, false); /* this file system only said that it could */
+        atomic_store(&f->direct, false); /* the file system only claimed to support it */
         return false;
     }
-    io->sys_errno = res == 0 ? ENOSPC : (int32_t)-res; /* write of nothing: there is no room */
+    io->sys_errno = res == 0 ? ENOSPC : (int32_t)-res; /* a write of 0 bytes: no space is left */
     io->rc = rsi_errno_code(io->sys_errno);
     return true;
 }
@@ -136,7 +136,7 @@ void rsi_fs_transfer(void *self, rsd_io *io)
 #ifdef STATX_DIOALIGN
 enum { ASK_ALIGN = STATX_DIOALIGN };
 
-/* False: the file system says that it has no direct I/O. */
+/* False: the file system reports that it lacks direct I/O. */
 static bool direct_align(const struct statx *st, rsi_fs_file *f)
 {
     if (!(st->stx_mask & STATX_DIOALIGN))
@@ -159,7 +159,7 @@ static bool direct_align(const struct statx *st, rsi_fs_file *f)
 }
 #endif
 
-/* The second descriptor. Without one everything goes through the cache: that is no error. */
+/* Opens the second descriptor. Without one everything goes through the cache, which is no error. */
 static void open_direct(const rsi_fs *fs, int dir, const char *last, int flags,
                         const struct statx *st, rsi_fs_file *f)
 {
@@ -184,8 +184,8 @@ static void open_direct(const rsi_fs *fs, int dir, const char *last, int flags,
     atomic_store(&f->direct, true);
 }
 
-/* Fills *f, whose fd may be set, and *st; -1 and errno. *irregular: it is something that is not a
- * regular file. */
+/* Fills *f, whose fd may be set, and *st; -1 and errno. *irregular: it exists but is not a regular
+ * file. */
 static int open_both(const rsi_fs *fs, int dir, const char *last, uint32_t how, uint64_t bytes,
                      rsi_fs_file *f, struct statx *st, bool *irregular)
 {
@@ -203,7 +203,7 @@ static int open_both(const rsi_fs *fs, int dir, const char *last, uint32_t how, 
         *irregular = true;
         return -1;
     }
-    /* io_uring would take O_NONBLOCK for "give up when it is not in the cache". */
+    /* To io_uring, O_NONBLOCK would mean "give up if it is not in the cache". */
     if (rsi_fs_setfl(fs, f->fd, flags & O_ACCMODE) < 0)
         return -1;
     if ((how & RSD_OPEN_CREATE) && rsi_fs_fallocate(fs, f->fd, bytes) < 0)
@@ -221,8 +221,8 @@ uint64_t rsi_fs_version(const struct statx *st)
     return version ? version : 1;
 }
 
-/* Losing its name changes a file's change time, so that a reader may not compare it with what it
- * was: only one that opens the file later. */
+/* Unlinking a file changes its change time, so a reader that has it open must not compare this,
+ * only one that opens the file later. */
 static uint64_t touched(const struct statx *st)
 {
     uint64_t facts[] = { (uint64_t)st->stx_ctime.tv_sec, st->stx_ctime.tv_nsec, st->stx_ino };
@@ -305,13 +305,13 @@ static rsd_err fs_close(void *self, void *file, rsd_error *err)
 
     rsi_fs_close(fs, f->direct_fd);
     if (!f->borrowed && fs->sys->close(f->fd) < 0 && errno != EINTR &&
-        f->writing) /* Linux has closed it anyway */
+        f->writing) /* on EINTR Linux has closed it */
         rc = rsi_fail_errno(err, RSD_E_IO, errno, "could not close");
     rsi_free(f);
     return rc;
 }
 
-/* Size, time of change and inode: what changes a file changes one of them. */
+/* Size, modification time and inode: a changed file differs in one of them. */
 static rsd_err fs_stamp(void *self, void *file, uint64_t *out, rsd_error *err)
 {
     const rsi_fs      *fs = self;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the file store share: file.c (open, transfer, sync), file_folder.c
- * (names), file_tree.c (begin), file_publish.c (commit), file_hold.c (hold, lock) and file_uring.c
- * (queues). */
+/* Shared by the parts of the file store: file.c (open, transfer, sync), file_folder.c (names),
+ * file_tree.c (begin), file_publish.c (commit), file_hold.c (hold, lock) and file_uring.c (queues).
+ */
 #ifndef RSI_FILE_H
 #define RSI_FILE_H
 
@@ -17,50 +17,50 @@ typedef enum rsi_file_io {
     RSI_FILE_IO_URING
 } rsi_file_io;
 
-/* For tests and measurements; zero chooses well. */
+/* For tests and benchmarks; zero selects the defaults. */
 typedef struct rsi_file_opts {
     const rsi_sys *sys;        /* NULL: the real one */
-    rsi_file_io    io;         /* uring falls back to threads where it is not to be had */
-    size_t         direct_min; /* shortest request that goes past the cache; 0: 1 MiB */
+    rsi_file_io    io;         /* uring falls back to threads if unavailable */
+    size_t         direct_min; /* shortest request that bypasses the cache; 0: 1 MiB */
     int32_t        threads;    /* 0: 4 */
 } rsi_file_opts;
 
-/* Files below the folder `path`. `opts` NULL: choose well. */
+/* Opens a store for the files below the folder `path`. `opts` NULL: the defaults. */
 rsd_err rsi_file_store_open(const char *path, const rsi_file_opts *opts, rsd_store **out,
                             rsd_error *err);
-/* Makes a folder by a path that the user gave, and those above it; durable on return. `sys` NULL:
- * the real calls. */
+/* Creates the folder at a path from the user, and its parents; durable on return. `sys` NULL: the
+ * real calls. */
 rsd_err rsi_file_store_make_top(const char *path, const rsi_sys *sys, rsd_error *err);
 
-/* What a name was when it was held: file_hold.c. */
+/* A name's file at the time it was held: file_hold.c. */
 typedef struct rsi_fs_held_file {
-    char *name; /* from the top */
-    int   fd;   /* to be read; -1: there was none; -2: it is not held */
+    char *name; /* relative to the top */
+    int   fd;   /* open for reading; -1: there was no such file; -2: not held */
 } rsi_fs_held_file;
 
 typedef struct rsi_fs_held {
     char             *name;   /* NULL: nothing is held */
-    bool              single; /* a file, not a folder: file[0], and file[1] that belongs to it */
+    bool              single; /* a file, not a folder: file[0], with its checksum file in file[1] */
     int               folder; /* O_PATH; single: -1 */
-    rsi_fs_held_file *file;   /* [n] that are open already */
+    rsi_fs_held_file *file;   /* [n] the files already open */
     size_t            n, cap;
-    bool              complete; /* those are all that the folder has */
+    bool              complete; /* these are all files of the folder */
 } rsi_fs_held;
 
 typedef struct rsi_fs {
     const rsi_sys *sys;
     int            top; /* the folder, O_PATH */
     rsi_file_opts  opts;
-    char          *path; /* of it, for messages */
-    rsi_fs_held    held; /* then `top` and `path` are another store's */
+    char          *path; /* the folder's, for messages */
+    rsi_fs_held    held; /* if set, `top` and `path` belong to another store */
 } rsi_fs;
 
-/* A store with that table for a file system that is set up; `fs` is the store's on success. */
+/* Makes a store from an initialised file system; on success it owns `fs`. */
 rsd_err rsi_file_store_make(rsi_fs *fs, rsd_store **out, rsd_error *err);
 
 /* ---- errors ---- */
 
-/* The code that tells who can act on a system call's errno. */
+/* Maps a system call's errno to the code that says who can act on it. */
 rsd_err rsi_errno_code(int sys_errno);
 /* rsi_fail_errno with that code: 'could not <verb> "<name>" in "<top>": <reason>'. */
 rsd_err rsi_fs_fail(const rsi_fs *fs, rsd_error *err, int sys_errno, const char *verb,
@@ -68,13 +68,13 @@ rsd_err rsi_fs_fail(const rsi_fs *fs, rsd_error *err, int sys_errno, const char 
 
 /* ---- file_call.c: calls repeated when a signal interrupts them; -1 and errno ---- */
 
-/* Where descriptors have run out, idle files are closed first (handles.h). */
+/* If descriptors have run out, closes idle files first (handles.h). */
 int     rsi_fs_openat(const rsi_fs *fs, int dir, const char *name, int flags, mode_t mode);
 int     rsi_fs_setfl(const rsi_fs *fs, int fd, int flags);
 int     rsi_fs_statx(const rsi_fs *fs, int dir, const char *name, int flags, unsigned mask,
                      struct statx *out);
 ssize_t rsi_fs_getdents(const rsi_fs *fs, int fd, void *buf, size_t cap);
-int     rsi_fs_fsync(const rsi_fs *fs, int fd); /* EINTR only: nothing was tried then (C3) */
+int     rsi_fs_fsync(const rsi_fs *fs, int fd); /* repeated on EINTR only (C3) */
 int     rsi_fs_mkdirat(const rsi_fs *fs, int dir, const char *name, mode_t mode);
 int     rsi_fs_fchmod(const rsi_fs *fs, int fd, mode_t mode);
 int     rsi_fs_unlinkat(const rsi_fs *fs, int dir, const char *name, int flags);
@@ -82,32 +82,33 @@ int     rsi_fs_rename(const rsi_fs *fs, int dir, const char *name, int to_dir, c
                       unsigned flags);
 int     rsi_fs_linkat(const rsi_fs *fs, int dir, const char *name, int to_dir, const char *to);
 int     rsi_fs_flock(const rsi_fs *fs, int fd, int how);
-/* True: descriptors like this one run out; only those that must be are opened. */
+/* True: descriptors are running out; only indispensable ones are opened. */
 bool rsi_fs_scarce(int fd);
-/* True: files have a limit of size (RLIMIT_FSIZE). Writing beyond it sends SIGXFSZ, which ends a
- * process; the two calls below are spared it and fail with EFBIG. */
+/* True: file sizes are limited (RLIMIT_FSIZE). Writing beyond the limit raises SIGXFSZ, which ends
+ * a process; the two calls below suppress it and fail with EFBIG. */
 bool    rsi_fs_limited(void);
 ssize_t rsi_fs_pwrite(const rsi_fs *fs, int fd, const void *buf, size_t len, off_t off);
-/* Room for `bytes` from the start on; 0 where the file system has no such call. */
+/* Reserves `bytes` from the start of the file; 0 if the file system lacks the call. */
 int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes);
 int rsi_fs_random(const rsi_fs *fs, uint64_t *out); /* 64 random bits */
-/* Of something that was only read; -1 is fine; errno is left as it was. */
+/* For descriptors that were only read; -1 is fine; preserves errno. */
 void rsi_fs_close(const rsi_fs *fs, int fd);
 
 /* ---- file_folder.c ---- */
 
-/* The folder that a name is in, opened with O_PATH; *last points into `name`, and is "" for a
- * folder that is held. Symbolic links on the way are refused unless `follow`. Given back with
- * rsi_fs_leave, which spares what the store keeps open. */
+/* Opens the folder that contains a name with O_PATH; *last points into `name`, and is "" for a held
+ * folder. Symbolic links on the way are refused unless `follow`. To be released with rsi_fs_leave,
+ * which keeps the store's own descriptors open. */
 rsd_err rsi_fs_enter(const rsi_fs *fs, const char *name, bool follow, int *dir, const char **last,
                      rsd_error *err);
 void    rsi_fs_leave(const rsi_fs *fs, int dir);
-/* Removes an entry of `dir` with all that is in it; it may be gone already. -1 and errno. */
+/* Removes an entry of `dir` with everything in it; it may already be gone. -1 and errno. */
 int rsi_fs_remove_tree(const rsi_fs *fs, int dir, const char *name);
-/* Syncs every folder below `dir`/`name` and that one itself. -1 and errno. */
+/* Syncs the folder `dir`/`name` and every folder below it. -1 and errno. */
 int rsi_fs_sync_folders(const rsi_fs *fs, int dir, const char *name);
-/* Calls visit(arg, dir, name, type) for the entries of an open folder, from its start on; `type` is
- * one of DT_..., maybe DT_UNKNOWN. Nonzero ends it. -1 and errno if the folder can't be read. */
+/* Calls visit(arg, dir, name, type) for the entries of an open folder, from its start; `type` is
+ * one of DT_..., possibly DT_UNKNOWN. A nonzero result stops. -1 and errno if the folder can't be
+ * read. */
 int rsi_fs_entries(const rsi_fs *fs, int dir,
                    int (*visit)(void *arg, int dir, const char *name, unsigned char type),
                    void *arg);
@@ -135,33 +136,32 @@ rsd_err rsi_fs_abort(void *self, void *tree, rsd_error *err);
 
 rsd_err rsi_fs_hold(void *self, const char *name, const char *tail, uint32_t flags, rsd_store **out,
                     rsd_error *err);
-void    rsi_fs_let_go(rsi_fs *fs); /* of what is held */
+void    rsi_fs_let_go(rsi_fs *fs); /* releases what is held */
 rsd_held rsi_fs_replaced(void *self);
 rsd_err  rsi_fs_lock(void *self, const char *name, void **out, rsd_error *err);
 void     rsi_fs_unlock(void *self, void *lock);
-/* 1: locked; 0: someone else still has it after `most_ms`; -1: there are no locks here. */
+/* 1: locked; 0: another process still has the lock after `most_ms`; -1: locks are unsupported. */
 int rsi_fs_lock_wait(const rsi_fs *fs, int fd, int how, int most_ms);
-/* How long a writer waits for readers that are about to hold on all ranks what it replaces. */
+/* How long a writer waits for readers that are about to hold, on all ranks, what it replaces. */
 enum { RSI_READERS_MS = 2000 };
-/* The files of a folder that is held complete. */
+/* Lists the files of a folder that is held completely. */
 rsd_err rsi_fs_list_held(const rsi_fs *fs,
                          rsd_err (*visit)(void *arg, const char *name, int fd, rsd_error *err),
                          void *arg, rsd_error *err);
-/* A descriptor of a held file of this name; -1: it is held that there is none; -2: it is not held.
- */
+/* Descriptor of the held file of this name; -1: known not to exist; -2: not held. */
 int rsi_fs_find_held(const rsi_fs *fs, const char *name);
 
-/* ---- file.c: one request is moved in pieces, by a thread or by io_uring ---- */
+/* ---- file.c: a thread or io_uring moves one request in pieces ---- */
 
 typedef struct rsi_fs_file {
     int         fd;
-    int         direct_fd; /* the same file opened with O_DIRECT; -1: not asked for or refused */
-    uint32_t    align;     /* of offset and length for direct_fd; at least a page */
+    int         direct_fd; /* the same file with O_DIRECT; -1: not requested or refused */
+    uint32_t    align;     /* of offset and length on direct_fd; at least a page */
     uint32_t    mem_align; /* of the address; divides `align` */
     bool        writing;
-    bool        borrowed;   /* fd is held by the store */
-    atomic_bool direct;     /* direct_fd is there and the file system still takes it */
-    atomic_int  sync_errno; /* of the sync that failed; 0: none did (C3: final) */
+    bool        borrowed;   /* fd belongs to the store */
+    atomic_bool direct;     /* direct_fd is open and the file system still accepts it */
+    atomic_int  sync_errno; /* of the first failed sync; 0: none failed (C3: final) */
 } rsi_fs_file;
 
 typedef struct rsi_io_piece {
@@ -172,20 +172,20 @@ typedef struct rsi_io_piece {
     size_t len;
 } rsi_io_piece;
 
-/* False, and the result is set, if the request can't be begun. */
+/* False, with the result set, if the request can't start. */
 bool rsi_fs_io_begin(rsd_io *io);
-/* What comes next: from io->done on. */
+/* The next piece: from io->done on. */
 rsi_io_piece rsi_fs_piece(const rsi_fs *fs, const rsd_io *io);
-/* Notes what became of a piece, in bytes or as a negative errno. True: the request has ended. */
+/* Records a piece's result, in bytes or as a negative errno. True: the request has ended. */
 bool rsi_fs_piece_done(rsd_io *io, const rsi_io_piece *piece, ssize_t res);
 void rsi_fs_transfer(void *self, rsd_io *io);
 
-/* One number for size and time of change; never 0. `st` has both. */
+/* One number for size and modification time, which `st` must have; never 0. */
 uint64_t rsi_fs_version(const struct statx *st);
 
 /* ---- file_uring.c ---- */
 
-/* RSD_E_UNSUPPORTED where there is no io_uring or it is not allowed. */
+/* RSD_E_UNSUPPORTED if io_uring is unavailable or forbidden. */
 rsd_err rsi_fs_ring_open(rsi_fs *fs, size_t depth, void **out, rsd_error *err);
 void    rsi_fs_ring_close(void *self, void *queue);
 void    rsi_fs_ring_submit(void *self, void *queue, rsd_io *io, size_t n);

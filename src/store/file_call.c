@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* System calls of the file store that are repeated when a signal interrupts them. */
+/* The file store's system calls, repeated when a signal interrupts them. */
 #include "store/file.h"
 #include "base/pulse.h"
 #include "store/handles.h"
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A call's result once no signal interrupts it. */
+/* Repeats a call until no signal interrupts it. */
 #define RETRY(call) ((__typeof__(call))TEMP_FAILURE_RETRY(call))
 
 int rsi_fs_openat(const rsi_fs *fs, int dir, const char *name, int flags, mode_t mode)
@@ -97,8 +97,7 @@ bool rsi_fs_limited(void)
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 
-/* SIGXFSZ is kept from this thread while it makes a call; what the process does with signals is
- * left alone. */
+/* Blocks SIGXFSZ in this thread during a call; the process's signal handling is left alone. */
 typedef struct hush {
     bool     on;
     sigset_t before;
@@ -110,7 +109,7 @@ static void hush_begin(hush *h)
 
     h->on = rsi_fs_limited() && sigpending(&pending) == 0 && !sigismember(&pending, SIGXFSZ);
     if (!h->on)
-        return; /* one that waits already is somebody else's, and blocked */
+        return; /* a pending signal is not ours, and already blocked */
     sigemptyset(&too_long);
     sigaddset(&too_long, SIGXFSZ);
     pthread_sigmask(SIG_BLOCK, &too_long, &h->before);
@@ -159,7 +158,7 @@ int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes)
 
 int rsi_fs_random(const rsi_fs *fs, uint64_t *out)
 {
-    /* never short below 256 bytes */
+    /* never short for up to 256 bytes */
     return RETRY(fs->sys->getrandom(out, sizeof(*out), 0)) < 0 ? -1 : 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names in the file store: going down to a folder without following links, listing, making and
- * removing. Uses only calls relative to an open folder, so that nothing is found outside the store
- * even if somebody swaps folders for links meanwhile. Next: file_tree.c. */
+/* Names in the file store: descends to a folder without following links, lists, creates and
+ * removes. Uses only calls relative to an open folder, so that nothing outside the store is reached
+ * even if another process replaces folders by links meanwhile. Next: file_tree.c. */
 #include "store/file.h"
 #include "base/mem.h"
 #include "store/store.h"
@@ -16,15 +16,15 @@
 #include <unistd.h>
 
 enum {
-    DEPTH_MAX = 16, /* folders in folders that remove and sync go down; ours have one or two */
+    DEPTH_MAX = 16, /* nesting limit of remove and sync; our folders have one or two levels */
     ENTRY_BYTES = 8192,
     ASK_ENTRY = STATX_TYPE | STATX_SIZE | STATX_MTIME,
     READ_FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW
 };
 
-/* ---- going down ---- */
+/* ---- descending ---- */
 
-/* One step: the component at *part, which is moved behind it. -1 and errno. */
+/* Opens the component at *part and advances *part past it. -1 and errno. */
 static int step(const rsi_fs *fs, int dir, const char **part, bool follow)
 {
     char        name[NAME_MAX + 1];
@@ -42,7 +42,7 @@ static int step(const rsi_fs *fs, int dir, const char **part, bool follow)
                          O_PATH | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW), 0);
 }
 
-/* What is left of a name below a folder that is held, "" for that itself; NULL: it is elsewhere. */
+/* The rest of a name below the held folder, "" for that folder itself; NULL: it is elsewhere. */
 static const char *below_held(const rsi_fs *fs, const char *name)
 {
     size_t len;
@@ -147,10 +147,10 @@ static int list_entry(void *arg, int dir, const char *name, unsigned char type)
     rsd_entry    entry;
     struct statx st;
 
-    (void)type; /* the size is wanted anyway */
+    (void)type; /* statx is needed anyway, for the size */
     if (rsi_fs_statx(l->fs, dir, name, AT_SYMLINK_NOFOLLOW, ASK_ENTRY, &st) < 0) {
         if (errno == ENOENT)
-            return 0; /* it went while we looked */
+            return 0; /* removed meanwhile */
         l->rc = rsi_fs_fail(l->fs, l->err, errno, "look at", name);
         return 1;
     }
@@ -206,19 +206,19 @@ rsd_err rsi_fs_stat(void *self, const char *name, rsd_entry *out, rsd_error *err
 
 /* ---- trees of folders ---- */
 
-/* The way down to the folder at work. */
+/* The path down to the current folder. */
 typedef struct way {
     const rsi_fs *fs;
-    bool          removing; /* else folders are synced */
+    bool          removing; /* false: sync folders */
     int           n;
-    int           done[DEPTH_MAX + 1]; /* folders in that at each level that are synced */
-    int           seen;                /* of these, so far */
-    int           fd[DEPTH_MAX + 1];   /* fd[0]: where the tree is, the caller's */
-    char          name[DEPTH_MAX + 1][NAME_MAX + 1]; /* name[i]: of fd[i] in fd[i - 1] */
-    char          next[NAME_MAX + 1];                /* the folder to go down to; "": none left */
+    int           done[DEPTH_MAX + 1]; /* number of subfolders already synced at each level */
+    int           seen;                /* subfolders met in this pass */
+    int           fd[DEPTH_MAX + 1];   /* fd[0]: contains the tree; the caller's */
+    char          name[DEPTH_MAX + 1][NAME_MAX + 1]; /* name[i]: name of fd[i] in fd[i - 1] */
+    char          next[NAME_MAX + 1]; /* the next folder to descend to; "": none left */
 } way;
 
-/* Removing is tolerant of another remover at work. */
+/* Removal tolerates another process that removes the same tree. */
 static int may_be_gone(const way *w, int rc)
 {
     return rc < 0 && w->removing && errno == ENOENT ? 0 : rc;
@@ -260,8 +260,7 @@ static int is_folder(const rsi_fs *fs, int dir, const char *name, unsigned char 
     return S_ISDIR(st.stx_mode);
 }
 
-/* Finds the next folder to go down to, and removes files on the way if that is what the walk is
- * for. */
+/* Finds the next folder to descend to, and removes files on the way if the walk is a removal. */
 static int visit_entry(void *arg, int dir, const char *name, unsigned char type)
 {
     way *w = arg;
@@ -276,7 +275,7 @@ static int visit_entry(void *arg, int dir, const char *name, unsigned char type)
     return may_be_gone(w, rc);
 }
 
-/* The folder at work has nothing left to go down to. */
+/* Finishes the current folder, which has no subfolders left. */
 static int leave_folder(way *w)
 {
     if (!w->removing && rsi_fs_fsync(w->fs, w->fd[w->n]) < 0)
@@ -287,7 +286,7 @@ static int leave_folder(way *w)
     return may_be_gone(w, rsi_fs_unlinkat(w->fs, w->fd[w->n], w->name[w->n + 1], AT_REMOVEDIR));
 }
 
-/* Down into each folder and up again, and at last the folder itself. */
+/* Descends into each folder and back up, and finally handles the top folder itself. */
 static int walk(way *w, const char *name)
 {
     int rc = way_down(w, name);
@@ -343,9 +342,10 @@ int rsi_fs_sync_folders(const rsi_fs *fs, int dir, const char *name)
     return walk_tree(fs, dir, name, false);
 }
 
-/* ---- making and removing ---- */
+/* ---- creating and removing ---- */
 
-/* Opens a folder to sync it, once: what was made or renamed in it stays. -1 and errno. */
+/* Opens a folder and syncs it once, which makes entries created or renamed in it durable. -1 and
+ * errno. */
 static int sync_at(const rsi_fs *fs, int dir, const char *name)
 {
     int fd = rsi_fs_openat(fs, dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
@@ -355,7 +355,7 @@ static int sync_at(const rsi_fs *fs, int dir, const char *name)
     return rc;
 }
 
-/* A folder in `dir`, durable; fine if it is there already. -1 and errno. */
+/* Creates a folder in `dir`, durably; fine if it exists already. -1 and errno. */
 static int make_one(const rsi_fs *fs, int dir, const char *name)
 {
     int folder;
@@ -402,8 +402,8 @@ rsd_err rsi_fs_make_folder(void *self, const char *name, rsd_error *err)
     return rc;
 }
 
-/* 1: nobody but this user may write to the open folder; 0: others may; -1 and errno. What a file
- * that we make looks like tells who we are to this file system, and whether it has modes. */
+/* 1: only this user may write to the open folder; 0: others may; -1 and errno. A probe file shows
+ * our user on this file system, and whether it supports modes. */
 static int is_private(const rsi_fs *fs, int dir)
 {
     char         probe[sizeof("probe") + RSI_TEMP_EXTRA];
@@ -443,7 +443,7 @@ rsd_err rsi_fs_make_private(void *self, const char *name, rsd_error *err)
         else
             mine = errno == EACCES ? 0 : -1;
     }
-    /* Also if it was there: what an earlier writer did beside it may not be durable (C1). */
+    /* Even if it existed: an earlier writer's changes beside it may not be durable (C1). */
     if (mine > 0 && sync_at(fs, dir, ".") < 0)
         mine = -1;
     if (mine < 0)
@@ -476,7 +476,7 @@ rsd_err rsi_file_store_make_top(const char *path, const rsi_sys *sys, rsd_error 
             if (sync_at(&fs, AT_FDCWD, start ? part : ".") < 0)
                 rc = rsi_fail_errno(err, RSD_E_IO, errno, "could not sync the folder of \"%.*s\"",
                                     (int)end, path);
-        } else if (errno != EEXIST) { /* a file in the way shows when the store is opened */
+        } else if (errno != EEXIST) { /* opening the store reports a file in the way */
             rc = rsi_fail_errno(err, rsi_errno_code(errno), errno,
                                 "could not make the folder \"%s\"", part);
         }
@@ -485,8 +485,8 @@ rsd_err rsi_file_store_make_top(const char *path, const rsi_sys *sys, rsd_error 
     return rc;
 }
 
-/* Its name goes first and for good: a power cut in the middle must not leave half a checkpoint
- * under it (C1). What then is left is what begin takes for a dead writer's. */
+/* Renames it first, durably: a power cut in the middle must not leave half a checkpoint under its
+ * name (C1). The next begin removes any remains as a dead writer's. */
 static int hide(const rsi_fs *fs, int dir, const char *last, char *temp)
 {
     uint64_t random;

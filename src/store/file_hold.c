@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Readers next to writers of local files. Holding: a reader keeps open what a name stood for, so
- * that a publication under that name changes nothing for it. Of a folder the descriptor is enough
- * until it is removed; the files that were opened by then stay. Of a file and its second file (data
- * and checksums) both are opened, and looked at again until they are of one writer. Locking: a
- * writer that publishes two names keeps others out of their folder between the first and the
- * second; a reader can lock what it holds, and writers wait a moment before they replace that, but
- * never between their two names. Next: file_publish.c. */
+/* Readers of local files alongside writers. Holding: a reader keeps open what a name refers to, so
+ * that a publication under that name does not affect it. For a folder the descriptor suffices until
+ * it is removed; files opened by then stay readable. A data file and its checksum file are both
+ * opened, and reopened until they come from one writer. Locking: a writer that publishes two names
+ * keeps others out of their folder between the first and the second; a reader can lock what it
+ * holds, and writers wait a moment before they replace that, but never between their two names.
+ * Next: file_publish.c. */
 #include "store/file.h"
 #include "base/mem.h"
 #include "store/store.h"
@@ -20,12 +20,12 @@
 #include <time.h>
 
 enum {
-    TRIES = 64,            /* each one lost means that a writer published at that very moment */
+    TRIES = 64,            /* each lost try means that a writer published at that moment */
     READER_WAIT_MS = 5000, /* for a writer between its two names */
     WRITER_WAIT_MS = 30000,
-    MOST_FILES = 64, /* of a folder that are opened when it is held */
-    NONE = -1,       /* there is no second file */
-    NOT_HELD = -2,   /* there is something, but no file to be read: whoever opens it sees why */
+    MOST_FILES = 64, /* files of a folder that are opened when it is held */
+    NONE = -1,       /* there is no checksum file */
+    NOT_HELD = -2,   /* it exists but can't be opened for reading: opening it later reports why */
     READ_FILE = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY
 };
 
@@ -49,7 +49,7 @@ int rsi_fs_lock_wait(const rsi_fs *fs, int fd, int how, int most_ms)
     }
 }
 
-/* Unlocks before it closes: a child that was forked meanwhile has the descriptor too. */
+/* Unlocks before closing: a child process forked meanwhile has the descriptor too. */
 static void unlock_folder(const rsi_fs *fs, int fd)
 {
     if (fd >= 0)
@@ -62,7 +62,7 @@ static int open_folder(const rsi_fs *fs, int dir)
     return rsi_fs_openat(fs, dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 }
 
-/* What is held, so that it is not replaced for a moment. */
+/* Locks what is held, so that it is not replaced for a moment. */
 static rsd_err lock_held(const rsi_fs *fs, void **out, rsd_error *err)
 {
     int fd = fs->held.single ? fs->held.file[0].fd : open_folder(fs, fs->held.folder);
@@ -76,7 +76,7 @@ static rsd_err lock_held(const rsi_fs *fs, void **out, rsd_error *err)
     return rsi_fail(err, RSD_E_NOTFOUND, "\"%s\" is being replaced", fs->held.name);
 }
 
-/* A reader has locked the file of that name. */
+/* True if a reader has locked the file of that name. */
 static bool has_readers(const rsi_fs *fs, int dir, const char *last)
 {
     int  fd = rsi_fs_openat(fs, dir, last, READ_FILE, 0);
@@ -86,8 +86,8 @@ static bool has_readers(const rsi_fs *fs, int dir, const char *last)
     return has;
 }
 
-/* Readers that have locked a file may need the lock of its folder to go on, so nobody waits for
- * them with that lock. False: another writer has it for too long. */
+/* Readers that have locked a file may need its folder's lock to proceed, so a writer never waits
+ * for them while it holds that lock. False: another writer has held it for too long. */
 static bool lock_folder(const rsi_fs *fs, int dir, const char *last, int fd)
 {
     for (int i = 0; i < WRITER_WAIT_MS; i++) {
@@ -140,9 +140,9 @@ void rsi_fs_unlock(void *self, void *lock)
         unlock_folder(fs, fd);
 }
 
-/* ---- a file and its second file ---- */
+/* ---- a data file and its checksum file ---- */
 
-/* True if the name stands for the open file. Its inode can't be another's as long as it is open. */
+/* True if the name refers to the open file. Its inode can't be reused while it is open. */
 static bool is_named(const rsi_fs *fs, int dir, const char *name, int fd)
 {
     struct statx mine, now;
@@ -153,10 +153,10 @@ static bool is_named(const rsi_fs *fs, int dir, const char *name, int fd)
            mine.stx_dev_minor == now.stx_dev_minor;
 }
 
-/* A writer removes the second file, gives the first its name, then the second. So a second file
- * that is there while the first still has its name is that one's; if there is none, a writer may be
- * at work, which its lock tells. Writers that come one after the other leave the lock free for
- * moments only, so it is looked at between two looks at the files and never waited for alone. -1
+/* A writer removes the checksum file, then renames the data file into place, then the checksum
+ * file. So a checksum file found while the data file still has its name belongs to it; if there is
+ * none, a writer may be at work, as its lock shows. Consecutive writers leave the lock free for
+ * moments only, so it is checked between two checks of the files and never merely waited for. -1
  * and errno. */
 static int open_pair(const rsi_fs *fs, int dir, const char *last, const char *side, int *side_fd)
 {
@@ -220,7 +220,7 @@ void rsi_fs_let_go(rsi_fs *fs)
     rsi_free(fs->held.name);
 }
 
-/* "<name of what is held><slash><rest>". False: no memory. */
+/* Adds "<name of what is held><slash><rest>". False: no memory. */
 static bool keep(rsi_fs *fs, const char *slash, const char *rest, int fd)
 {
     rsi_fs_held *h = &fs->held;
@@ -247,7 +247,7 @@ static rsd_err hold_file(rsi_fs *fs, int dir, const char *last, const char *tail
     return h->file[0].fd < 0 ? rsi_fs_fail(fs, err, errno, "open", h->name) : RSD_OK;
 }
 
-/* A file that can't be opened now is opened when it is needed. */
+/* A file that can't be opened now is opened when needed. */
 static int hold_entry(void *arg, int dir, const char *name, unsigned char type)
 {
     rsi_fs *fs = arg;
@@ -264,7 +264,8 @@ static int hold_entry(void *arg, int dir, const char *name, unsigned char type)
     return 1;
 }
 
-/* Its files too, before anybody removes them: those who do give it another name first. */
+/* Holds the folder's files too, before a writer removes them: it renames the folder first, which
+ * the check at the end detects. */
 static void hold_files(rsi_fs *fs, int dir, const char *last)
 {
     int fd = open_folder(fs, fs->held.folder);
@@ -275,7 +276,7 @@ static void hold_files(rsi_fs *fs, int dir, const char *last)
     fs->held.complete = fs->held.complete && is_named(fs, dir, last, fs->held.folder);
 }
 
-/* Folder or file; *held is false for anything else. */
+/* Holds a folder or file; *held is false for anything else. */
 static rsd_err hold(rsi_fs *fs, int dir, const char *last, const char *tail, uint32_t flags,
                     bool *held, rsd_error *err)
 {
@@ -340,7 +341,7 @@ rsd_held rsi_fs_replaced(void *self)
     bool        same;
     rsd_held    lost = held.single || held.complete ? RSD_HELD_REPLACED : RSD_HELD_LOST;
 
-    fs.held = (rsi_fs_held){ 0 }; /* the name as everybody finds it */
+    fs.held = (rsi_fs_held){ 0 }; /* look the name up as other processes do */
     if (!held.name)
         return RSD_HELD_CURRENT;
     if (rsi_fs_enter(&fs, held.name, false, &dir, &last, NULL))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gives a tree of local files its name, all at once and durably (C1, C3, C5), or takes it away.
- * file_tree.c begins them. */
+/* Gives a tree of local files its name, atomically and durably (C1, C3, C5), or aborts it.
+ * file_tree.c begins trees. */
 #include "store/file_tree.h"
 #include "store/store.h"
 
@@ -10,8 +10,8 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-/* A rename that replaces nothing, of a file, where there is neither RENAME_NOREPLACE nor a link:
- * those who come here one after the other each look first. */
+/* Renames a file without replacing anything, where neither RENAME_NOREPLACE nor links are
+ * supported: a lock makes writers check and rename one after the other. */
 static int rename_if_none(const rsi_fs *fs, const rsi_fs_tree *t)
 {
     int rc = -1, locked = -1;
@@ -19,7 +19,7 @@ static int rename_if_none(const rsi_fs *fs, const rsi_fs_tree *t)
     for (int i = 0; i < RSI_TREE_TRIES && locked < 0; i++) {
         locked = rsi_fs_flock(fs, t->parent, LOCK_EX | LOCK_NB);
         if (locked < 0 && errno != EWOULDBLOCK)
-            break; /* it has no locks either */
+            break; /* locks are unsupported too */
         if (locked < 0)
             sched_yield();
     }
@@ -35,8 +35,8 @@ static int rename_if_none(const rsi_fs *fs, const rsi_fs_tree *t)
     return rc;
 }
 
-/* Gives the tree its name if nobody has it, where there is no RENAME_NOREPLACE. A plain rename of a
- * folder replaces nothing but an empty folder; a file is linked to its name instead. */
+/* Gives the tree its name if that is free, without RENAME_NOREPLACE. A plain rename of a folder
+ * replaces at most an empty folder; a file is linked to its name instead. */
 static int publish_plain(const rsi_fs *fs, rsi_fs_tree *t)
 {
     if (rsi_fs_is_there(fs, t->parent, t->last)) {
@@ -46,21 +46,21 @@ static int publish_plain(const rsi_fs *fs, rsi_fs_tree *t)
     if (!t->one_file)
         return rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, 0);
     if (rsi_fs_linkat(fs, t->from, t->temp_last, t->parent, t->last) == 0) {
-        rsi_fs_close(fs, t->lock); /* an open file can't be removed everywhere (FUSE, NFS) */
+        rsi_fs_close(fs, t->lock); /* some file systems can't remove an open file (FUSE, NFS) */
         t->lock = -1;
-        rsi_fs_unlinkat(fs, t->from, t->temp_last, 0); /* else the next begin removes it */
+        rsi_fs_unlinkat(fs, t->from, t->temp_last, 0); /* if it fails, the next begin removes it */
         return 0;
     }
     return rsi_fs_may_be_unable(errno) || errno == EMLINK ? rename_if_none(fs, t) : -1;
 }
 
-/* What a publishing came to. */
+/* The result of publishing. */
 typedef struct outcome {
-    bool swapped;  /* what had the name before now has the temporary one */
-    bool replaced; /* what had the name before is gone */
+    bool swapped;  /* the previous tree now has the temporary name */
+    bool replaced; /* the previous tree is gone */
 } outcome;
 
-/* Takes the place of what has the name. -1 and errno; ENOENT: it went meanwhile. */
+/* Replaces the tree that has the name. -1 and errno; ENOENT: it was removed meanwhile. */
 static int replace(const rsi_fs *fs, const rsi_fs_tree *t, outcome *o)
 {
     int rc = rsi_fs_rename(fs, t->from, t->temp_last, t->parent, t->last, RENAME_EXCHANGE);
@@ -92,7 +92,7 @@ static int publish(const rsi_fs *fs, rsi_fs_tree *t, outcome *o)
             return 0;
         if (rsi_fs_may_be_unable(errno) && publish_plain(fs, t) == 0)
             return 0;
-        if (!(t->overwrite && errno == EEXIST)) /* it came meanwhile */
+        if (!(t->overwrite && errno == EEXIST)) /* it was created meanwhile */
             return -1;
     }
     return -1;
@@ -112,15 +112,16 @@ static rsd_err publish_failed(const rsi_fs *fs, const rsi_fs_tree *t, int sys_er
                           fs->path);
 }
 
-/* The parent could not be synced: back to how it was, so that a failed commit doesn't show. */
+/* The parent could not be synced: restores the previous state, so that a failed commit leaves no
+ * trace. */
 static rsd_err unpublish(const rsi_fs *fs, rsi_fs_tree *t, const outcome *o, int sys_errno,
                          rsd_error *err)
 {
     unsigned how = o->swapped ? RENAME_EXCHANGE : RENAME_NOREPLACE;
 
     if (!o->replaced && rsi_fs_rename(fs, t->parent, t->last, t->from, t->temp_last, how) == 0) {
-        /* Nobody knows whether the name is durable. Unless the way back is, abort must not take
-         * apart what the name may stand for after a power cut. */
+        /* The name may or may not be durable. Unless its undoing is, abort must not remove the tree
+         * that the name may refer to after a power cut. */
         t->keep = rsi_fs_fsync(fs, t->parent) < 0;
         return rsi_fail_errno(err, RSD_E_IO, sys_errno,
                               "could not sync the folder that \"%s\" is in", t->name);
@@ -133,7 +134,7 @@ static rsd_err unpublish(const rsi_fs *fs, rsi_fs_tree *t, const outcome *o, int
 static rsd_err publish_durably(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
 {
     outcome o = { 0 };
-    bool    gone = false; /* what was replaced may be removed */
+    bool    gone = false; /* the replaced tree may be removed */
     rsd_err rc = RSD_OK;
     int     old = -1;
 
@@ -142,10 +143,10 @@ static rsd_err publish_durably(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
     if (!t->one_file && rsi_fs_sync_folders(fs, t->from, t->temp_last) < 0)
         return rsi_fail_errno(err, rsi_errno_code(errno), errno,
                               "could not sync the folder \"%s\" in \"%s\"", t->temp, fs->path);
-    /* Once exchanged, what is replaced has a temporary name: without a lock a begin of someone else
-     * would remove it before the exchange is durable. Readers that lock it too are about to hold it
-     * on all ranks, which takes no longer than this waits; whoever publishes a file and a second
-     * one waited before (file_hold.c). */
+    /* After the exchange the replaced tree has a temporary name: without a lock another writer's
+     * begin would remove it before the exchange is durable. Readers that lock it too are about to
+     * hold it on all ranks, which takes less time than this waits; a writer that publishes a data
+     * file and its checksum file has already waited (file_hold.c). */
     if (t->overwrite)
         old = rsi_fs_openat(fs, t->parent, t->last, RSI_OPEN_ANY, 0);
     if (old >= 0 && rsi_fs_lock_wait(fs, old, LOCK_EX, t->one_file ? 0 : RSI_READERS_MS) == 0)
@@ -155,13 +156,12 @@ static rsd_err publish_durably(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
     else if (rsi_fs_fsync(fs, t->parent) < 0)
         rc = unpublish(fs, t, &o, errno, err);
     else if (t->from != t->parent && rsi_fs_fsync(fs, t->from) < 0)
-        rc = RSD_OK; /* the name is durable; what it had before is left to whoever wrote the
-                        rsi_fs_tree */
+        rc = RSD_OK; /* the name is durable; the replaced tree is left to the adopting writer */
     else
         gone = o.swapped;
     rsi_fs_close(fs, old);
     if (gone)
-        rsi_fs_remove_tree(fs, t->from, t->temp_last); /* else the next begin removes it */
+        rsi_fs_remove_tree(fs, t->from, t->temp_last); /* if it fails, the next begin removes it */
     return rc;
 }
 
@@ -189,7 +189,7 @@ rsd_err rsi_fs_abort(void *self, void *handle, rsd_error *err)
     rsi_fs_tree  *t = handle;
     rsd_err       rc = RSD_OK;
 
-    rsi_fs_close(fs, t->lock); /* before it is removed, as above */
+    rsi_fs_close(fs, t->lock); /* before removal, as above */
     t->lock = -1;
     if (!t->attached && !t->keep && t->from == t->parent &&
         rsi_fs_remove_tree(fs, t->from, t->temp_last) < 0)

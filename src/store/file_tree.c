@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trees of local files: written beside their name and published by one rename (C1 to C5).
  *
- * The temporary folder (or file) itself is locked with flock, shared by all who write to it, as
- * long as their handles are open: the system lets go of it when they die, whatever the reason. The
- * next begin of the name takes what it can lock alone for a dead writer's. Nothing is added to the
- * tree for that, so nothing has to be taken out of it when it is published. Next: file_publish.c.
- */
+ * All writers share a flock on the temporary folder (or file) itself while their handles are open:
+ * the system releases it when they die, for whatever reason. The next begin of the name treats a
+ * tree that it can lock exclusively as a dead writer's. Nothing is added to the tree for this, so
+ * nothing has to be removed when it is published. Next: file_publish.c. */
 #include "store/file_tree.h"
 #include "base/mem.h"
 #include "store/store.h"
@@ -19,7 +18,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-enum { OVERLAY = 0x794c7630 }; /* overlayfs, as statfs tells it */
+enum { OVERLAY = 0x794c7630 }; /* overlayfs, in statfs */
 
 void rsi_fs_tree_free(const rsi_fs *fs, rsi_fs_tree *t)
 {
@@ -36,8 +35,8 @@ void rsi_fs_tree_free(const rsi_fs *fs, rsi_fs_tree *t)
 
 /* ---- locks ---- */
 
-/* On these a lock on a folder may hold on this machine only: others' trees can't be told from
- * dead ones, so nothing is removed. */
+/* On these file systems a folder's lock may hold on this machine only: trees of other machines'
+ * writers look dead, so nothing is removed. */
 static bool locks_reach_everyone(const rsi_fs *fs, int fd)
 {
     static const unsigned long remote[] = {
@@ -63,8 +62,8 @@ static bool locks_reach_everyone(const rsi_fs *fs, int fd)
     return true;
 }
 
-/* Locks what a writer works on. 1: locked, or this file system has no locks (then nobody removes
- * anything either); 0: someone is about to remove it; -1 and errno. */
+/* Locks a writer's tree. 1: locked, or locks are unsupported (then no process removes anything
+ * either); 0: another process is about to remove it; -1 and errno. */
 static int lock_shared(const rsi_fs *fs, int fd)
 {
     struct statx st;
@@ -81,17 +80,17 @@ static int lock_shared(const rsi_fs *fs, int fd)
     return st.stx_nlink > 0; /* 0: it was removed before we had the lock */
 }
 
-/* ---- what dead writers left ---- */
+/* ---- leftovers of dead writers ---- */
 
 typedef struct sweep {
     const rsi_fs *fs;
     const char   *last;
-    bool          synced; /* the folder, since we came */
+    bool          synced; /* the folder has been synced */
 } sweep;
 
-/* Best effort: what can't be removed must not stop the one who wants to save. A writer that died
- * between its rename and its sync left names that a power cut may still undo: they are made durable
- * before the first tree is taken apart (C1). */
+/* Best effort: a tree that can't be removed must not stop a save. A writer that died between its
+ * rename and its sync left names that a power cut may still undo: they are made durable before any
+ * leftover tree is removed (C1). */
 static int sweep_entry(void *arg, int dir, const char *name, unsigned char type)
 {
     sweep *s = arg;
@@ -114,7 +113,7 @@ static int sweep_entry(void *arg, int dir, const char *name, unsigned char type)
 
 /* ---- begin ---- */
 
-/* True if there is something of that name. */
+/* True if the name exists. */
 bool rsi_fs_is_there(const rsi_fs *fs, int dir, const char *name)
 {
     struct statx st;
@@ -132,19 +131,19 @@ rsi_target rsi_fs_target(const rsi_fs *fs, const rsi_fs_tree *t)
                                                                        : RSI_TARGET_OTHER;
 }
 
-/* This errno means that the file system has no such call. */
+/* True if the errno means that the file system lacks the call. */
 bool rsi_fs_cannot(int sys_errno)
 {
     return sys_errno == EINVAL || sys_errno == ENOSYS || sys_errno == EOPNOTSUPP;
 }
 
-/* It may mean that: containers answer EPERM to calls that they don't know. */
+/* True if it may mean that: containers answer EPERM to unknown calls. */
 bool rsi_fs_may_be_unable(int sys_errno)
 {
     return rsi_fs_cannot(sys_errno) || sys_errno == EPERM;
 }
 
-/* Of the tree itself. Where modes can't be changed there are none. -1 and errno. */
+/* Sets the mode of the tree itself; does nothing if modes are unsupported. -1 and errno. */
 int rsi_fs_tree_mode(const rsi_fs *fs, const rsi_fs_tree *t, mode_t mode)
 {
     int rc = rsi_fs_fchmod(fs, t->lock, mode);
@@ -152,7 +151,7 @@ int rsi_fs_tree_mode(const rsi_fs *fs, const rsi_fs_tree *t, mode_t mode)
     return rc < 0 && rsi_fs_may_be_unable(errno) ? 0 : rc;
 }
 
-/* Durably. -1 and errno. */
+/* Removes permissions beyond `mode`, durably. -1 and errno. */
 static int take_away(const rsi_fs *fs, int fd, uint32_t mode)
 {
     struct statx st;
@@ -160,12 +159,12 @@ static int take_away(const rsi_fs *fs, int fd, uint32_t mode)
 
     if (rsi_fs_statx(fs, fd, "", AT_EMPTY_PATH, STATX_MODE, &st) < 0)
         return -1;
-    most = st.stx_mode | (st.stx_mode & 0444) >> 2; /* whoever may read may execute */
+    most = st.stx_mode | (st.stx_mode & 0444) >> 2; /* readers may also execute */
     mode &= most & 0777;
     if (mode == (st.stx_mode & 0777u))
         return 0;
     if (rsi_fs_fchmod(fs, fd, mode) < 0)
-        return rsi_fs_may_be_unable(errno) ? 0 : -1; /* it has no modes */
+        return rsi_fs_may_be_unable(errno) ? 0 : -1; /* modes are unsupported */
     return rsi_fs_fsync(fs, fd);
 }
 
@@ -186,7 +185,7 @@ rsd_err rsi_fs_protect(void *self, const char *name, uint32_t mode, rsd_error *e
     return rc;
 }
 
-/* A new temporary name, not used by anyone. */
+/* Makes a new, unused temporary name. */
 static int new_temp(const rsi_fs *fs, rsi_fs_tree *t)
 {
     uint64_t random;
@@ -197,8 +196,8 @@ static int new_temp(const rsi_fs *fs, rsi_fs_tree *t)
     return 0;
 }
 
-/* A folder of a lower layer of overlayfs can't be renamed: EXDEV. Asked by a rename that can't
- * succeed, onto a folder that is not empty. */
+/* overlayfs can't rename a folder of a lower layer: EXDEV. Tested by a rename that can't succeed,
+ * onto a non-empty folder. */
 static bool can_move(const rsi_fs *fs, rsi_fs_tree *t)
 {
     char          full[NAME_MAX + RSI_TEMP_EXTRA + 1];
@@ -223,8 +222,8 @@ static bool can_move(const rsi_fs *fs, rsi_fs_tree *t)
     return can;
 }
 
-/* Asked before the work and not after it: tries an exchange on two folders of its own. 1: it can,
- * 0: it can't; -1 and errno. */
+/* Checks before the work, not after it: tries an exchange on two folders of its own. 1: supported,
+ * 0: unsupported; -1 and errno. */
 static int can_exchange(const rsi_fs *fs, rsi_fs_tree *t)
 {
     char other[NAME_MAX + RSI_TEMP_EXTRA + 1];
@@ -246,14 +245,14 @@ static int can_exchange(const rsi_fs *fs, rsi_fs_tree *t)
     errno = sys_errno;
     if (rc < 0 && rsi_fs_may_be_unable(sys_errno))
         return 0;
-    return rc < 0 && sys_errno != ENOENT ? -1 : 1; /* ENOENT: swept away by someone meanwhile */
+    return rc < 0 && sys_errno != ENOENT ? -1 : 1; /* ENOENT: another process has swept them away */
 }
 
-/* Notes the mode that the umask and the folder above want, and takes it away until the tree is
- * published. -1 and errno. */
+/* Records the mode that follows from the umask and the parent folder, and withholds it until the
+ * tree is published. -1 and errno. */
 static int set_private(const rsi_fs *fs, rsi_fs_tree *t)
 {
-    static const char *const probe = "mode"; /* in the new folder, which nobody else may enter */
+    static const char *const probe = "mode"; /* in the new folder, which no other user may enter */
     struct statx             st;
     int                      rc;
 
@@ -267,7 +266,7 @@ static int set_private(const rsi_fs *fs, rsi_fs_tree *t)
     return rc == 0 && t->one_file ? rsi_fs_tree_mode(fs, t, 0600) : rc;
 }
 
-/* Makes, opens and locks the temporary folder or file. */
+/* Creates, opens and locks the temporary folder or file. */
 static rsd_err make_temp(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
 {
     for (int i = 0; i < RSI_TREE_TRIES; i++) {
@@ -363,8 +362,8 @@ static rsd_err new_tree(const char *name, uint32_t flags, rsi_fs_tree **out, rsd
     return RSD_OK;
 }
 
-/* The tree is what has the name `from`, and stays there until it is published: whoever wrote it bit
- * by bit keeps others away from it, and has it still if publishing fails. */
+/* The tree is the existing one at `from`, and stays there until it is published: its writer, which
+ * wrote it piece by piece, keeps others away from it and still has it if publishing fails. */
 static rsd_err adopt(const rsi_fs *fs, rsi_fs_tree *t, const char *from, rsd_error *err)
 {
     const char *last;
@@ -387,7 +386,7 @@ static rsd_err adopt(const rsi_fs *fs, rsi_fs_tree *t, const char *from, rsd_err
     return rc;
 }
 
-/* `from` NULL: begins with nothing. */
+/* `from` NULL: starts with a new, empty tree. */
 static rsd_err begin(const rsi_fs *fs, const char *name, uint32_t flags, const char *from,
                      void **out, const char **temp, rsd_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What file_tree.c (begin) and file_publish.c (commit, abort) share. */
+/* Shared by file_tree.c (begin) and file_publish.c (commit, abort). */
 #ifndef RSI_FILE_TREE_H
 #define RSI_FILE_TREE_H
 
@@ -8,41 +8,40 @@
 #include <fcntl.h>
 
 enum {
-    RSI_TREE_TRIES = 16, /* each one lost means that another process was at work at that very
-                            moment */
+    RSI_TREE_TRIES = 16, /* each lost try means that another process interfered at that moment */
     RSI_OPEN_ANY = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY
 };
 
 typedef struct rsi_fs_tree {
-    int    parent; /* the folder that the name is in, to be synced; attached: -1 */
-    int    from;   /* the folder that the tree is written in: `parent`, unless it was adopted */
+    int    parent; /* the folder that contains the name, to be synced; attached: -1 */
+    int    from;   /* the folder that contains the tree: `parent`, unless it was adopted */
     int    lock;   /* the temporary folder or file, opened and locked; adopted: -1 */
     bool   attached, one_file, overwrite;
-    bool   failed; /* a commit did: no second try (C3) */
-    bool   keep;   /* abort leaves the temporary name: a power cut may still swap the two */
-    mode_t mode;   /* that it is published with; until then it is private; adopted: 0 */
-    char  *name;   /* as begin was given it */
+    bool   failed; /* a commit failed: no second try (C3) */
+    bool   keep;   /* abort keeps the temporary name: a power cut may still swap the two */
+    mode_t mode;   /* the mode once published; private until then; adopted: 0 */
+    char  *name;   /* as passed to begin */
     char  *last;   /* its last part */
-    char  *temp;   /* the name it is written under, from the top */
+    char  *temp;   /* the name it is written under, relative to the top */
     char  *temp_last;
 } rsi_fs_tree;
 
 void rsi_fs_tree_free(const rsi_fs *fs, rsi_fs_tree *t);
-/* Of the tree itself. Where modes can't be changed there are none. -1 and errno. */
+/* Sets the mode of the tree itself; does nothing if modes are unsupported. -1 and errno. */
 int rsi_fs_tree_mode(const rsi_fs *fs, const rsi_fs_tree *t, mode_t mode);
 
-/* Overwriting takes the place of the same kind only: folders of folders, files of files. */
+/* Overwriting replaces only the same kind: folders by folders, files by files. */
 typedef enum rsi_target { RSI_TARGET_NONE, RSI_TARGET_SAME, RSI_TARGET_OTHER } rsi_target;
 
 rsi_target rsi_fs_target(const rsi_fs *fs, const rsi_fs_tree *t);
-/* True if there is something of that name. */
+/* True if the name exists. */
 bool    rsi_fs_is_there(const rsi_fs *fs, int dir, const char *name);
 rsd_err rsi_fs_refuse_replace(const rsi_fs *fs, const rsi_fs_tree *t, rsd_error *err);
 rsd_err rsi_fs_refuse_kind(const rsi_fs *fs, const rsi_fs_tree *t, rsd_error *err);
 
-/* This errno means that the file system has no such call. */
+/* True if the errno means that the file system lacks the call. */
 bool rsi_fs_cannot(int sys_errno);
-/* It may mean that: containers answer EPERM to calls that they don't know. */
+/* True if it may mean that: containers answer EPERM to unknown calls. */
 bool rsi_fs_may_be_unable(int sys_errno);
 
 #endif

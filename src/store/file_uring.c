@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queues of the file store on io_uring: many requests in one system call, none of them on a thread
- * of ours. Containers often forbid it, so opening one may be refused, and should a ring stop
- * working later its requests are finished with plain calls. */
+/* The file store's queues on io_uring: many requests per system call, none of them on our threads.
+ * Containers often forbid it, so opening a queue may be refused; if a ring stops working later,
+ * plain calls finish its requests. */
 #include "store/file.h"
 #include "base/mem.h"
 #include "store/io_queue.h"
@@ -14,8 +14,8 @@
 
 enum {
     DEPTH_MAX = 256,
-    ASYNC_MIN = 256 * 1024 /* bytes: copying so many from the cache is worth another thread of the
-                              kernel, else submit itself does it */
+    ASYNC_MIN = 256 * 1024 /* bytes from which on copying from the cache is worth a kernel thread;
+                              below, submit copies itself */
 };
 
 typedef struct slot {
@@ -28,12 +28,12 @@ typedef struct ring_queue {
     struct io_uring ring;
     rsi_io_list     waiting;   /* no slot yet */
     rsi_io_list     done;      /* not reaped yet */
-    size_t          prepared;  /* entries that the kernel has not taken yet */
+    size_t          prepared;  /* entries not yet taken by the kernel */
     size_t          in_kernel; /* taken, no result yet */
-    bool            broken;    /* the ring is not used any more */
+    bool            broken;    /* the ring is no longer used */
     unsigned        depth, nfree;
     slot           *slot;  /* [depth] */
-    unsigned       *spare; /* [nfree] slots that are free */
+    unsigned       *spare; /* [nfree] free slots */
 } ring_queue;
 
 static bool ring_can(struct io_uring *ring)
@@ -60,7 +60,7 @@ rsd_err rsi_fs_ring_open(rsi_fs *fs, size_t depth, void **out, rsd_error *err)
 
     if (!q)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a queue");
-    if (rsi_fs_limited()) { /* its signal may come in any system call then */
+    if (rsi_fs_limited()) { /* then SIGXFSZ could come in any system call */
         rsi_free(q);
         return rsi_fail(err, RSD_E_UNSUPPORTED, "files have a limit of size");
     }
@@ -89,7 +89,7 @@ rsd_err rsi_fs_ring_open(rsi_fs *fs, size_t depth, void **out, rsd_error *err)
     return RSD_OK;
 }
 
-/* Puts the next piece of a slot's request into the ring, which has room for every slot. */
+/* Adds the next piece of a slot's request to the ring, which has room for every slot. */
 static void prepare(ring_queue *q, unsigned i)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&q->ring);
@@ -107,7 +107,7 @@ static void prepare(ring_queue *q, unsigned i)
     q->prepared++;
 }
 
-/* From waiting into free slots. */
+/* Moves waiting requests into free slots. */
 static void fill_slots(ring_queue *q)
 {
     while (q->nfree > 0 && q->waiting.n > 0) {
@@ -131,7 +131,7 @@ static void finish_slot(ring_queue *q, unsigned i)
     q->spare[q->nfree++] = i;
 }
 
-/* Takes what the kernel has finished. */
+/* Collects what the kernel has finished. */
 static void collect(ring_queue *q)
 {
     struct io_uring_cqe *cqe;
@@ -143,7 +143,7 @@ static void collect(ring_queue *q)
 
         io_uring_cqe_seen(&q->ring, cqe);
         q->in_kernel--;
-        if (res == -EAGAIN || res == -ECANCELED || res == -ENOMEM) { /* the ring's troubles */
+        if (res == -EAGAIN || res == -ECANCELED || res == -ENOMEM) { /* the ring's problem */
             rsi_fs_transfer(q->fs, s->io);
             finish_slot(q, i);
         } else if (rsi_fs_piece_done(s->io, &s->piece, res)) {
@@ -154,8 +154,9 @@ static void collect(ring_queue *q)
     }
 }
 
-/* The kernel takes no more: waits for what it has (it may still write to the buffers), then does
- * the rest with plain calls. Results are posted at the latest when a call returns to us. */
+/* The kernel accepts no more: waits for what it has (it may still write to the buffers), then
+ * completes the rest with plain calls. Results are posted by the time a system call returns to us.
+ */
 static void fall_back(ring_queue *q)
 {
     q->broken = true;
@@ -173,7 +174,7 @@ static void fall_back(ring_queue *q)
     }
 }
 
-/* Hands prepared entries to the kernel and waits for `wait` results, 0 or 1. */
+/* Submits prepared entries to the kernel and waits for `wait` results, 0 or 1. */
 static void push(ring_queue *q, unsigned wait)
 {
     int n = q->fs->sys->ring_submit(&q->ring, wait);
@@ -184,7 +185,7 @@ static void push(ring_queue *q, unsigned wait)
         return;
     }
     if (n == -EINTR || ((n == -EAGAIN || n == -EBUSY) && q->in_kernel > 0))
-        return; /* try again when there is room */
+        return; /* retry when there is room */
     fall_back(q);
 }
 
@@ -202,7 +203,7 @@ void rsi_fs_ring_submit(void *self, void *queue, rsd_io *io, size_t n)
         push(q, 0);
 }
 
-/* One step towards more results. */
+/* Makes one step towards more results. */
 static void progress(ring_queue *q, bool wait)
 {
     size_t before = q->done.n;
@@ -263,7 +264,7 @@ rsd_err rsi_fs_ring_open(rsi_fs *fs, size_t depth, void **out, rsd_error *err)
     return rsi_fail(err, RSD_E_UNSUPPORTED, "built without io_uring");
 }
 
-/* No queue is ever made for these. */
+/* Never called, since no queue is ever opened. */
 void rsi_fs_ring_submit(void *self, void *queue, rsd_io *io, size_t n)
 {
     (void)self;

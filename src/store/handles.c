@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ring of open files with a hand that goes round: a file that was used since the hand passed is
- * spared once, then the next idle one is closed. Users of a file are counted in it, -1 when it is
- * closed, so that reading takes no lock. */
+/* A ring of open files with a clock hand: a file used since the hand last passed is spared once,
+ * then the next idle one is closed. Each file counts its users, -1 when it is closed, so that
+ * reading takes no lock. */
 #include "store/handles.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static rsi_file       *hand; /* NULL: none is open */
 static size_t          nopen;
 
-/* Half of what the process may have: the rest is for folders, locks and the program itself. */
+/* Half of the process's limit: the rest is for folders, locks and the program itself. */
 static size_t most(void)
 {
     struct rlimit limit;
@@ -24,7 +24,7 @@ static size_t most(void)
     return limit.rlim_cur / 2 < LEAST ? LEAST : (size_t)limit.rlim_cur / 2;
 }
 
-/* With the lock held. */
+/* The lock is held. */
 static void take_out(rsi_file *file)
 {
     if (!file->next)
@@ -36,7 +36,7 @@ static void take_out(rsi_file *file)
     nopen--;
 }
 
-/* With the lock held: closes one idle file. False: all are in use. */
+/* The lock is held. Closes one idle file. False: all are in use. */
 static bool close_one(void)
 {
     for (size_t i = 0; i < 2 * nopen; i++) {
@@ -63,7 +63,7 @@ void rsi_handles_add(rsi_file *file)
         ;
     if (!hand) {
         file->next = file->prev = hand = file;
-    } else { /* behind the hand: it comes to this one last */
+    } else { /* behind the hand, which reaches this one last */
         file->next = hand;
         file->prev = hand->prev;
         hand->prev->next = file;

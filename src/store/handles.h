@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files to be read that are open in this process. Only so many of them keep their descriptors: a
- * file that nobody reads from at the moment is closed when others are opened, and opened again when
- * it is needed. So a checkpoint may have any number of files. store_open.c opens and closes them.
- */
+/* Files that this process has open for reading. Only a limited number keep their descriptors: an
+ * idle file is closed when others are opened, and reopened when needed. So a checkpoint may have
+ * any number of files. store_open.c opens and closes them. */
 #ifndef RSI_HANDLES_H
 #define RSI_HANDLES_H
 
 #include "store/store.h"
 
-/* The file has been opened: from now on it may be closed when it is idle. Closes others if there
- * are too many. */
+/* Adds a newly opened file: from now on it may be closed while idle. Closes others if there are too
+ * many. */
 void rsi_handles_add(rsi_file *file);
-/* A file that was added will be closed for good; nobody uses it any more. */
+/* Removes an added file, which is about to be closed for good and has no users left. */
 void rsi_handles_drop(rsi_file *file);
 
 /* True: the file is open and stays so until rsi_handle_leave. False: it is closed. */
 bool rsi_handle_take(rsi_file *file);
 void rsi_handle_leave(rsi_file *file);
 
-/* Descriptors have run out: closes files that are idle, or waits a moment for some to be. False:
- * there are none. `tries` counts the calls of one request, so that it ends. Leaves errno alone. */
+/* Descriptors have run out: closes idle files, or waits a moment for one to become idle. False:
+ * there are none. `tries` counts the calls of one request, so that it ends. Preserves errno. */
 bool rsi_handles_spare(int tries);
 
-/* store_open.c: closes an idle file so that it can be opened again. */
+/* store_open.c: closes an idle file so that it can be reopened. */
 void rsi_file_shut(rsi_file *file);
 
 #endif

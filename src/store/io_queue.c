@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs requests on the store's threads and on the caller of reap. One lock for all queues of a
- * store; whoever has it takes a handful of small requests at once, so the lock is rarely fought
- * for. */
+/* Runs requests on the store's threads and in the caller of reap. One lock serves all queues of a
+ * store; a thread takes several small requests at once, so there is little contention. */
 #include "store/io_queue.h"
 #include "base/mem.h"
 
 #include <pthread.h>
 
 enum {
-    BATCH = 16,              /* requests that one thread takes at a time, */
+    BATCH = 16,              /* requests that a thread takes at a time, */
     BATCH_BYTES = 256 * 1024 /* unless they have more bytes than this */
 };
 
 struct rsi_io_threads {
     pthread_mutex_t lock;
-    pthread_cond_t  work; /* there is something to do, or it is time to stop */
+    pthread_cond_t  work; /* there is work, or it is time to stop */
     void (*transfer)(void *self, rsd_io *io);
     void       *self;
-    rsi_io_list waiting; /* nobody has taken them yet */
+    rsi_io_list waiting; /* not yet taken */
     int         idle;    /* threads that wait for work */
     bool        stop;
     int         n;
@@ -26,12 +25,12 @@ struct rsi_io_threads {
 
 struct rsi_io_queue {
     rsi_io_threads *threads;
-    pthread_cond_t  more; /* something was added to `done` */
+    pthread_cond_t  more; /* `done` has grown */
     rsi_io_list     done;
-    size_t          under_way; /* submitted and not in `done` yet */
+    size_t          under_way; /* submitted and not yet in `done` */
 };
 
-/* Called with the lock held and returns with it held. The share of the others is left to them. */
+/* Called and returns with the lock held. Leaves the other threads their share. */
 static void work(rsi_io_threads *t)
 {
     rsi_io_list mine = { 0 };
@@ -90,7 +89,7 @@ rsd_err rsi_io_threads_create(int threads, void (*transfer)(void *self, rsd_io *
     while (t->n < threads - 1) {
         int rc;
 
-        /* thread_main reads n: under the lock, as it may run already. */
+        /* Under the lock, since thread_main may already run and reads n. */
         pthread_mutex_lock(&t->lock);
         rc = pthread_create(&t->thread[t->n], NULL, thread_main, t);
         if (rc == 0)
@@ -162,7 +161,7 @@ size_t rsi_io_queue_reap(rsi_io_queue *q, size_t min, size_t cap, rsd_io **out)
 
     pthread_mutex_lock(&t->lock);
     if (t->n == 0 && q->done.n == 0 && t->waiting.n > 0)
-        work(t); /* nobody else will, not even for a caller who only looks in again and again */
+        work(t); /* no other thread will, not even for a caller that only polls */
     while (q->done.n < min && q->under_way > 0) {
         if (t->waiting.n > 0)
             work(t);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queues for stores that have only `transfer`: a few threads of the store, and whoever waits in
- * reap works too, so that small requests from the cache never wait for another thread to wake. */
+/* Queues for stores that only have `transfer`: a few threads per store, and a caller waiting in
+ * reap works too, so that small requests served from the cache never wait for another thread to
+ * wake. */
 #ifndef RSI_IO_QUEUE_H
 #define RSI_IO_QUEUE_H
 
@@ -8,13 +9,14 @@
 
 #include <reshard/reshard_plugin.h>
 
-typedef struct rsi_io_threads rsi_io_threads; /* one for each store */
+typedef struct rsi_io_threads rsi_io_threads; /* one per store */
 typedef struct rsi_io_queue   rsi_io_queue;
 
-/* `threads` counts the caller of reap: 1 makes none. If the system gives fewer, there are fewer. */
+/* `threads` includes the caller of reap: 1 creates none. There may be fewer if the system grants
+ * fewer. */
 rsd_err rsi_io_threads_create(int threads, void (*transfer)(void *self, rsd_io *io), void *self,
                               rsi_io_threads **out, rsd_error *err);
-void    rsi_io_threads_free(rsi_io_threads *threads); /* NULL is fine; no queue is left */
+void    rsi_io_threads_free(rsi_io_threads *threads); /* NULL is fine; all queues must be closed */
 
 rsd_err rsi_io_queue_open(rsi_io_threads *threads, rsi_io_queue **out, rsd_error *err);
 void    rsi_io_queue_close(rsi_io_queue *queue);
@@ -38,7 +40,7 @@ static inline void rsi_io_list_add(rsi_io_list *list, rsd_io *io)
     list->n++;
 }
 
-/* NULL when it is empty. */
+/* NULL if it is empty. */
 static inline rsd_io *rsi_io_list_take(rsi_io_list *list)
 {
     rsd_io *io = list->head;
@@ -52,7 +54,7 @@ static inline rsd_io *rsi_io_list_take(rsi_io_list *list)
     return io;
 }
 
-/* Clears the result. False, and it is set, if the bytes can't be in any file. */
+/* Clears the result. False, with the result set, if the range can't exist in any file. */
 static inline bool rsi_io_begin(rsd_io *io)
 {
     io->rc = io->off > INT64_MAX || io->len > INT64_MAX - io->off ? RSD_E_INVALID : RSD_OK;

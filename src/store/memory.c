@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A store in memory, with the semantics of the file store, for tests and for staging. This file has
- * the nodes and the files; names and trees are memory_tree.c's. */
+ * the nodes and the files; memory_tree.c has names and trees. */
 #include "store/memory.h"
 #include "base/mem.h"
 #include "store/io_queue.h"
@@ -76,7 +76,7 @@ static void free_node(rsi_node *node)
     rsi_free(node);
 }
 
-/* Puts it where its name stands among the others; there is room. */
+/* Inserts it in name order; there is room. */
 static void link_node(rsi_node *folder, rsi_node *node)
 {
     size_t at;
@@ -128,8 +128,8 @@ void rsi_ram_rename(rsi_node *node, char *name)
     link_node(folder, node);
 }
 
-/* Down to a leaf, drop it, up again: the depth of a tree costs no stack. A used file lives on
- * without a name, a used folder without what was in it. */
+/* Descends to a leaf, drops it and goes back up: deep trees need no stack. A file in use lives on
+ * without a name, a folder in use without its contents. */
 void rsi_ram_drop(rsi_node *node)
 {
     rsi_node *at = node;
@@ -163,7 +163,8 @@ typedef struct mem_file {
     bool      writing;
 } mem_file;
 
-/* More than the machine has is refused before the system, asked for it, ends the process. */
+/* Refuses more than the machine has, before an attempt to allocate it makes the system kill the
+ * process. */
 static bool too_much(size_t bytes)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -171,7 +172,7 @@ static bool too_much(size_t bytes)
     return pages > 0 && page > 0 && bytes / (size_t)page > (size_t)pages;
 }
 
-/* Memory for `bytes`; with the lock held alone. */
+/* Allocates `bytes`; the lock is held exclusively. */
 static rsd_err grow(rsi_node *node, size_t bytes)
 {
     unsigned char *p;
@@ -276,7 +277,7 @@ static void mem_transfer(void *self, rsd_io *io)
         return;
     pthread_rwlock_rdlock(&mem->lock);
     if (write && io->off + io->len > f->node->cap) {
-        /* Once there is memory it stays, so nothing is lost between the two locks. */
+        /* Allocated memory stays, so nothing is lost between the two locks. */
         pthread_rwlock_unlock(&mem->lock);
         pthread_rwlock_wrlock(&mem->lock);
         io->rc = grow(f->node, (size_t)(io->off + io->len));
@@ -327,7 +328,7 @@ static const rsd_store_ops mem_ops = {
     .size = sizeof(rsd_store_ops),
     .name = "memory",
     .flags = RSD_STORE_RANDOM_WRITE | RSD_STORE_EXCHANGE,
-    .threads = 1, /* copying doesn't wait for anything */
+    .threads = 1, /* copying never waits */
     .destroy = mem_destroy,
     .open = mem_open,
     .transfer = mem_transfer,

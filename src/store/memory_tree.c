@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and trees of the memory store: the same steps as file_tree.c, each under one lock. A tree
- * whose writers are gone is one that nobody has a handle to. */
+/* Names and trees of the memory store: the same steps as in file_tree.c, each under one lock. A
+ * tree without open handles is a dead writer's. */
 #include "store/memory.h"
 #include "base/mem.h"
 #include "store/store.h"
@@ -10,7 +10,7 @@
 typedef struct mem_tree {
     rsi_node *node;
     bool      attached, overwrite;
-    char     *name; /* as begin was given it */
+    char     *name; /* as passed to begin */
     char     *temp;
 } mem_tree;
 
@@ -23,7 +23,7 @@ static rsd_entry entry_of(const rsi_node *node, const char *name)
                         .size = node->size };
 }
 
-/* The i-th entry of a folder, its name copied into a buffer that *name keeps. */
+/* Gets the i-th entry of a folder, with its name copied into a buffer kept in *name. */
 static rsd_err entry_at(rsi_ram *mem, const char *folder, size_t i, char **name, rsd_entry *out,
                         bool *end, rsd_error *err)
 {
@@ -146,7 +146,7 @@ static mem_tree *new_tree(const char *name)
     return NULL;
 }
 
-/* One writer less. */
+/* Drops one writer. */
 static void leave_tree(mem_tree *t)
 {
     t->node->writers--;

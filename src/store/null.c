@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store that keeps nothing of what it is given: what is left of a save's time when
- * writing costs nothing. There is nothing to be read, and no name is ever there. */
+/* A store that discards everything: shows how long a save takes if writing costs nothing. Nothing
+ * can be read, and no name ever exists. */
 #include "base/mem.h"
 #include "store/io_queue.h"
 #include "store/store.h"
@@ -34,7 +34,7 @@ static void null_transfer(void *self, rsd_io *io)
     io->done = io->len;
 }
 
-/* Syncs or closes. */
+/* For sync and close. */
 static rsd_err null_done(void *self, void *file, rsd_error *err)
 {
     (void)self;
@@ -74,7 +74,7 @@ static rsd_err null_remove(void *self, const char *name, rsd_error *err)
     return none(name, err);
 }
 
-/* The tree is its temporary name. */
+/* The tree handle is its temporary name. */
 static rsd_err null_begin(void *self, const char *name, uint32_t flags, void **tree,
                           const char **temp, rsd_error *err)
 {
@@ -103,7 +103,7 @@ static rsd_err null_attach(void *self, const char *temp, void **tree, rsd_error 
     return RSD_OK;
 }
 
-/* Publishes or aborts. */
+/* For commit and abort. */
 static rsd_err null_end(void *self, void *tree, rsd_error *err)
 {
     (void)self;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A log is entries one behind the other: a head, a key, an answer. The key of a name is the kind of
- * question and the name; that of a read the file's number in the log, offset and length. */
+/* A log is a sequence of entries: a head, a key, an answer. A name's key is the kind of question
+ * and the name; a read's key is the file's number in the log, offset and length. */
 #include "store/record.h"
 #include "base/bytes.h"
 #include "base/arena.h"
@@ -15,7 +15,7 @@ enum { STAT = 's', OPEN = 'o', LIST = 'l', READ = 'r' };
 
 typedef struct head {
     uint32_t kind;
-    int32_t  rc; /* an rsd_err; the answer is a text then */
+    int32_t  rc; /* an rsd_err; then the answer is a message */
     uint64_t key_len, len;
 } head;
 
@@ -23,7 +23,7 @@ typedef struct read_key {
     uint64_t kind, file, off, len;
 } read_key;
 
-/* What was heard about a name; `file` is the number of an opened one. */
+/* Answers about a name; `file` is the number of an opened file. */
 typedef struct about {
     uint64_t size, version, file;
     uint32_t kind, align;
@@ -32,28 +32,28 @@ typedef struct about {
 typedef struct replay {
     rsd_store       *inner;
     _Atomic bool     recording;
-    pthread_mutex_t  lock; /* of what follows, while recording or asking */
+    pthread_mutex_t  lock; /* of what follows, while recording or checking */
     rsi_bytes        log;
-    rsi_replay_check check; /* replaying: to be asked once */
+    rsi_replay_check check; /* replaying: called once */
     bool             asked;
-    rsd_error        answer; /* what it said */
+    rsd_error        answer; /* its result */
     rsi_map          known;  /* recording: file name to number; replaying: key to entry */
     rsi_arena        names;
 } replay;
 
 typedef struct handle {
     uint64_t            number;
-    bool                known; /* the log says what it is: */
+    bool                known; /* the log has these: */
     uint64_t            size, version;
-    pthread_mutex_t     lock; /* of opening `real` */
-    _Atomic(rsi_file *) real; /* NULL: not needed so far */
+    pthread_mutex_t     lock; /* for opening `real` */
+    _Atomic(rsi_file *) real; /* NULL: not needed yet */
     uint32_t            flags;
     char                name[];
 } handle;
 
 /* ---- writing a log ---- */
 
-/* `key` in two parts, either of which may be empty. */
+/* `key` comes in two parts, either of which may be empty. */
 static void log_add(replay *r, head h, const void *key, size_t key_len, const void *name,
                     const void *data)
 {
@@ -74,7 +74,7 @@ static void log_add(replay *r, head h, const void *key, size_t key_len, const vo
     pthread_mutex_unlock(&r->lock);
 }
 
-/* The answer to a question about a name; a failure is kept as its text. */
+/* Logs the answer to a question about a name; a failure is stored as its message. */
 static void log_name(replay *r, char kind, const char *name, rsd_err rc, const rsd_error *err,
                      const void *data, size_t len)
 {
@@ -89,7 +89,7 @@ static void log_name(replay *r, char kind, const char *name, rsd_err rc, const r
     log_add(r, h, &kind, 1, name, data);
 }
 
-/* The number of a file: one for each name. UINT64_MAX: no memory, its reads are not kept. */
+/* The number of a file: one per name. UINT64_MAX: no memory, so its reads are not logged. */
 static uint64_t number_of(replay *r, const char *name)
 {
     uint64_t number;
@@ -108,7 +108,7 @@ static uint64_t number_of(replay *r, const char *name)
 
 /* ---- reading a log ---- */
 
-/* The entry for a key; false: the log has none. */
+/* Finds the entry for a key; false: the log has none. */
 static bool look_up(const replay *r, const void *key, size_t key_len, head *out, const char **data)
 {
     uint64_t at;
@@ -218,7 +218,7 @@ static rsd_err ask(replay *r, rsd_error *err)
     return rc;
 }
 
-/* What is opened here must be what the log tells of. */
+/* Opens the real file, which must be the one in the log. */
 static rsd_err open_same(replay *r, const handle *f, rsi_file **out, rsd_error *err)
 {
     rsi_file *file;
@@ -351,11 +351,11 @@ static rsd_err replay_close(void *self, void *file, rsd_error *err)
     return rc;
 }
 
-/* A listing under way: entries are collected while they are shown. */
+/* A running listing: collects entries while visiting them. */
 typedef struct listing {
     rsi_visit visit;
     void     *arg;
-    rsi_bytes data; /* if something is lost, it is not logged */
+    rsi_bytes data; /* not logged if incomplete */
 } listing;
 
 typedef struct listed {
@@ -419,7 +419,7 @@ static rsd_err replay_list(void *self, const char *name, rsi_visit visit, void *
     return rc;
 }
 
-/* Always 0, or an error: what counts is the file behind it, once it is open. */
+/* Always 0, or an error: the real file's state decides, once it is open. */
 static rsd_err replay_stamp(void *self, void *file, uint64_t *out, rsd_error *err)
 {
     handle   *f = file;
@@ -441,7 +441,7 @@ static rsd_err no_hold(void *self, const char *name, const char *tail, uint32_t 
                        rsd_store **out, rsd_error *err)
 {
     (void)self, (void)name, (void)tail, (void)flags, (void)err;
-    *out = NULL; /* who wants that holds the store behind it */
+    *out = NULL; /* callers hold the inner store instead */
     return RSD_OK;
 }
 
@@ -473,7 +473,7 @@ static void replay_destroy(void *self)
 {
     replay *r = self;
 
-    if (r->log.cap) /* a log that is only answered from is the caller's */
+    if (r->log.cap) /* a replayed log belongs to the caller */
         rsi_free(r->log.at);
     rsi_map_release(&r->known);
     rsi_arena_release(&r->names);
@@ -532,7 +532,7 @@ void rsi_record_end(rsd_store *store, const void **log, size_t *len)
     replay *r = rsi_store_self(store);
 
     atomic_store(&r->recording, false);
-    rsi_map_release(&r->known); /* names of files would be taken for keys */
+    rsi_map_release(&r->known); /* file names would be mistaken for keys */
     *log = r->log.at;
     *len = r->log.len;
 }

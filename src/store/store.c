@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks names and finds the backend's function. Files are store_open.c's. Next: file.c, which is
- * what most stores are. */
+/* Checks names and calls the backend. store_open.c handles files. Next: file.c, the most common
+ * backend. */
 #include "store/store_core.h"
 #include "base/mem.h"
 #include "base/opts.h"
@@ -16,7 +16,7 @@ enum { DEFAULT_THREADS = 4 };
 
 struct rsi_queue {
     rsd_store    *store;
-    rsi_io_queue *threads; /* NULL: it is the backend's */
+    rsi_io_queue *threads; /* NULL: the queue is the backend's */
     void         *handle;
 };
 
@@ -206,7 +206,7 @@ size_t rsi_queue_reap(rsi_queue *queue, size_t min, size_t cap, rsd_io **out)
     return n;
 }
 
-/* ---- readers next to writers ---- */
+/* ---- readers alongside writers ---- */
 
 rsd_err rsi_store_hold(rsd_store *store, const char *name, const char *tail, uint32_t flags,
                        rsd_store **out, rsd_error *err)
@@ -304,7 +304,7 @@ static rsd_err open_tree(rsd_store *store, const char *name, bool begin, uint32_
     if (rc)
         return rc;
     len = strlen(name) + 1;
-    tree = rsi_calloc(1, sizeof(*tree) + len); /* an attached tree keeps the name itself */
+    tree = rsi_calloc(1, sizeof(*tree) + len); /* an attached tree keeps its own copy of the name */
     if (!tree)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to write \"%s\"", name);
     tree->store = store;

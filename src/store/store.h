@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store as the rest of the library uses it: handles that know their names, so that messages
- * can say which file and which byte. store.c hands the calls to a backend: file.c, memory.c, null.c
- * or one from outside. */
+/* The store as the rest of the library uses it: handles that know their names, so that messages can
+ * say which file and which byte. store.c forwards the calls to a backend: file.c, memory.c, null.c
+ * or a custom one. */
 #ifndef RSI_STORE_H
 #define RSI_STORE_H
 
@@ -16,7 +16,8 @@ struct rsi_io_threads;
 uint32_t    rsi_store_flags(const rsd_store *store); /* RSD_STORE_... */
 const char *rsi_store_kind(const rsd_store *store);
 
-/* A name that may be used below the store's top; RSD_E_INVALID says what is wrong with it. */
+/* Checks that a name may be used below the store's top; RSD_E_INVALID says what is wrong with it.
+ */
 rsd_err rsi_store_name_check(const char *name, rsd_error *err);
 
 /* ---- files ---- */
@@ -27,17 +28,17 @@ typedef struct rsi_file {
     uint64_t   size;    /* bytes when it was opened */
     uint32_t   align;   /* see rsd_opened */
     bool       scarce;  /* the same */
-    uint64_t   stamp;   /* of a file to read, when it was opened; 0: can't be told */
+    uint64_t   stamp;   /* of a file to read, when it was opened; 0: unknown */
     uint64_t   version; /* see rsd_opened */
     uint64_t   touched; /* the same */
     uint32_t   mode;    /* the same */
     /* Of a file to read: see handles.h. */
-    bool             missing; /* there is no such file */
+    bool             missing; /* the file does not exist */
     uint32_t         flags;   /* it was opened with */
-    atomic_int       users;   /* that need `handle` right now; -1: it is closed */
-    atomic_bool      recent;  /* used since it was last looked at */
+    atomic_int       users;   /* requests that need `handle` right now; -1: it is closed */
+    atomic_bool      recent;  /* used since last checked */
     atomic_bool      read;    /* something has been read */
-    atomic_bool      changed; /* known when it was closed */
+    atomic_bool      changed; /* detected when it was closed */
     pthread_mutex_t  opening;
     struct rsi_file *next, *prev; /* NULL: it stays open */
     char             name[];      /* for messages */
@@ -45,19 +46,19 @@ typedef struct rsi_file {
 
 rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64_t bytes,
                       rsi_file **out, rsd_error *err);
-/* Stands for a file that is not there: it has no bytes, and reading any fails as opening would. */
+/* Represents a missing file: it has no bytes, and reading any fails as opening would. */
 rsd_err rsi_file_missing(rsd_store *store, const char *name, uint32_t flags, rsi_file **out,
                          rsd_error *err);
-/* NULL is fine. The handle is gone whatever this returns; err may be NULL. */
+/* NULL is fine. The handle is freed whatever this returns; err may be NULL. */
 rsd_err rsi_file_close(rsi_file *file, rsd_error *err);
 rsd_err rsi_file_sync(rsi_file *file, rsd_error *err);
-/* Exactly `len` bytes, on the caller's thread. RSD_E_FORMAT: the file ends before. */
+/* Exactly `len` bytes, on the caller's thread. RSD_E_FORMAT: the file ends too early. */
 rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_error *err);
 rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len, rsd_error *err);
-/* One request on the caller's thread; its `file` is set here. */
+/* One request on the caller's thread; this sets its `file`. */
 void rsi_file_transfer(rsi_file *file, rsd_io *io);
-/* RSD_E_MISMATCH if a file to read was changed since it was opened, or, once it was closed for want
- * of descriptors, before the last byte was read; where that can't be told, it was not. */
+/* RSD_E_MISMATCH if a file to read has changed since it was opened, or, if it was closed for lack
+ * of descriptors, before the last byte was read. RSD_OK if changes can't be detected. */
 rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err);
 
 /* Opens, reads and closes. */
@@ -66,25 +67,26 @@ rsd_err rsi_store_read_all(rsd_store *store, const char *name, uint64_t off, voi
 /* RSD_E_INVALID if it is not a file. */
 rsd_err rsi_store_file_size(rsd_store *store, const char *name, uint64_t *out, rsd_error *err);
 
-/* ---- queues: several requests under way; one user at a time ---- */
+/* ---- queues: several pending requests; one user at a time ---- */
 
 typedef struct rsi_queue rsi_queue;
 
 rsd_err rsi_queue_open(rsd_store *store, size_t depth, rsi_queue **out, rsd_error *err);
-void    rsi_queue_close(rsi_queue *queue); /* waits for what is under way */
+void    rsi_queue_close(rsi_queue *queue); /* waits for pending requests */
 void    rsi_queue_submit(rsi_queue *queue, rsd_io *io, size_t n);
 size_t  rsi_queue_reap(rsi_queue *queue, size_t min, size_t cap, rsd_io **out);
-/* What became of a finished request of `file`, in words: RSD_OK only if all bytes were moved. */
+/* Turns the result of a finished request of `file` into an error: RSD_OK only if all bytes were
+ * moved. */
 rsd_err rsi_io_check(const rsi_file *file, const rsd_io *io, rsd_error *err);
 
-/* ---- readers next to writers ---- */
+/* ---- readers alongside writers ---- */
 
-/* See rsd_store_ops. *out is NULL where nothing can be held. */
+/* See rsd_store_ops. *out is NULL if holding is unsupported. */
 rsd_err rsi_store_hold(rsd_store *store, const char *name, const char *tail, uint32_t flags,
                        rsd_store **out, rsd_error *err);
-/* Current where that can't be told. */
+/* RSD_HELD_CURRENT if unknown. */
 rsd_held rsi_store_replaced(const rsd_store *store);
-/* Does nothing where there are no locks. */
+/* Does nothing if locks are unsupported. */
 rsd_err rsi_store_lock(rsd_store *store, const char *name, void **out, rsd_error *err);
 void    rsi_store_unlock(rsd_store *store, void *lock);
 
@@ -98,7 +100,7 @@ rsd_err rsi_store_stat(rsd_store *store, const char *name, rsd_entry *out, rsd_e
 rsd_err rsi_store_make_folder(rsd_store *store, const char *name, rsd_error *err);
 rsd_err rsi_store_make_private(rsd_store *store, const char *name, rsd_error *err);
 rsd_err rsi_store_remove(rsd_store *store, const char *name, rsd_error *err);
-/* Does nothing where there are no permissions. */
+/* Does nothing if permissions are unsupported. */
 rsd_err rsi_store_protect(rsd_store *store, const char *name, uint32_t mode, rsd_error *err);
 
 /* ---- trees ---- */
@@ -106,31 +108,31 @@ rsd_err rsi_store_protect(rsd_store *store, const char *name, uint32_t mode, rsd
 typedef struct rsi_tree {
     rsd_store  *store;
     void       *handle;
-    const char *temp; /* the name to write to; other ranks are told and attach */
+    const char *temp; /* the name to write to; other ranks learn it and attach */
 } rsi_tree;
 
 rsd_err rsi_tree_begin(rsd_store *store, const char *name, uint32_t flags, rsi_tree **out,
                        rsd_error *err);
-/* See rsd_store_ops; RSD_E_UNSUPPORTED where the store has no such thing. */
+/* See rsd_store_ops; RSD_E_UNSUPPORTED if the store lacks the function. */
 rsd_err rsi_tree_adopt(rsd_store *store, const char *name, uint32_t flags, const char *from,
                        rsi_tree **out, rsd_error *err);
 bool    rsi_store_adopts(const rsd_store *store);
 rsd_err rsi_tree_attach(rsd_store *store, const char *temp, rsi_tree **out, rsd_error *err);
-/* Frees the tree on success only; after a failure it is to be aborted. */
+/* Frees the tree only on success; after a failure it must be aborted. */
 rsd_err rsi_tree_commit(rsi_tree *tree, rsd_error *err);
 /* Frees the tree; NULL is fine, err may be NULL. */
 rsd_err rsi_tree_abort(rsi_tree *tree, rsd_error *err);
 
-/* ---- temporary names, the same in every store of ours ---- */
+/* ---- temporary names, the same in all built-in stores ---- */
 
 enum {
-    RSI_NAME_MAX = 255,  /* bytes of one part of a name that file systems take */
-    RSI_TEMP_EXTRA = 22, /* characters that it has more than the name: ".", ".tmp-", 16 */
+    RSI_NAME_MAX = 255,  /* longest part of a name in file systems, in bytes */
+    RSI_TEMP_EXTRA = 22, /* characters added to the name: ".", ".tmp-", 16 */
 };
-/* The last part of a name to which `extra` characters are added: as it is, or if that would be too
- * long its beginning, '~' and 16 digits that stand for all of it. */
+/* The last part of a name, to which `extra` characters will be added: unchanged, or if that would
+ * be too long its beginning, '~' and 16 digits that represent all of it. */
 void rsi_name_stem(const char *last, size_t extra, char stem[RSI_NAME_MAX + 1]);
-/* `name` with `end` behind its stem; for rsi_free. NULL: no memory. */
+/* `name` with `end` after its stem; for rsi_free. NULL: no memory. */
 char *rsi_name_behind(const char *name, const char *end);
 /* "<folder>/<name>"; for rsi_free. NULL: no memory. */
 char *rsi_name_below(const char *folder, const char *name);
@@ -138,7 +140,7 @@ char *rsi_name_below(const char *folder, const char *name);
 void rsi_temp_name(const char *last, uint64_t random, char *buf);
 /* True if `entry` is a temporary name of `last`. */
 bool rsi_temp_match(const char *entry, const char *last);
-/* The part of a name behind the last '/'. */
+/* The part of a name after the last '/'. */
 const char *rsi_last_part(const char *name);
 
 /* ---- the backends ---- */
@@ -146,9 +148,9 @@ const char *rsi_last_part(const char *name);
 rsd_err rsi_memory_store_open(rsd_store **out, rsd_error *err);
 rsd_err rsi_null_store_open(rsd_store **out, rsd_error *err);
 
-/* A file store at the folder that `path` is in, and `path`'s last part: how a path that the user
- * gave becomes a name. `make`: makes that folder if it is not there. *name is freed with rsi_free.
- * RSD_E_INVALID for paths that end in nothing, "." or "..". */
+/* Opens a file store at the folder that contains `path`, and gets `path`'s last part: turns a
+ * user's path into a name. `make`: creates that folder if it does not exist. Free *name with
+ * rsi_free. RSD_E_INVALID for paths whose last part is empty, "." or "..". */
 rsd_err rsi_store_open_beside(const char *path, bool make, rsd_store **out, char **name,
                               rsd_error *err);
 

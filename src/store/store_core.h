@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What store.c and store_open.c share. */
+/* Shared by store.c and store_open.c. */
 #ifndef RSI_STORE_CORE_H
 #define RSI_STORE_CORE_H
 
@@ -9,11 +9,11 @@
 struct rsd_store {
     rsd_store_ops   ops;
     void           *self;
-    pthread_mutex_t lock;    /* of `threads`, which the first queue makes */
-    rsi_io_threads *threads; /* NULL as long as there was no queue, or the backend has its own */
+    pthread_mutex_t lock;    /* for `threads`, which the first queue creates */
+    rsi_io_threads *threads; /* NULL before the first queue, or if the backend has its own */
 };
 
-/* A caller may pass NULL, a backend gets a place to write to. */
+/* Callers may pass NULL; backends always get an error to fill in. */
 #define RSI_PLACE(err) ((err) ? (err) : &(rsd_error){ .rank = -1 })
 
 #endif

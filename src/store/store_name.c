@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which names a store takes, and the temporary names that trees are written under. Names in
- * checkpoints come from strangers: one that leaves the store's folder must not get through here. */
+/* The rules for names in a store, and the temporary names of trees being written. Names in
+ * checkpoints are untrusted: one that leaves the store's folder must be refused here. */
 #include "store/store.h"
 #include "base/digest.h"
 #include "base/mem.h"
@@ -56,7 +56,7 @@ void rsi_name_stem(const char *last, size_t extra, char stem[RSI_NAME_MAX + 1])
         return;
     }
     while (cut > 0 && ((unsigned char)last[cut] & 0xc0) == 0x80)
-        cut--; /* not within a character */
+        cut--; /* don't split a character */
     snprintf(stem, RSI_NAME_MAX + 1, "%.*s~%016" PRIx64, (int)cut, last, rsi_digest(0, last, len));
 }
 

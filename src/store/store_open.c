@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of a store: opens them, puts file and byte into messages, and opens again what handles.c
- * had closed for want of descriptors. Next: file.c. */
+/* A store's files: opens them, puts file and byte into messages, and reopens files that handles.c
+ * closed for lack of descriptors. Next: file.c. */
 #include "store/store_core.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -88,12 +88,12 @@ rsd_err rsi_file_missing(rsd_store *store, const char *name, uint32_t flags, rsi
     if (!file)
         return RSD_E_NOMEM;
     file->missing = true;
-    atomic_init(&file->users, -1); /* closed, and opening it again fails */
+    atomic_init(&file->users, -1); /* closed, and reopening it fails */
     *out = file;
     return RSD_OK;
 }
 
-/* While it is open. */
+/* The file must be open. */
 static rsd_err compare_stamp(rsi_file *file, rsd_error *err)
 {
     const rsd_store_ops *ops = &file->store->ops;
@@ -115,7 +115,7 @@ void rsi_file_shut(rsi_file *file)
     file->handle = NULL;
 }
 
-/* Under its lock. What has the name now must be the file that was opened first. */
+/* Under the file's lock. The name must still refer to the file that was opened first. */
 static rsd_err reopen(rsi_file *file, rsd_error *err)
 {
     rsd_store *store = file->store;
@@ -144,7 +144,7 @@ static rsd_err reopen(rsi_file *file, rsd_error *err)
     return RSD_OK;
 }
 
-/* Until rsi_handle_leave the file is open. */
+/* Keeps the file open until rsi_handle_leave. */
 static rsd_err take(rsi_file *file, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
@@ -164,7 +164,7 @@ rsd_err rsi_file_unchanged(rsi_file *file, rsd_error *err)
 {
     rsd_err rc;
 
-    if (!rsi_handle_take(file)) /* it was compared when it was closed */
+    if (!rsi_handle_take(file)) /* compared when it was closed */
         return atomic_load(&file->changed) ? changed(file, err) : RSD_OK;
     rc = compare_stamp(file, err);
     rsi_handle_leave(file);
@@ -181,7 +181,7 @@ rsd_err rsi_file_close(rsi_file *file, rsd_error *err)
         rsi_handles_drop(file);
     rc = atomic_load(&file->users) >= 0
              ? file->store->ops.close(file->store->self, file->handle, RSI_PLACE(err))
-             : RSD_OK; /* it is closed already */
+             : RSD_OK; /* already closed */
     rsi_beat();
     if (rc)
         rsi_while(err, rc, "file \"%s\"", file->name);
@@ -216,7 +216,7 @@ rsd_err rsi_io_check(const rsi_file *file, const rsd_io *io, rsd_error *err)
     return RSD_OK;
 }
 
-/* Fails if the file is not there to be used any more; how the request went is in *io. */
+/* Fails if the file can no longer be used; the result of the request is in *io. */
 static rsd_err transfer(rsi_file *file, rsd_io *io, rsd_error *err)
 {
     rsd_err rc = take(file, err);
@@ -274,7 +274,7 @@ rsd_err rsi_store_read_all(rsd_store *store, const char *name, uint64_t off, voi
     if (rc)
         return rc;
     rc = rsi_file_read(file, off, buf, len, err);
-    rsi_file_close(file, NULL); /* nothing was written that could be lost */
+    rsi_file_close(file, NULL); /* nothing written could be lost */
     return rc;
 }
 

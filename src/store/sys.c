@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The system calls as the system has them. */
+/* The real system calls. */
 #include "store/sys.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@
 #include <liburing.h>
 #endif
 
-/* As many descriptors as this process may have without asking. True: more than before. */
+/* Raises the limit of descriptors as far as this process may. True: it is higher than before. */
 static bool raise_limit(void)
 {
     struct rlimit limit;

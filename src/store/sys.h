@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every system call of the file store, in one table, so that tests can make the nth one fail or
- * return short. Same meaning as the call of that name: -1 and errno. */
+ * return short. Each means the same as the call of that name: -1 and errno. */
 #ifndef RSI_SYS_H
 #define RSI_SYS_H
 
@@ -34,10 +34,10 @@ typedef struct rsi_sys {
     int (*flock)(int fd, int how);
     ssize_t (*getrandom)(void *buf, size_t len, unsigned flags);
 
-    /* io_uring, where it is built in: results are negative errno values, as liburing's are. */
+    /* io_uring, if built in: results are negative errno values, as in liburing. */
     int (*ring_init)(unsigned depth, struct io_uring *ring);
     int (*ring_submit)(struct io_uring *ring, unsigned wait); /* io_uring_submit_and_wait */
-    int (*ring_result)(int res); /* what a completion brought, on its way to the queue */
+    int (*ring_result)(int res); /* a completion's result, on its way to the queue */
 } rsi_sys;
 
 extern const rsi_sys rsi_sys_real;
