@@ -35,7 +35,7 @@ const char *rsd_err_name(rsd_err code)
     return "unknown error";
 }
 
-/* Ends a truncated message in "..." and replaces control characters and invalid UTF-8 by '?'. */
+/* Ends a truncated message in "..." and replaces control characters and invalid UTF-8 with '?'. */
 static void finish(char *msg, bool cut)
 {
     size_t   len = strlen(msg);

@@ -13,9 +13,9 @@
     16 /* longest run in bytes that is moved as one unit: a tile of these fits the first-level     \
           cache */
 #define STREAM_MIN                                                                                 \
-    ((int64_t)32 << 20) /* bytes from which on the target would not stay in cache anyway */
+    ((int64_t)32 << 20) /* at least this many bytes: the target won't stay in cache anyway */
 #define STREAM_RUN                                                                                 \
-    1024         /* run length in bytes from which on partially written cache lines don't matter */
+    1024         /* for runs this long, in bytes, partially written cache lines don't matter */
 #define LINE  64 /* bytes */
 #define AHEAD ((int64_t)8 << 10) /* bytes of source to prefetch */
 

@@ -47,8 +47,8 @@ static bool can_be_shared_out(rsd_dtype dtype)
 }
 
 /* Checks that a Partial target can be made. Contributions only make the same contributions. Values
- * v make sum with v / n on each of n ranks (so no integers), and avg, min and max with v; no equal
- * values on n ranks have v as their product in general. */
+ * v make sum with v / n on each of n ranks (so no integers), and avg, min and max with v; for
+ * product no n equal values give v in general. */
 static rsd_err check_partial(const rsd_layout *src, const rsd_layout *dst, rsd_error *err)
 {
     int64_t ways = rsi_layout_ways(dst, RSD_PARTIAL);

@@ -159,7 +159,7 @@ static bool direct_align(const struct statx *st, rsi_fs_file *f)
 }
 #endif
 
-/* Opens the second descriptor. Without one everything goes through the cache, which is no error. */
+/* Opens the second descriptor. Without one everything goes through the cache, which is fine. */
 static void open_direct(const rsi_fs *fs, int dir, const char *last, int flags,
                         const struct statx *st, rsi_fs_file *f)
 {

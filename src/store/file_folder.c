@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names in the file store: descends to a folder without following links, lists, creates and
  * removes. Uses only calls relative to an open folder, so that nothing outside the store is reached
- * even if another process replaces folders by links meanwhile. Next: file_tree.c. */
+ * even if another process replaces folders with links meanwhile. Next: file_tree.c. */
 #include "store/file.h"
 #include "base/mem.h"
 #include "store/store.h"
@@ -212,7 +212,7 @@ typedef struct way {
     bool          removing; /* false: sync folders */
     int           n;
     int           done[DEPTH_MAX + 1]; /* number of subfolders already synced at each level */
-    int           seen;                /* subfolders met in this pass */
+    int           seen;                /* subfolders found in this pass */
     int           fd[DEPTH_MAX + 1];   /* fd[0]: contains the tree; the caller's */
     char          name[DEPTH_MAX + 1][NAME_MAX + 1]; /* name[i]: name of fd[i] in fd[i - 1] */
     char          next[NAME_MAX + 1]; /* the next folder to descend to; "": none left */

@@ -328,7 +328,7 @@ static rsd_err check_target(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
     if (there == RSI_TARGET_OTHER)
         return rsi_fs_refuse_kind(fs, t, err);
     if (t->one_file)
-        return RSD_OK; /* any rename replaces a file by a file */
+        return RSD_OK; /* any rename replaces a file with a file */
     can = can_move(fs, t) ? can_exchange(fs, t) : 0;
     if (can < 0)
         return rsi_fs_fail(fs, err, errno, "try to replace", t->name);

@@ -30,7 +30,7 @@ void rsi_fs_tree_free(const rsi_fs *fs, rsi_fs_tree *t);
 /* Sets the mode of the tree itself; does nothing if modes are unsupported. -1 and errno. */
 int rsi_fs_tree_mode(const rsi_fs *fs, const rsi_fs_tree *t, mode_t mode);
 
-/* Overwriting replaces only the same kind: folders by folders, files by files. */
+/* Overwriting replaces only the same kind: folders with folders, files with files. */
 typedef enum rsi_target { RSI_TARGET_NONE, RSI_TARGET_SAME, RSI_TARGET_OTHER } rsi_target;
 
 rsi_target rsi_fs_target(const rsi_fs *fs, const rsi_fs_tree *t);

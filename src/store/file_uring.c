@@ -14,7 +14,7 @@
 
 enum {
     DEPTH_MAX = 256,
-    ASYNC_MIN = 256 * 1024 /* bytes from which on copying from the cache is worth a kernel thread;
+    ASYNC_MIN = 256 * 1024 /* bytes: copying this much from the cache is worth a kernel thread;
                               below, submit copies itself */
 };
 
