@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line after the command's name: options before, between and behind the operands,
- * "--opt=value", "--opt value", "-q", "-j4", "-j 4", several flags in one ("-qv"), "--" ends the
- * options. Values are checked by their kind, so that commands can rely on them. What the values
- * mean is the commands' business. */
+/* Parses the command line after the command's name: options before, between and after the operands,
+ * "--opt=value", "--opt value", "-q", "-j4", "-j 4", several flags in one ("-qv"); "--" ends the
+ * options. Values are checked by kind, so that commands can rely on them; their meaning is up to
+ * the commands. */
 #include "cli.h"
 
 #include <assert.h>
@@ -169,7 +169,8 @@ static int unknown_option(const args *a, const char *name, size_t len)
     return misuse(a, "%s has no option \"--%s\"", a->cmd->name, wrong);
 }
 
-/* `next` is what follows on the command line, NULL at its end; it is taken if it is the value. */
+/* `next` is the next word of the command line, NULL at its end; it is consumed if it is the
+ * value. */
 static int take_long(args *a, const char *word, const char *next, bool *took)
 {
     const char        *equals = strchr(word, '=');
@@ -233,7 +234,7 @@ static int check_operands(const args *a)
 int args_parse(args *a, const command *cmd, int argc, const char *const *argv)
 {
     bool   options = true;
-    size_t given = 1; /* at most: "-abc" holds several */
+    size_t given = 1; /* upper bound: "-abc" holds several */
 
     a->cmd = cmd;
     for (int i = 0; i < argc; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard bench: how fast this machine and this folder are, in a few seconds. One bfloat16 matrix
- * is saved for 8 ranks by rows, read back, verified, and saved again for 4 ranks by columns. For
- * numbers to compare programs with there is `make bench`. */
+/* reshard bench: measures this machine and folder in a few seconds. One bfloat16 matrix is saved
+ * for 8 ranks by rows, read back, verified, and saved again for 4 ranks by columns. To compare
+ * programs, use `make bench` instead. */
 #include "cli.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@ typedef struct bench {
     int64_t     shape[2];
     uint64_t    bytes;
     char       *data, *copy; /* [bytes] */
-    double      memcpy_rate; /* bytes a second */
+    double      memcpy_rate; /* bytes per second */
     columns     table;
     json_out    out;
     bool        json;
@@ -56,7 +56,7 @@ static rsd_err stopped(rsd_error *err)
 
 /* ---- what is measured ---- */
 
-/* The best of three, between two warm pieces of memory that no cache holds. */
+/* The best of three copies between two warm buffers too large for any cache. */
 static rsd_err measure_memcpy(bench *b, rsd_error *err)
 {
     double best = 0;
@@ -115,7 +115,7 @@ static rsd_err measure_save(bench *b, const char *what, const char *name, const 
     return rc;
 }
 
-/* Into one piece of memory, whatever the files are. */
+/* Reads everything into one buffer, however many files there are. */
 static rsd_err read_all(bench *b, const char *name, rsd_error *err)
 {
     rsd_view  view = { .box = { 2, { 0 }, { b->shape[0], b->shape[1] } }, .data = b->copy };
@@ -167,7 +167,7 @@ static rsd_err measure_verify(bench *b, const char *name, rsd_error *err)
     return rc ? rc : stopped(err);
 }
 
-/* Read and saved for other ranks: all that a reshard on disk does. */
+/* Reads, then saves for other ranks: everything that a reshard on disk does. */
 static rsd_err measure_reshard(bench *b, rsd_error *err)
 {
     const double start = now();

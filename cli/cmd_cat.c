@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard cat: a tensor, a slice of it, an object or all that lies below a name to stdout, part by
- * part in bounded memory. */
+/* reshard cat: prints a tensor, a slice of it, an object or everything below a name to stdout, part
+ * by part in bounded memory. */
 #include "cli.h"
 
 #include <ctype.h>
@@ -18,7 +18,7 @@ typedef enum form { FORM_RAW, FORM_NPY, FORM_TEXT, FORM_JSON } form;
 typedef struct cutting {
     rsd_tensor_info info;
     rsd_box         box;
-    bool            gone[RSD_MAX_NDIM]; /* an index was given: the dimension is not kept */
+    bool            gone[RSD_MAX_NDIM]; /* indexed: the dimension is dropped */
 } cutting;
 
 /* ---- the slice ---- */
@@ -30,7 +30,7 @@ static const char *skip_space(const char *s)
     return s;
 }
 
-/* A number at *s if there is one; negative ones count from the end `n`. */
+/* Parses a number at *s if there is one; negative numbers count from the end `n`. */
 static bool bound(const char **s, int64_t n, int64_t *out)
 {
     char     *end;
@@ -50,8 +50,8 @@ static int64_t clamp(int64_t x, int64_t most)
     return x < 0 ? 0 : x > most ? most : x;
 }
 
-/* One dimension: "3", "1:4", ":4", "1:", ":". False: it reads like none of them, or the index is
- * outside. */
+/* Parses one dimension: "3", "1:4", ":4", "1:", ":". False: malformed, or the index is out of
+ * range. */
 static bool slice_dim(const char **s, cutting *c, int d)
 {
     const int64_t n = c->info.shape[d];
@@ -98,7 +98,7 @@ static int slice_parse(const args *a, const char *text, cutting *c)
 static void npy_dtype(rsd_dtype dtype, char *buf, size_t cap)
 {
     const size_t n = rsd_dtype_size(dtype);
-    char         kind = 'V'; /* numpy has no such type: so many bytes */
+    char         kind = 'V'; /* numpy has no such type: raw bytes */
 
     if (dtype == RSD_BOOL)
         kind = 'b';
@@ -111,7 +111,7 @@ static void npy_dtype(rsd_dtype dtype, char *buf, size_t cap)
     snprintf(buf, cap, "%c%c%zu", n == 1 || kind == 'V' ? '|' : '<', kind, n);
 }
 
-/* Version 1.0: the header's end is a multiple of 64. */
+/* Version 1.0: the header ends at a multiple of 64. */
 static void npy_header(const cutting *c)
 {
     unsigned char head[10] = { 0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0 };
@@ -134,8 +134,8 @@ static void npy_header(const cutting *c)
     printf("%s%*s\n", text, (int)(len - at - 1), "");
 }
 
-/* A line for each row of the last dimension, an empty one between matrices. `first`: the number of
- * the part's first element in the slice. */
+/* Prints one line per row of the last dimension, with an empty line between matrices. `first`: the
+ * number of the part's first element in the slice. */
 static void print_text(const cutting *c, const char *data, int64_t n, int64_t first)
 {
     const int     nd = c->box.ndim;
@@ -222,14 +222,14 @@ static int print_parts(const args *a, rsd_ckpt *ckpt, size_t t, const cutting *c
     return EXIT_DONE;
 }
 
-/* Text for a terminal is shortened unless --full says otherwise. */
+/* Text on a terminal is shortened unless --full is given. */
 static bool is_elided(const args *a, const cutting *c, form f)
 {
     return f == FORM_TEXT && isatty(STDOUT_FILENO) && !args_has(a, "full") && c->box.ndim > 0 &&
            rsd_box_count(&c->box) > ELIDE_ABOVE;
 }
 
-/* `key`: of the JSON object around it, NULL for none. */
+/* `key`: in the enclosing JSON object; NULL: none. */
 static int cat_tensor(const args *a, rsd_ckpt *ckpt, size_t t, form f, json_out *j, const char *key)
 {
     const char *slice = args_text(a, "slice", "");
@@ -336,7 +336,8 @@ static int print_tensor(const args *a, rsd_ckpt *ckpt, const entry *e, json_out 
     return cat_tensor(a, ckpt, e->index, FORM_TEXT, NULL, NULL);
 }
 
-/* Objects a line each, tensors with their rows below; as JSON, an object with a key for each. */
+/* Prints objects on one line each, tensors with their rows below; as JSON, one object with a key
+ * for each. */
 static int cat_below(const args *a, rsd_ckpt *ckpt, const char *top, form f)
 {
     json_out json = { .out = stdout }, *j = f == FORM_JSON ? &json : NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard convert: writes a checkpoint in another format, layout, with other names or dtypes. The
- * library does it; this reads the options and, when it ends early, says how to go on. */
+/* reshard convert: writes a checkpoint in another format or layout, with other names or dtypes. The
+ * library does the work; this file reads the options and, after an interruption, says how to
+ * resume. */
 #include "patterns.h"
 
 #include <ctype.h>
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LONGEST_END 12 /* characters of what may be the end of a file's name */
+#define LONGEST_END 12 /* longest possible file extension, in characters */
 
 static const char *const known_ends[] = { ".safetensors", ".pt", ".pth", ".bin", ".dcp", NULL };
 
@@ -24,10 +25,10 @@ typedef struct converting {
     rsd_store        *store; /* null: */
     patterns          patterns;
     char              transform[64];
-    char             *partial; /* where the work of a run that ended early is */
-    reasons           left;    /* what the target can't hold, or does not get */
+    char             *partial; /* where the work of an interrupted run is kept */
+    reasons           left;    /* what the target can't hold, or does not receive */
     rsd_convert_stats stats;
-    size_t            damages; /* that --salvage found */
+    size_t            damages; /* found by --salvage */
 } converting;
 
 /* ---- options ---- */
@@ -48,7 +49,7 @@ static int read_format(converting *c)
     return EXIT_DONE;
 }
 
-/* The name of DST decides on the format; an end that says nothing to us does not. */
+/* The name of DST determines the format; refuses an unknown extension. */
 static int check_end(const converting *c)
 {
     const char *dst = c->a->operand[1], *dot = strrchr(dst, '.');
@@ -70,7 +71,7 @@ static int check_end(const converting *c)
                   dst);
 }
 
-/* "bf16" for all floats, "GLOB=f32" for some; those for some come first. */
+/* "bf16" for all floats, "GLOB=f32" for some; the specific ones come first. */
 static int read_casts(converting *c)
 {
     size_t    n = args_count(c->a, "dtype"), at = 0;
@@ -135,7 +136,7 @@ static int step(void *arg, int64_t done, int64_t total)
     return progress_step(&((converting *)arg)->bar, done, total);
 }
 
-/* Told in the end, and also when quiet: what is lost is no small talk. */
+/* Reported at the end, even with --quiet: data loss matters. */
 static void note_left_out(void *arg, const char *name, const char *why)
 {
     reasons_add(&((converting *)arg)->left, name, why);
@@ -195,7 +196,7 @@ static int read_options(converting *c)
 
 /* ---- how to go on ---- */
 
-/* A word as a shell reads it back. */
+/* A word quoted for the shell. */
 static void print_word(const char *word)
 {
     if (*word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -253,7 +254,7 @@ static void tell_damage(void *arg, const rsd_error *what)
     fprintf(stderr, "\n");
 }
 
-/* Is there something to be rescued? */
+/* Suggests --salvage if anything can be rescued. */
 static void say_salvage(const args *a)
 {
     const rsd_open_opts opts = { .size = sizeof(opts), .salvage = true };
@@ -265,7 +266,7 @@ static void say_salvage(const args *a)
     fprintf(stderr, "reshard: `reshard verify` lists the damage, --salvage converts the rest\n");
 }
 
-/* With --salvage also what is left of a damaged one, which is looked for. */
+/* With --salvage, finds what is left of a damaged checkpoint. */
 static int open_source(converting *c)
 {
     const args         *a = c->a;
@@ -293,7 +294,7 @@ static int open_source(converting *c)
     return rc ? fail(a, &err) : EXIT_DONE;
 }
 
-/* The new names of what is taken: --dtype sees those. False: no memory. */
+/* The new names of what is taken: --dtype applies to those. False: no memory. */
 static bool new_names(converting *c, const char *const *name, size_t n, char ***out, size_t *count)
 {
     *out = calloc(n + 1, sizeof(**out));
@@ -311,7 +312,7 @@ static bool new_names(converting *c, const char *const *name, size_t n, char ***
     return *out != NULL;
 }
 
-/* Patterns that do nothing are mistakes. */
+/* Patterns without effect are mistakes. */
 static int warn(converting *c)
 {
     const char **name = NULL;
@@ -381,7 +382,7 @@ static int run(const args *a)
     double      start = now();
     rsd_err     rc = RSD_OK;
 
-    if (!code && strcmp(to, "null:") == 0) { /* takes everything, keeps nothing */
+    if (!code && strcmp(to, "null:") == 0) { /* accepts everything, keeps nothing */
         if (rsd_store_open(to, &c.store, &err))
             code = fail(a, &err);
         c.opts.store = c.store;
@@ -401,11 +402,11 @@ static int run(const args *a)
         if (!rc)
             say_end(&c, now() - start);
         if (!rc && c.damages)
-            code = EXIT_NO; /* it is not what it was */
+            code = EXIT_NO; /* the source was damaged */
     }
     if (rc == RSD_E_EXISTS && !c.store && !c.opts.overwrite && access(to, F_OK) == 0) {
         code = refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);
-        if (c.partial) /* it came while this one worked */
+        if (c.partial) /* it appeared during this run */
             say_how_to_go_on(&c, true);
     } else if (rc) {
         code = fail(a, &err);

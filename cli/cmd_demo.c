@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard demo: the two-minute tour. Eight ranks, which are threads here, save a small model; the
- * rest of the tour is the tool's own commands, printed before they are run. They work in a folder
- * that stays, so that they can be tried again. */
+/* reshard demo: the two-minute tour. Eight ranks, here threads, save a small model; the rest of the
+ * tour is the tool's own commands, printed before they run. They work in a folder that is kept, so
+ * that they can be tried again. */
 #include "cli.h"
 
 #include <reshard/reshard_live.h>
@@ -34,13 +34,13 @@ static const struct model_tensor {
 
 /* ---- eight ranks save ---- */
 
-/* What one rank holds of the model. */
+/* One rank's part of the model. */
 typedef struct part {
     rsd_layout *layout[TENSORS];
     float       data[TENSORS][LARGEST / sizeof(float)];
 } part;
 
-/* Each element is its number in the whole tensor. */
+/* Sets each element to its number in the whole tensor. */
 static void fill(const struct model_tensor *m, const rsd_layout *layout, int32_t rank, float *data)
 {
     rsd_local at;
@@ -129,7 +129,7 @@ static void print_word(const char *word)
     printf(strpbrk(word, " ;*") ? " '%s'" : " %s", word);
 }
 
-/* Says why, prints the command and runs it; it has to end with `wanted`. */
+/* Prints the reason and the command and runs it; its exit code must be `wanted`. */
 static int show(const args *a, const char *why, int wanted, const char *const *word)
 {
     const command *cmd = command_find(word[0]);
@@ -153,7 +153,7 @@ static int show(const args *a, const char *why, int wanted, const char *const *w
     return code ? code : refuse(a, EXIT_COULD_NOT, "the exit code should have been %d", wanted);
 }
 
-/* Flips one bit in the middle of the data of a file, and on the second call back. */
+/* Flips one bit in the middle of a file's data; a second call flips it back. */
 static int flip_bit(const args *a)
 {
     FILE *f = fopen(damaged_file, "r+b");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard diff: do two checkpoints hold the same, whatever their formats and layouts? diff_names.c
- * finds what belongs together, compare.c compares values, diff_objects.c objects; this tells what
- * was found. */
+/* reshard diff: compares the contents of two checkpoints, whatever their formats and layouts.
+ * diff_names.c pairs their entries, compare.c compares values, diff_objects.c objects; this file
+ * reports the result. */
 #include "diff.h"
 
 #include <inttypes.h>
@@ -175,7 +175,7 @@ static void say_end(diff *d)
     reasons_free(&why);
 }
 
-/* A pattern that leaves nothing to compare would make everything the same. */
+/* Refuses a pattern that leaves nothing to compare: everything would seem equal. */
 static int check_patterns(diff *d)
 {
     const patterns *p = &d->patterns;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard inspect: what is in a checkpoint, from its metadata alone unless --stats asks for more.
- */
+/* reshard inspect: shows the contents of a checkpoint, from its metadata alone unless --stats is
+ * given. */
 #include "page.h"
 
 #include <fnmatch.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define LONGEST_VALUE 200 /* characters of an object in the table; --json has all */
+#define LONGEST_VALUE 200 /* characters of an object in the table; --json shows all */
 
 typedef struct row {
     const rsd_tensor_info *t;
@@ -24,14 +24,14 @@ typedef struct object {
     size_t      index;
 } object;
 
-/* What was asked for. */
+/* The requested entries. */
 typedef struct listing {
     const args      *a;
     rsd_ckpt        *ckpt;
     rsd_tensor_info *tensor; /* [ntensors] */
-    row             *row;    /* [ntensors] in the order that they are listed in */
+    row             *row;    /* [ntensors] in output order */
     size_t           ntensors;
-    stats           *stats;  /* [ntensors] as in `row`; NULL: not asked for */
+    stats           *stats;  /* [ntensors] as in `row`; NULL: not requested */
     object          *object; /* [nobjects] */
     size_t           nobjects;
     uint64_t         bytes, chunks, elements;
@@ -41,7 +41,7 @@ typedef struct listing {
 
 static bool wanted(listing *l, const char *name)
 {
-    bool hit = l->a->noperands == 1; /* only the checkpoint */
+    bool hit = l->a->noperands == 1; /* no patterns: only the checkpoint */
 
     for (size_t i = 1; i < l->a->noperands; i++)
         if (strcmp(l->a->operand[i], name) == 0 || fnmatch(l->a->operand[i], name, 0) == 0)
@@ -126,7 +126,7 @@ static int objects_by_name(const void *a, const void *b)
     return name_compare(((const object *)a)->name, ((const object *)b)->name);
 }
 
-/* Tables are sorted by name unless --sort says otherwise, JSON is as stored. */
+/* Tables are sorted by name unless --sort is given; JSON keeps the stored order. */
 static void sort_listing(listing *l)
 {
     static int (*const by[])(const void *, const void *) = { by_name, by_size, by_dtype, by_file };
@@ -149,7 +149,7 @@ static void sort_listing(listing *l)
     qsort(l->object, l->nobjects, sizeof(*l->object), objects_by_name);
 }
 
-/* What the order and the table need of files. */
+/* Finds what sorting and the table need to know about files. */
 static int find_files(listing *l)
 {
     struct stat st;
@@ -256,7 +256,7 @@ static int print_objects(listing *l)
     return EXIT_DONE;
 }
 
-/* What objects hide: somebody who looks for weights shall know. */
+/* Tells a user who looks for weights that objects contain some. */
 static void print_hidden(const listing *l)
 {
     char    size[32], line[256];

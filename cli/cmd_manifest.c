@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard manifest: gives a checkpoint that was made elsewhere its side file of checksums. */
+/* reshard manifest: adds a checksum file to a checkpoint that was made elsewhere. */
 #include "cli.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard plan: what loading a checkpoint into another layout would read, move and need, for each
- * rank; writes nothing and reads only metadata. Two plans are made. One goes from the files to the
- * new ranks, with a number beyond all ranks for each file, so that nothing is at home already. The
- * other, for DCP, goes from the ranks that wrote the files to the new ones. */
+/* reshard plan: what loading a checkpoint into another layout would read, move and need, per rank;
+ * writes nothing and reads only metadata. It makes two plans. One goes from the files to the new
+ * ranks and numbers the files beyond all ranks, so that nothing counts as already local. The other,
+ * for DCP, goes from the ranks that wrote the files to the new ones. */
 #include "page.h"
 
 #include <reshard/reshard_live.h>
@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tensors are planned in groups: a layout takes more memory than the metadata that tell of it. */
+/* Tensors are planned in groups: layouts take more memory than the metadata that describe them. */
 enum { MOST_TENSORS = 2048, MOST_CHUNKS = 1 << 16, MOST_SEEN = 16 << 20 };
 
-/* What one rank has to do, in bytes. */
+/* The work of one rank, in bytes. */
 typedef struct share {
     int64_t needs, reads, pieces, keeps, sends, receives;
     int32_t files, peers;
@@ -24,16 +24,16 @@ typedef struct planning {
     rsd_ckpt   *ckpt;
     rsd_rules  *rules;
     int32_t     world; /* ranks before and after */
-    bool        moves; /* which rank wrote what is known of all */
+    bool        moves; /* the writing rank of everything is known */
     holders     held;
     share      *ranks; /* [world] */
-    /* the group at hand */
+    /* the current group */
     size_t         n;                   /* tensors */
     rsd_layout    *files[MOST_TENSORS]; /* owner: world + number of the file */
     rsd_layout    *old[MOST_TENSORS];   /* owner: source rank */
     rsd_layout    *want[MOST_TENSORS];
-    int32_t        first, end; /* ranks whose peers are noted in `seen` */
-    unsigned char *seen;       /* [end - first][world + files] a bit for each */
+    int32_t        first, end; /* ranks whose peers are recorded in `seen` */
+    unsigned char *seen;       /* [end - first][world + files] one bit each */
     bool           json;
     json_out       out;
     columns        table;
@@ -46,7 +46,7 @@ static int no_memory(const planning *p)
 
 /* ---- all ranks, all files ---- */
 
-/* Ranks that hold something before or after, and the files. */
+/* Counts the files, and the ranks that hold something before or after. */
 static int count_holders(planning *p, size_t t, const rsd_tensor_info *info)
 {
     rsd_error err = { .msg = "" };
@@ -151,7 +151,7 @@ static void free_group(planning *p)
     p->n = 0;
 }
 
-/* Takes tensors from *next on, as many as make a group. */
+/* Takes tensors, starting with *next, until the group is full. */
 static int make_group(planning *p, size_t *next)
 {
     const size_t n = rsd_ckpt_tensors(p->ckpt);
@@ -177,7 +177,7 @@ static int make_group(planning *p, size_t *next)
 
 /* ---- the plans ---- */
 
-/* Notes whom a rank deals with: files, or ranks. */
+/* Records a rank's peers: files, or ranks. */
 typedef struct noting {
     planning *p;
     int32_t   rank;
@@ -245,7 +245,7 @@ static void count_seen(planning *p)
         }
 }
 
-/* Ranks first to end, over all tensors. */
+/* Plans ranks first to end, over all tensors. */
 static int plan_ranks(planning *p)
 {
     const size_t n = rsd_ckpt_tensors(p->ckpt), across = (size_t)p->world + p->held.n;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard verify: is a checkpoint undamaged? The library finds it out; this names the damage. */
+/* reshard verify: checks a checkpoint for damage. The library does the work; this file names the
+ * damage. */
 #include "cli.h"
 
 #include <inttypes.h>
@@ -15,7 +16,7 @@ static void damage(void *arg, const rsd_error *what)
 {
     report *r = arg;
 
-    progress_end(&r->bar); /* a line of its own for each damage */
+    progress_end(&r->bar); /* each damage gets its own line */
     if (r->json) {
         json_open_object(&r->out, NULL);
         json_text(&r->out, "error", rsd_err_name((rsd_err)what->code));
@@ -43,7 +44,7 @@ static int count_bytes(const args *a, rsd_ckpt *ckpt, uint64_t *out)
     return EXIT_DONE;
 }
 
-/* Safetensors have none of their own, nor has the legacy form of torch.save. */
+/* Safetensors have no checksums of their own, and neither has the legacy form of torch.save. */
 static bool has_checksums(const rsd_ckpt *ckpt)
 {
     return rsd_ckpt_has_checksums(ckpt) || (rsd_ckpt_format(ckpt) != RSD_FORMAT_SAFETENSORS &&

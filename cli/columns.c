@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables as plain text: cells are collected, then printed in columns as wide as they need. */
+/* Plain-text tables: collects cells, then prints them in columns as wide as needed. */
 #include "cli.h"
 
 #include <stdarg.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define GAP         2  /* spaces between columns */
-#define FIRST_LEAST 24 /* cells that the first column gets before others are left out */
-#define NARROW      4  /* what it is indented by where it stands on lines of its own */
+#define FIRST_LEAST 24 /* cells guaranteed to the first column before others are left out */
+#define NARROW      4  /* indentation if it gets lines of its own */
 
 static void add_bytes(columns *c, const char *cell, size_t len)
 {
@@ -44,7 +44,7 @@ void columns_begin(columns *c, const char *const *title)
         columns_add(c, c->title[i]);
 }
 
-/* Control characters would break the table and more. */
+/* Control characters would break the table, and more. */
 void columns_add(columns *c, const char *cell)
 {
     char seen[SAFE_CHARACTER];
@@ -89,7 +89,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* What the columns behind the first take. Text at the end of a line may go on in the next. */
+/* The width of the columns after the first. Text at the end of a line may wrap to the next. */
 static size_t rest_width(const columns *c, const size_t *width, const bool *left_out)
 {
     size_t rest = 0;
@@ -103,7 +103,7 @@ static size_t rest_width(const columns *c, const size_t *width, const bool *left
     return rest;
 }
 
-/* Makes the table fit the screen: columns that can be spared go, then the first becomes narrow. */
+/* Makes the table fit the screen: drops optional columns, then narrows the first. */
 static void fit(const columns *c, size_t *width, bool *left_out, FILE *out)
 {
     const size_t screen = (size_t)screen_width(out);

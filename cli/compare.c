@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares the values of tensors in two checkpoints. Threads take one part of a pair after the
- * other, read it from both and look at it while it is in the cache; what they find is joined under
- * a lock, so that the result does not depend on who was first. */
+ * other, read it from both and compare it while it is in the cache; results are joined under a lock
+ * so that they do not depend on the order of threads. */
 #include "cli.h"
 
 #include <math.h>
@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART_BYTES   ((int64_t)1 << 20) /* both sides stay in the cache of a core */
-#define BLOCK        4096               /* bytes that are compared at once */
+#define PART_BYTES   ((int64_t)1 << 20) /* both sides stay in a core's cache */
+#define BLOCK        4096               /* bytes compared at once */
 #define MOST_THREADS 16
 
 typedef struct work {
-    pthread_mutex_t  large; /* held by the one thread that has a part above PART_BYTES */
-    pthread_mutex_t  lock;  /* of all below */
+    pthread_mutex_t  large; /* held by the one thread with a part above PART_BYTES */
+    pthread_mutex_t  lock;  /* guards everything below */
     rsd_ckpt        *a, *b;
     pair            *pair;
     size_t           n, at;
@@ -24,7 +24,7 @@ typedef struct work {
     int64_t          first;  /* the number of the next part's first element */
     const tolerance *tol;
     progress        *bar;
-    int64_t          done, total; /* bytes, of both */
+    int64_t          done, total; /* bytes, of both sides */
     rsd_err          rc;
     rsd_error        err;
     bool             stop;
@@ -32,10 +32,10 @@ typedef struct work {
 
 /* ---- elements ---- */
 
-/* Between integers of 64 bits, of which a double has but 53. */
+/* Between 64-bit integers: a double has only 53 bits. */
 static double apart(rsd_dtype dtype, const char *a, const char *b)
 {
-    const uint64_t top = dtype == RSD_I64 ? (uint64_t)1 << 63 : 0; /* from -2^63 on: from 0 on */
+    const uint64_t top = dtype == RSD_I64 ? (uint64_t)1 << 63 : 0; /* shifts -2^63 to 0 */
     uint64_t       x, y;
 
     memcpy(&x, a, sizeof(x));
@@ -45,7 +45,7 @@ static double apart(rsd_dtype dtype, const char *a, const char *b)
     return (double)(x > y ? x - y : y - x);
 }
 
-/* Nothing but itself is near an infinity. */
+/* Only an equal infinity is close to an infinity. */
 static bool within(const tolerance *tol, rsd_dtype dtype, const char *a, const char *b,
                    double *distance)
 {
@@ -53,7 +53,7 @@ static bool within(const tolerance *tol, rsd_dtype dtype, const char *a, const c
     const double ar = element_value(dtype, a, &ai), br = element_value(dtype, b, &bi);
 
     *distance = ar == br && ai == bi ? 0 : hypot(ar - br, ai - bi);
-    if (isnan(ar - br) && isinf(ar) && isinf(br)) /* the same infinity, another imaginary part */
+    if (isnan(ar - br) && isinf(ar) && isinf(br)) /* same infinity, different imaginary part */
         *distance = fabs(ai - bi);
     if (dtype == RSD_I64 || dtype == RSD_U64)
         *distance = apart(dtype, a, b);
@@ -62,7 +62,7 @@ static bool within(const tolerance *tol, rsd_dtype dtype, const char *a, const c
     return *distance <= tol->atol + tol->rtol * hypot(br, bi);
 }
 
-/* Looks at the elements of a block whose bytes differ. */
+/* Examines the elements of a block whose bytes differ. */
 static void compare_block(const tolerance *tol, pair *p, const char *a, const char *b, int64_t n,
                           int64_t first)
 {
@@ -106,7 +106,7 @@ void compare_elements(const tolerance *tol, pair *p, const char *a, const char *
     compare_part(tol, p, a, b, n, 0);
 }
 
-/* Adds what was found in one part. */
+/* Adds the result of one part. */
 static void join(pair *into, const pair *part)
 {
     if (part->count == 0)
@@ -123,7 +123,7 @@ static void join(pair *into, const pair *part)
 
 /* ---- threads ---- */
 
-/* Of the wider one of the two. */
+/* The wider of the two dtypes. */
 static size_t element_bytes(const pair *p)
 {
     const size_t a = rsd_dtype_size(p->from), b = rsd_dtype_size(p->info.dtype);
@@ -148,7 +148,7 @@ static void begin_pair(work *w)
     w->first = 0;
 }
 
-/* The next part of a pair, as a pair of its own that has no differences yet. */
+/* Takes the next part of a pair, as a new pair without differences. */
 static bool take(work *w, size_t *at, pair *part, rsd_box *box, int64_t *first)
 {
     bool got = false;
@@ -189,8 +189,8 @@ static void give(work *w, size_t at, const pair *part, int64_t bytes, rsd_err rc
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Reads both sides of a part into 3 * `bytes` bytes, casts the first one and compares them: as they
- * are, since whether they are what was once written is for `reshard verify` to say. */
+/* Reads both sides of a part into 3 * `bytes` bytes, casts the first one and compares them. No
+ * checksums are verified: that is the job of `reshard verify`. */
 static rsd_err look(work *w, pair *part, const rsd_box *box, int64_t first, char *data,
                     size_t bytes, rsd_error *err)
 {

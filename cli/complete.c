@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Completion for bash, zsh and fish, from the table of commands. Names and dtypes are asked of the
- * tool itself while somebody types (complete_words.c). Names come from files that nobody vouches
- * for, so shells never expand them. */
+/* Completion for bash, zsh and fish, from the table of commands. The scripts call the tool itself
+ * for names and dtypes (complete_words.c). Names come from untrusted files, so shells never expand
+ * them. */
 #include "cli.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static void choices(FILE *out, const char *value, const char *between)
 
 /* ---- bash ---- */
 
-/* What may follow an option; nothing is offered for a number. */
+/* The possible values of an option; none are offered for a number. */
 static void bash_values(FILE *out, const command *cmd)
 {
     for (const option_spec *o = cmd->options; o && o->name; o++) {
@@ -48,8 +48,8 @@ static void bash_options(FILE *out, const command *cmd)
     fprintf(out, "--help' ;;\n");
 }
 
-/* bash cuts words at = and :, which are put together again; what is offered is what follows the
- * last cut. */
+/* bash splits words at = and :, so they are joined again; completions cover only what follows the
+ * last split. */
 static const char bash_words[] =
     "_reshard_words()\n"
     "{\n"
@@ -116,7 +116,7 @@ void complete_bash(FILE *out)
 
 /* ---- zsh ---- */
 
-/* Inside '...': quotes end it; brackets and colons mean something to _arguments. */
+/* Inside '...': quotes end it; brackets and colons are special to _arguments. */
 static void zsh_text(FILE *out, const char *text)
 {
     for (; *text; text++) {
@@ -202,7 +202,7 @@ void complete_zsh(FILE *out)
             zsh_option(out, o);
         fprintf(out, " %s ;;\n", zsh_operands(*c));
     }
-    /* The same text is a file that zsh loads when it completes, and what a ~/.zshrc reads in. */
+    /* The same text works as an autoloaded completion file and when sourced by ~/.zshrc. */
     fprintf(out, "    esac\n"
                  "}\n"
                  "if [[ $funcstack[1] == _reshard ]]; then\n"

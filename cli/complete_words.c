@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard __complete WORD...: what the last word may become, a line each, for the scripts of
- * complete.c: names of tensors and objects, dtypes. Prints nothing where shells know better (files,
- * options) or where anything is wrong: who presses a tab wants no messages. */
+/* reshard __complete WORD...: prints the completions of the last word, one per line, for the
+ * scripts of complete.c: names of tensors and objects, dtypes. Prints nothing where shells know
+ * better (files, options) or on any error: messages would disturb a user who presses Tab. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #define LAST_DTYPE   127
 #define LONGEST_NAME 4096
 
-/* What stands before the last word. */
+/* The words before the last one. */
 typedef struct line {
-    const option_spec *awaited; /* the option whose value the last word is */
+    const option_spec *awaited; /* the option whose value is the last word */
     const char        *first;   /* operand; NULL: none yet */
     size_t             operands;
 } line;
@@ -53,7 +53,7 @@ static line read_line(const command *cmd, int n, const char *const *word)
 
 /* ---- dtypes ---- */
 
-/* [GLOB=]DTYPE: what stands before the last equals sign stays. */
+/* [GLOB=]DTYPE: keeps everything up to the last equals sign. */
 static void print_dtypes(const char *before, const char *typed)
 {
     const char  *sign = strrchr(typed, '=');
@@ -75,7 +75,7 @@ typedef struct found {
     size_t n;
 } found;
 
-/* One line, and nothing that a terminal acts on. */
+/* True for a single line without characters that a terminal acts on. */
 static bool is_plain(const char *name)
 {
     uint32_t code;
@@ -117,7 +117,7 @@ static void collect(rsd_ckpt *ckpt, const char *typed, found *f)
         qsort(f->name, f->n, sizeof(*f->name), by_name);
 }
 
-/* As far as the dot behind `len` characters, if there is one. */
+/* The length up to and including the next dot after `len` characters, or of the whole name. */
 static size_t step(const char *name, size_t len)
 {
     const char *dot = strchr(name + len, '.');
@@ -125,8 +125,7 @@ static size_t step(const char *name, size_t len)
     return dot ? (size_t)(dot - name) + 1 : strlen(name);
 }
 
-/* A part at a time, as folders are completed; parts that lead to one place only are taken at once.
- */
+/* Completes one part at a time, like folders; parts with only one continuation are joined. */
 static void print_names(const found *f, const char *before, size_t len)
 {
     size_t lines = 0;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of `reshard diff` share: cmd_diff.c is the command and tells what was found,
- * diff_names.c finds what belongs together, diff_objects.c compares what is no tensor. */
+/* Shared by the files of `reshard diff`: cmd_diff.c is the command and reports the result,
+ * diff_names.c pairs the entries, diff_objects.c compares everything that is not a tensor. */
 #ifndef DIFF_H
 #define DIFF_H
 
 #include "patterns.h"
 
-/* A tensor or an object of one side. */
+/* A tensor or object of one side. */
 typedef struct entry {
     char       *name; /* after --rename; for free */
-    const char *own;  /* before */
+    const char *own;  /* before --rename */
     size_t      i;    /* its number in the checkpoint */
     bool        object;
-    bool        wanted; /* by --include and --exclude */
-    bool        met;    /* the other side has it */
+    bool        wanted; /* selected by --include and --exclude */
+    bool        met;    /* present on the other side */
 } entry;
 
 typedef struct side {
@@ -23,16 +23,16 @@ typedef struct side {
     entry   **sorted; /* [n] by name */
 } side;
 
-/* A value inside an object of one side that the other side holds for itself, or does not hold. */
+/* A value inside an object of one side that the other side stores separately, or lacks. */
 typedef struct inside {
     int              side;
     size_t           object;
     const rsd_value *part;
     char            *name;  /* for free */
-    entry           *other; /* NULL: it has none */
+    entry           *other; /* NULL: missing */
 } inside;
 
-/* What could not be compared, and why. */
+/* Something that could not be compared, and why. */
 typedef struct unsure {
     char *name;
     char  why[160];
@@ -52,36 +52,36 @@ typedef struct diff {
     size_t      npairs;
     inside     *inside; /* [ninside] */
     size_t      ninside, inside_cap;
-    rsd_values *values;  /* of what is inside */
-    size_t      objects; /* that were compared */
-    uint64_t    bytes;   /* of tensors inside objects that were compared */
+    rsd_values *values;  /* own the values in `inside` */
+    size_t      objects; /* number compared */
+    uint64_t    bytes;   /* of compared tensors inside objects */
 } diff;
 
 /* ---- cmd_diff.c ---- */
 
 int diff_no_memory(const diff *d);
-/* `what` is for scripts. Without a and b: only one of the two has it. */
+/* `what` is for scripts. a and b NULL: only one side has it. */
 void diff_say(diff *d, bool object, const char *what, const char *name, const char *a,
               const char *b);
 void diff_say_values(diff *d, const pair *p);
-/* Notes something that was not compared. */
+/* Records something that was not compared. */
 int diff_unsure(diff *d, const char *name, const char *why);
 
 /* ---- diff_names.c ---- */
 
-/* Lists both sides; refuses a --rename that makes one name of two. */
+/* Lists both sides; refuses a --rename that maps two names to one. */
 int diff_list(diff *d);
-/* Finds what belongs together. */
+/* Pairs the entries of both sides. */
 int  diff_match(diff *d);
 void diff_names_free(diff *d);
 bool holds_objects(const rsd_ckpt *ckpt);
 
 /* ---- diff_objects.c ---- */
 
-/* Looks for what an object of one side holds as a whole and the other side in parts: a dict or a
- * tuple that DCP keeps as one object is opened in a torch.save file. */
+/* Finds objects that one side stores whole and the other in parts: a dict or tuple that DCP stores
+ * as one object is opened in a torch.save file. */
 int diff_unfold(diff *d);
-/* Compares objects, and what is inside them. */
+/* Compares objects and their contents. */
 int diff_objects(diff *d);
 
 #endif

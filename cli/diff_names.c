@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tensors and objects of two checkpoints belong together: by their names, after filters and
- * renaming. */
+/* Pairs the tensors and objects of two checkpoints by name, after filters and renaming. */
 #include "diff.h"
 
 #include <stdlib.h>
@@ -19,7 +18,7 @@ static int by_name(const void *left, const void *right)
     return c ? c : (int)a->object - (int)b->object;
 }
 
-/* --rename is for the names of A, which become those of B. */
+/* --rename maps names of A to names of B. */
 static int add_entry(diff *d, int which, const char *own, bool object, size_t i)
 {
     side       *s = &d->side[which];
@@ -60,7 +59,7 @@ static int list_side(diff *d, int which)
     return code;
 }
 
-/* As `convert` does. */
+/* The same check as in `convert`. */
 static int check_renaming(const diff *d)
 {
     const side  *s = &d->side[0];
@@ -91,7 +90,7 @@ static bool same_shape(const rsd_tensor_info *a, const rsd_tensor_info *b)
            memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof(a->shape[0])) == 0;
 }
 
-/* The tensor of B that one of A belongs to; says what is wrong with dtype and shape. */
+/* The tensor of B that matches one of A; reports differences in dtype and shape. */
 static int match_tensor(diff *d, const entry *ea)
 {
     rsd_tensor_info a = { .size = sizeof(a) }, b = a;
@@ -121,7 +120,7 @@ static int match_tensor(diff *d, const entry *ea)
     return EXIT_DONE;
 }
 
-/* Marks what both have, and of two names that are the same the kind decides. */
+/* Marks the entries that both sides have; equal names must also be of the same kind. */
 static void mark_met(diff *d)
 {
     side  *a = &d->side[0], *b = &d->side[1];

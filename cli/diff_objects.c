@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares objects by their digests, and what one side keeps inside an object with what the other
- * side keeps for itself. What can't be compared is noted, never passed over. */
+/* Compares objects by their digests, and values inside an object of one side with those that the
+ * other side stores separately. Anything that can't be compared is recorded, never skipped
+ * silently. */
 #include "diff.h"
 
 #include <inttypes.h>
@@ -11,7 +12,7 @@
 
 /* ---- one as a whole, the other in parts ---- */
 
-/* The first entry whose name is not before `name`. */
+/* The first entry whose name is not less than `name`. */
 static size_t lower_bound(const side *s, const char *name)
 {
     size_t lo = 0, hi = s->n;
@@ -35,7 +36,7 @@ static entry *find_entry(const side *s, const char *name, bool object)
     return NULL;
 }
 
-/* "name.key"; NULL: no memory, or a key that makes no name. */
+/* "name.key"; NULL: no memory, or a key that can't be part of a name. */
 static char *child_name(const rsd_value *v, size_t i, const char *name)
 {
     const rsd_value *key = rsd_value_key(v, i);
@@ -63,7 +64,7 @@ static bool has_names(const rsd_value *v)
     return rsd_value_count(v) > 0 && rsd_value_type_of(v) != RSD_VALUE_SET;
 }
 
-/* The other side has names below this one. */
+/* True if the other side has names below this one. */
 static bool has_below(const side *s, const char *name)
 {
     size_t len = strlen(name);
@@ -156,12 +157,12 @@ static char *text_of(const rsd_value *v)
     return text;
 }
 
-/* Long ones are cut for people; --json has all. */
+/* Long values are shortened for people; --json shows all. */
 static int say_object(diff *d, const char *name, char *a, char *b)
 {
     if (!a || !b)
         return diff_no_memory(d);
-    if (strcmp(a, b) == 0) { /* what they print is the same, what is in them is not */
+    if (strcmp(a, b) == 0) { /* the text is the same, the contents are not */
         diff_say(d, true, "contents", name, a, b);
         return EXIT_DONE;
     }
@@ -243,7 +244,7 @@ static void pack(const rsd_value_tensor *t, char *out)
     } while (k >= 0);
 }
 
-/* Reads a tensor as a whole; its size is that of one inside an object, which is bounded. */
+/* Reads a whole tensor; it is as large as one inside an object, whose size is bounded. */
 static int read_whole(diff *d, int which, const rsd_tensor_info *info, size_t t, char *out)
 {
     const rsd_read_opts opts = { .size = sizeof(opts), .verify = RSD_NEVER };
@@ -330,7 +331,7 @@ static int compare_inside(diff *d, const inside *in)
     return compare_objects(d, in->name, both);
 }
 
-/* An object that only one side has. */
+/* Reports an object that only one side has. */
 static int say_alone(diff *d, int which, const entry *e)
 {
     if (!e->object || !e->wanted || e->met)
@@ -351,7 +352,7 @@ static bool find_meta(const rsd_ckpt *ckpt, const char *key, rsd_meta *out)
     return false;
 }
 
-/* A line of side `which`; those that both have are compared once. */
+/* Compares an entry of side `which`; those on both sides are compared once. */
 static int compare_meta(diff *d, int which, const rsd_meta *m)
 {
     const rsd_ckpt *other = d->side[!which].ckpt;
@@ -367,7 +368,7 @@ static int compare_meta(diff *d, int which, const rsd_meta *m)
             diff_say(d, true, "value", name, m->value, o.value);
         return EXIT_DONE;
     }
-    if (strcmp(m->key, "format") == 0) /* every writer adds it, or does not */
+    if (strcmp(m->key, "format") == 0) /* not every writer adds it */
         return EXIT_DONE;
     if (rsd_ckpt_format(other) != RSD_FORMAT_SAFETENSORS)
         return diff_unsure(d, name, "only safetensors have __metadata__");

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiles as pictures for the terminal: colours and letters, or letters alone; numbers where there
- * are more holders than letters. Of a tensor with more than two dimensions two are drawn, at index
- * 0 of the others. Who the letters are is left to the callers. */
+/* Draws tiles for the terminal: colours and letters, or letters alone; numbers if there are more
+ * holders than letters. For a tensor with more than two dimensions, draws two, at index 0 of the
+ * others. Callers explain the letters. */
 #include "cli.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW_ROWS  16 /* of a picture; more only if there are more parts to tell apart */
+#define FEW_ROWS  16 /* rows of a picture; more only to tell more parts apart */
 #define MOST_ROWS DRAW_MOST_PARTS
 #define MOST_COLS 100
-#define NO_SCREEN 80 /* columns where there is no terminal */
+#define NO_SCREEN 80 /* columns without a terminal */
 #define INDENT    3
 #define LETTERS   ((int32_t)sizeof(letters) - 1)
 
@@ -20,11 +20,11 @@ static const int  palette[] = {
      31, 136, 64, 125, 37, 166, 61, 160, 28, 94, 24, 133
 }; /* 256 colours */
 
-/* Each cell is one element of the tensor, or stands for several next to each other. */
+/* Each cell is one element of the tensor, or several adjacent ones. */
 typedef struct canvas {
     int64_t rows, cols;    /* of the tensor */
     int     height, width; /* of the picture, in cells */
-    int     cell;          /* characters of a cell behind a space */
+    int     cell;          /* characters of a cell after a space */
     int32_t holder[MOST_ROWS][MOST_COLS];
     int     holders[MOST_ROWS][MOST_COLS];
 } canvas;
@@ -53,7 +53,7 @@ void draw_axes(int ndim, const int64_t *shape, size_t n, const tile *t, int axes
 
     axes[0] = axes[1] = -1;
     for (int d = ndim - 1; d >= 0; d--) {
-        /* One that is cut comes before one that is not, a longer before a shorter. */
+        /* Cut axes come before whole ones, longer before shorter. */
         int64_t worth = (draw_parts(n, t, d) > 1 ? INT64_MAX / 2 : 0) + shape[d] / 2;
 
         if (worth > best[0]) {
@@ -66,7 +66,7 @@ void draw_axes(int ndim, const int64_t *shape, size_t n, const tile *t, int axes
             axes[1] = d;
         }
     }
-    /* Rows go down, columns across; one axis alone goes across. */
+    /* Rows go down, columns across; a single axis goes across. */
     if (axes[1] < 0 || axes[0] > axes[1]) {
         int d = axes[0];
 
@@ -75,7 +75,7 @@ void draw_axes(int ndim, const int64_t *shape, size_t n, const tile *t, int axes
     }
 }
 
-/* First cell that starts at or behind element `at`. */
+/* The first cell that starts at or after element `at`. */
 static int cell_from(int64_t at, int64_t elements, int cells)
 {
     int c = (int)((double)at / (double)elements * cells);
@@ -185,7 +185,7 @@ static int by_offset(const void *a, const void *b)
                             : (x->holder > y->holder) - (x->holder < y->holder);
 }
 
-/* The axis that alone is cut, into more parts than there are rows; -1: there is none. */
+/* The only axis that is cut, if into more parts than there are rows; -1: none. */
 static int strip_axis(size_t n, const tile *t, const int axes[2])
 {
     const int down = draw_parts(n, t, axes[0]), across = draw_parts(n, t, axes[1]);
@@ -195,7 +195,7 @@ static int strip_axis(size_t n, const tile *t, const int axes[2])
     return across > DRAW_MOST_PARTS && down <= 1 ? axes[1] : -1;
 }
 
-/* One cell for each tile, in lines. */
+/* Draws one cell per tile, in lines. */
 static bool draw_strip(FILE *out, size_t n, const tile *t, const int axes[2], bool colour,
                        drawn *told)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A small float: sign, exponent and mantissa from the highest bit on. `finite`: the type has no
+/* A small float: sign, exponent and mantissa, from the highest bit. `finite`: the type has no
  * infinities, and only all ones are NaN; `fnuz`: only the sign bit alone is NaN. */
 typedef struct small_float {
     int  exponent, mantissa; /* bits */
@@ -88,7 +88,7 @@ static double tiny_value(rsd_dtype dtype, const void *at)
     case RSD_F8_E8M0FNU:
         return bits == 255 ? NAN : ldexp(1, (int)bits - 127);
     default:
-        return bits; /* two values in a byte: as the byte */
+        return bits; /* two values in a byte: shown as the byte */
     }
 }
 
@@ -146,7 +146,7 @@ double element_value(rsd_dtype dtype, const void *at, double *imag)
     }
 }
 
-/* The least digits that give the number back, as a double or a float. */
+/* The fewest digits that restore the number, as a double or a float. */
 static void number_text(double x, bool wide, char *buf, size_t cap)
 {
     int digits = wide ? 15 : 6;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A large tensor for a terminal, as numpy shows it: the first and the last three of each dimension,
- * with dots between them. Only what is shown is read. */
+/* Shows a large tensor on a terminal as numpy does: the first and last three entries of each
+ * dimension, with dots in between. Reads only what is shown. */
 #include "cli.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@ typedef struct eliding {
     rsd_ckpt   *ckpt;
     size_t      tensor;
     rsd_dtype   dtype;
-    rsd_box     box; /* what is shown; each dimension that was stepped into has length 1 */
+    rsd_box     box; /* the part shown; dimensions already entered have length 1 */
 } eliding;
 
 static bool elided(int64_t len)
@@ -22,7 +22,7 @@ static bool elided(int64_t len)
     return len > 2 * EDGE;
 }
 
-/* `n` elements along the last dimension, with a space before each but the first of a row. */
+/* Prints `n` elements along the last dimension, with a space before each but the first of a row. */
 static int print_run(const eliding *e, int64_t from, int64_t n, bool first)
 {
     const int    last = e->box.ndim - 1;
@@ -58,7 +58,7 @@ static int print_row(const eliding *e)
     return code;
 }
 
-/* The depth of this recursion is the number of dimensions. */
+/* The recursion is as deep as the number of dimensions. */
 static int print_dim(eliding *e, int d)
 {
     const int64_t off = e->box.off[d], len = e->box.len[d];

@@ -39,7 +39,7 @@ bool speaks(const args *a)
     return !a || !a->comm || rsd_comm_rank(a->comm) == 0;
 }
 
-/* "reshard: ..."; control characters that came in through names are made visible. */
+/* "reshard: ..."; control characters from names are made visible. */
 static void say(const args *a, const char *fmt, va_list list)
 {
     char line[1024];
@@ -91,9 +91,9 @@ int fail(const args *a, const rsd_error *err)
 
 void output_begin(void)
 {
-    /* A reader that leaves early must not end work that is more than output. */
+    /* A closed stdout must not end work that does more than print. */
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* too much for `ulimit -f` is an error of writing */
+    signal(SIGXFSZ, SIG_IGN); /* exceeding `ulimit -f` is a write error */
 }
 
 bool output_over(void)
@@ -101,7 +101,7 @@ bool output_over(void)
     return ferror(stdout) != 0;
 }
 
-/* Asks the system, since errno may be that of a later call. */
+/* Asks the system, since errno may come from a later call. */
 static bool reader_gone(void)
 {
     struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
@@ -123,8 +123,8 @@ int finish_output(int code)
 
 #define LONGEST_WORD 32
 
-/* Letters to insert, remove or change so that a becomes b; words that are too long are far apart.
- */
+/* Letters to insert, remove or change to turn a into b; words that are too long count as far
+ * apart. */
 static size_t distance(const char *a, const char *b)
 {
     size_t row[LONGEST_WORD + 1];
@@ -152,7 +152,7 @@ static size_t distance(const char *a, const char *b)
 const char *nearest(const char *wrong, const char *const *word)
 {
     const char *best = NULL;
-    size_t      least = strlen(wrong) / 3 + 1; /* more is another word */
+    size_t      least = strlen(wrong) / 3 + 1; /* more: a different word */
 
     for (; *word; word++) {
         size_t d = distance(wrong, *word);

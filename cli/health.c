@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is left of a damaged checkpoint: which tensors and objects are whole, damaged or gone. */
+/* What is left of a damaged checkpoint: which tensors and objects are intact, damaged or gone. */
 #include "cli.h"
 
 #include <stdlib.h>
 
 static const char *const word[] = { "whole", "damaged", "gone" };
 
-/* Calls `say` for everything of that health. */
+/* Calls `say` for every entry of that health; returns their number. */
 static size_t each(rsd_ckpt *ckpt, rsd_health                                         health,
                    void (*say)(void *arg, const char *name, rsd_health health), void *arg)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define TEXT_WIDTH 78
-#define OPTION_COL 26 /* where the explanations of options start */
+#define OPTION_COL 26 /* column of the options' explanations */
 
 static const char exit_text[] =
     "  0        done\n"
@@ -17,7 +17,7 @@ static const char exit_text[] =
 
 /* ---- filled text ---- */
 
-/* Prints words from `text` up to a newline or the end, broken at TEXT_WIDTH or at the end of a
+/* Prints words from `text` up to a newline or the end, wrapped at TEXT_WIDTH or the width of a
  * narrower terminal; the first line starts at column `at`, the others are indented. Returns where
  * it stopped. */
 static const char *fill(FILE *out, const char *text, size_t at, size_t indent)
@@ -44,7 +44,7 @@ static const char *fill(FILE *out, const char *text, size_t at, size_t indent)
     return text;
 }
 
-/* Paragraphs; lines that start with two spaces stay as they are. */
+/* Prints paragraphs; lines that start with two spaces are printed verbatim. */
 static void paragraphs(FILE *out, const char *text)
 {
     while (*text) {
@@ -131,7 +131,7 @@ void help_overview(FILE *out)
 
 /* ---- man pages ---- */
 
-/* Text that troff shall not understand. */
+/* Text escaped for troff. */
 static void plain(FILE *out, const char *text, size_t len)
 {
     bool start = true;
@@ -235,7 +235,7 @@ void man_page(FILE *out, const command *cmd)
 
 /* ---- reshard help ---- */
 
-/* As inspect names them. */
+/* As shown by inspect. */
 static const char formats_text[] =
     "Formats, found from the content:\n\n"
     "  dcp          PyTorch DCP: a folder with .metadata, also Megatron-Core's torch_dist\n"

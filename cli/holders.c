@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds which part of a tensor: files, the ranks that wrote them, and the tiles of both. draw.c
- * and page.c make pictures of them. */
+/* Which files, and the ranks that wrote them, hold which part of a tensor, as tiles. draw.c and
+ * page.c make pictures of them. */
 #include "cli.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Chunks mostly stand in the files' order, so the next file is looked at first. */
+/* Chunks are mostly in file order, so the next file is tried first. */
 bool holders_number(holders *h, const char *name, size_t *out)
 {
     for (size_t k = 0; k < h->n; k++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes one JSON document to a stream. The document's own members and the items of its lists start
- * on lines of their own, so that people and grep can read it too; the rest stays on the line. */
+/* Writes one JSON document to a stream. The document's members and the items of its lists start on
+ * new lines, so that people and grep can read it too; the rest stays on one line. */
 #include "cli.h"
 
 #include <assert.h>
@@ -10,7 +10,7 @@
 
 #define LINES_TO_DEPTH 2
 
-/* What a terminal would obey is escaped. */
+/* Escapes characters that a terminal would obey. */
 static void quoted(FILE *out, const char *text, bool html)
 {
     fputc('"', out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tool: finds the command, parses its options (args.c), runs it and ends (ending.c). Under
- * mpirun only rank 0 runs commands that know nothing of ranks. */
+ * mpirun, rank 0 alone runs commands that don't use ranks. */
 #include "cli.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ static int run_command(const command *cmd, int argc, char **argv)
     rsd_error err = { .msg = "" };
     int       code;
 
-    /* Help is given also where MPI is in disorder. */
+    /* Help works even if MPI does not. */
     if (rsd_comm_create_launched(&a.comm, &err) && cmd != &cmd_help && cmd != &cmd_completion)
         return fail(&a, &err);
     code = args_parse(&a, cmd, argc, (const char *const *)argv);
@@ -55,13 +55,13 @@ static int run_command(const command *cmd, int argc, char **argv)
         code = cmd->run(&a);
     }
     args_free(&a);
-    rsd_comm_set_timeout(a.comm, INT64_MAX, NULL); /* rank 0 may work alone for long */
+    rsd_comm_set_timeout(a.comm, INT64_MAX, NULL); /* rank 0 may work alone for a long time */
     rsd_comm_free(a.comm);
     return code;
 }
 
-/* Checkpoints may have thousands of files, which the library opens and closes as it must; it is
- * quicker, and an overwritten checkpoint can be read to its end, if all stay open. */
+/* Checkpoints may have thousands of files, which the library opens and closes as needed; keeping
+ * all of them open is faster, and lets an overwritten checkpoint be read to its end. */
 static void raise_limit(void)
 {
     struct rlimit limit;
@@ -73,7 +73,7 @@ static void raise_limit(void)
     if (limit.rlim_cur >= want)
         return;
     limit.rlim_cur = want;
-    setrlimit(RLIMIT_NOFILE, &limit); /* else it stays as it is */
+    setrlimit(RLIMIT_NOFILE, &limit); /* on failure the limit is unchanged */
 }
 
 int main(int argc, char **argv)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define LONGEST_VALUE 200 /* characters; --json has all */
+#define LONGEST_VALUE 200 /* characters; --json shows all */
 
 int metas_print(const args *a, const rsd_ckpt *ckpt)
 {

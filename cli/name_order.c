@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of names for people: numbers by their value, so that layers.2 stands before layers.10,
- * and a dot before all else, so that what lies below one name stays together. */
+/* Human order of names: numbers by value, so that layers.2 comes before layers.10, and a dot before
+ * all else, so that everything below one name stays together. */
 #include "cli.h"
 
 #include <ctype.h>
 #include <string.h>
 
-/* Of two runs of digits, which are stepped over: by value, then the shorter, with fewer zeros. */
+/* Compares two runs of digits and skips them: by value, then the shorter one, with fewer zeros. */
 static int compare_numbers(const char **a, const char **b)
 {
     const size_t la = strspn(*a, "0123456789"), lb = strspn(*b, "0123456789");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills the page of --html with the data of a checkpoint. Equal tilings are written once, since a
- * model has many tensors but few kinds; what is drawn of them is left to page.js. */
+/* Fills the page of --html with a checkpoint's data. Equal tilings are written once, since a model
+ * has many tensors but few kinds; page.js draws them. */
 #include "page.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_TILES  8192 /* of one tiling; a browser shows no more with pleasure */
+#define MOST_TILES  8192 /* of one tiling; browsers struggle with more */
 #define RANK_VALUES 5
 #define MOST_VALUE  2000 /* bytes of an object's value */
 
@@ -22,8 +22,8 @@ typedef struct tiling {
 
 struct page {
     const args *a;
-    const char *file; /* the name it gets */
-    char       *temp; /* NULL: written straight to where it goes */
+    const char *file; /* its final name */
+    char       *temp; /* NULL: written directly to its destination */
     json_out    json;
     bool        plan;
     holders     held;
@@ -44,7 +44,7 @@ static int no_memory(const page *p)
 
 /* ---- where it is written ---- */
 
-/* Only a file is replaced; a device or a pipe of that name is written to. */
+/* Only a regular file is replaced; a device or pipe of that name is written to. */
 static bool replaceable(const char *file)
 {
     struct stat st;
@@ -146,7 +146,7 @@ static bool make_room(page *p)
     return true;
 }
 
-/* The number of a tiling; takes `text` over. */
+/* The number of a tiling; takes ownership of `text`. */
 static bool add_tiling(page *p, char *text, size_t *out)
 {
     const uint64_t hash = hash_text(text);
@@ -326,14 +326,14 @@ static void write_rest(page *p)
     fputs(page_tail, p->json.out);
 }
 
-/* Gives the file its name. */
+/* Renames the file to its final name. */
 static int put_in_place(page *p)
 {
     FILE *out = p->json.out;
     bool  bad;
 
     if (out == stdout)
-        return EXIT_DONE; /* the tool looks at it when it ends */
+        return EXIT_DONE; /* checked when the tool ends */
     p->json.out = NULL;
     errno = 0;
     bad = ferror(out) != 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patterns for names, and the name that was probably meant by one that matches nothing. */
+/* Matches names against patterns, and suggests the name that was probably meant if none matches. */
 #include "patterns.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LONGEST    255   /* of a pattern and a name that are compared letter by letter */
-#define MOST_NAMES 20000 /* that are looked at for the nearest */
+#define LONGEST    255   /* of a pattern and a name compared letter by letter */
+#define MOST_NAMES 20000 /* searched for the nearest one */
 
 static int read_list(const args *a, const char *option, const char ***out, size_t *n)
 {
@@ -96,7 +96,7 @@ bool patterns_names(rsd_ckpt *ckpt, const char ***name, size_t *n)
 
 /* ---- what was probably meant ---- */
 
-/* Letters to insert, remove or change so that the name matches; `*` and `?` cost nothing. */
+/* Letters to insert, remove or change so that the name matches; `*` and `?` are free. */
 static size_t distance(const char *glob, const char *name)
 {
     size_t       row[LONGEST + 1];
@@ -131,7 +131,7 @@ static const char *nearest_name(const char *glob, const char *const *name, size_
 
     for (const char *at = glob; *at; at++)
         letters += *at != '*' && *at != '?';
-    least = (letters + 1) / 3; /* more is another name */
+    least = (letters + 1) / 3; /* more: a different name */
     for (size_t i = 0; i < n && i < MOST_NAMES && least > 0; i++) {
         size_t d = distance(glob, name[i]);
 
@@ -167,7 +167,7 @@ void patterns_warn_glob(const args *a, const char *option, const char *glob,
     warn(a, option, glob, nearest_name(glob, name, n));
 }
 
-/* "s/^mdoel\.(.*)/x/" as "mdoel.*": near enough to find what was meant. */
+/* "s/^mdoel\.(.*)/x/" as "mdoel.*": close enough to find what was meant. */
 static void loosen(const char *text, char *glob, size_t cap)
 {
     const char end = text[1];
@@ -201,7 +201,7 @@ void patterns_warn_rename(const args *a, const patterns *p, const char *const *n
     char glob[LONGEST + 1];
 
     for (size_t r = 0; r < p->nrenamings; r++) {
-        bool met = false; /* after those before it */
+        bool met = false; /* on names already changed by earlier renamings */
 
         for (size_t i = 0; i < n && !met; i++) {
             char       *buf = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard inspect --picture: one tensor drawn with who holds it: ranks where the files' names tell
- * them, files otherwise. The drawing itself is in draw.c. */
+/* reshard inspect --picture: draws one tensor with its holders: ranks if the files' names tell
+ * them, else files. draw.c does the drawing. */
 #include "cli.h"
 
 #include <fnmatch.h>
@@ -10,7 +10,7 @@
 
 #define MOST_IN_LEGEND 24
 
-/* What one rank or file has of a tensor. */
+/* One rank's or file's part of a tensor. */
 typedef struct entry {
     int32_t     number; /* of the rank or the file */
     const char *file;   /* one of its files */
@@ -21,7 +21,7 @@ typedef struct entry {
 
 /* A chunk of the tensor. */
 typedef struct stored {
-    int32_t     rank; /* that wrote it; of no use unless all are known */
+    int32_t     rank; /* that wrote it; undefined unless all are known */
     const char *file;
     rsd_box     box;
 } stored;
@@ -35,8 +35,8 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* Numbers the holders of this tensor alone: by the ranks that wrote the files if every name tells
- * one, which *ranks says, else in the order of the names. Tiles and file[], the name for each, are
- * in that order then. False: no memory. */
+ * one (sets *ranks), else in name order. Sorts the tiles and file[], the name for each, in that
+ * order. False: no memory. */
 static bool number_holders(const holders *h, size_t n, tile *t, const char **file, bool *ranks)
 {
     stored *s = calloc(n + 1, sizeof(*s));
@@ -80,7 +80,7 @@ static void print_entry(const entry *e, bool ranks, int width, bool colour)
     printf("  %s  %s\n", box, size_text((uint64_t)e->bytes, size, sizeof(size)));
 }
 
-/* Tiles are sorted by holder here; `file` are the names in the same order. */
+/* Tiles are sorted by holder here; `file` has the names in the same order. */
 static void print_legend(const rsd_tensor_info *info, size_t n, const tile *t,
                          const char *const *file, bool ranks)
 {
@@ -195,7 +195,7 @@ static int by_name(const void *a, const void *b)
     return name_compare(((const match *)a)->info.name, ((const match *)b)->info.name);
 }
 
-/* The tensors that the pattern matches, in the order of their names. */
+/* The tensors that match the pattern, in name order. */
 static int find_matches(const args *a, rsd_ckpt *ckpt, const char *pattern, match **out, size_t *n)
 {
     const size_t all = rsd_ckpt_tensors(ckpt);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress on stderr, and signals: both live in the callbacks of long work. */
+/* Progress on stderr, and signals: both are handled in the callbacks of long work. */
 #include "cli.h"
 
 #include <inttypes.h>
@@ -8,16 +8,16 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* Seconds between two looks: of a bar, and of lines where there is no terminal. */
+/* Seconds between updates: of a bar, and of lines without a terminal. */
 #define REDRAW  0.1
 #define NEWLINE 10.0
 
-#define MOST_SIGNALS 2 /* that wait for work to stop cleanly; the next ends the program */
+#define MOST_SIGNALS 2 /* pending while work stops cleanly; the next one ends the program */
 
 static volatile sig_atomic_t caught, count, noticed;
 
-#define NOTICE 0.9 /* seconds that work has to look at the flag */
-#define FINISH 3.0 /* and then to end */
+#define NOTICE 0.9 /* seconds in which work must check the flag */
+#define FINISH 3.0 /* and then end */
 
 static void set_timer(double seconds)
 {
@@ -36,7 +36,7 @@ static void give_up(int sig)
     _exit(128 + caught);
 }
 
-/* timeout and mpirun send a signal twice, to the process and to its group, and mean one. */
+/* timeout and mpirun send a signal twice, to the process and to its group, but mean one. */
 static void remember(int sig)
 {
     if (!caught)
@@ -55,7 +55,7 @@ void signals_watch(void)
     sigemptyset(&sa.sa_mask);
     sigemptyset(&end.sa_mask);
     sigaction(SIGALRM, &end, NULL);
-    /* A shell's background job ignores SIGINT, and so do we then. */
+    /* A shell's background job ignores SIGINT; keep ignoring it then. */
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
         sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);

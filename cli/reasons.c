@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names under the reason that they share: one line for each, however many there are. */
+/* Groups names by the reason they share: one line per reason, however many names there are. */
 #include "cli.h"
 
 #include <stdlib.h>

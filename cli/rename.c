@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Renaming by 's/RE/TO/': POSIX extended regular expressions, as sed -E has them. */
+/* Renaming by 's/RE/TO/': POSIX extended regular expressions, as in sed -E. */
 #include "rename.h"
 
 #include <stdlib.h>
@@ -9,8 +9,8 @@ enum { GROUPS = 10 };
 
 #define FORM "expected s/RE/TO/"
 
-/* The text up to the next `end` that no backslash hides; "\end" becomes `end`. *at goes behind it.
- * NULL: there is none, or no memory. */
+/* The text up to the next `end` not escaped by a backslash; "\end" becomes `end`. Moves *at past
+ * it. NULL: there is none, or no memory. */
 static char *cut(const char **at, char end)
 {
     const char *from = *at;
@@ -76,7 +76,7 @@ void rename_free(renaming *r)
     *r = (renaming){ 0 };
 }
 
-/* Text that grows; `failed` once there was no memory. */
+/* A growing text; `failed` once memory ran out. */
 typedef struct growing {
     char  *at;
     size_t len, cap;
@@ -100,7 +100,7 @@ static void add(growing *g, const char *text, size_t len)
     g->at[g->len] = '\0';
 }
 
-/* What a match becomes. */
+/* Adds the replacement of a match. */
 static void add_match(growing *g, const char *to, const char *name, const regmatch_t *m)
 {
     for (; *to; to++) {
@@ -135,7 +135,7 @@ static void apply(const renaming *r, const char *name, growing *g)
         name += end;
         if ((counts && !r->all) || (empty && !*name))
             break;
-        if (empty) /* go on behind the next letter */
+        if (empty) /* continue after the next letter */
             add(g, name++, 1);
         behind = !empty;
         flags = REG_NOTBOL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names changed by 's/RE/TO/'. */
+/* Renames by 's/RE/TO/'. */
 #ifndef RENAME_H
 #define RENAME_H
 
@@ -10,11 +10,11 @@
 typedef struct renaming {
     regex_t re;
     char   *to;  /* \1 .. \9 and & stand for what matched */
-    bool    all; /* s/RE/TO/g: every match, not the first alone */
+    bool    all; /* s/RE/TO/g: every match, not just the first */
     bool    made;
 } renaming;
 
-/* NULL, or what is wrong with the text (static). Zeroed or parsed, it is freed by rename_free. */
+/* NULL, or what is wrong with the text (static). rename_free frees it, whether zeroed or parsed. */
 const char *rename_parse(renaming *r, const char *text);
 void        rename_free(renaming *r);
 /* The name after all n renamings in turn, in *buf, which grows. NULL: no memory. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folders for commands that need one for a moment. */
+/* Temporary folders for commands. */
 #include "cli.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What depends on the terminal, and values as short text. */
+/* Terminal properties, and values as short text. */
 #include "cli.h"
 
 #include <inttypes.h>
@@ -28,7 +28,7 @@ int screen_width(FILE *out)
     return 80;
 }
 
-/* Cells that a terminal gives a character: East Asian ones and pictures are wide. */
+/* Terminal cells of a character: East Asian characters and pictographs are wide. */
 static size_t cells_of(uint32_t c)
 {
     static const struct {
@@ -81,7 +81,7 @@ bool is_hidden(uint32_t code)
     return false;
 }
 
-/* Of UTF-8; a byte that is none of it is taken for a character. */
+/* Expects UTF-8; an invalid byte counts as one character. */
 size_t text_width(const char *text)
 {
     size_t cells = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the command line names: checkpoints, layouts, objects. */
+/* Opens what the command line names: checkpoints, layouts, objects. */
 #include "cli.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define MOST_RULES          ((off_t)16 << 20) /* bytes of a file of rules */
+#define MOST_RULES          ((off_t)16 << 20) /* bytes of a rules file */
 #define PART_OF_TRANSFORMED ((int64_t)256 << 20)
 
 static int open_with(const args *a, const char *path, bool salvage, rsd_ckpt **out)
@@ -17,7 +17,7 @@ static int open_with(const args *a, const char *path, bool salvage, rsd_ckpt **o
     rsd_err             rc = rsd_ckpt_open_with(NULL, path, &opts, out, &err);
     struct stat         st;
 
-    if (rc == RSD_E_NOTFOUND && stat(path, &st) == 0) /* a file that its metadata name */
+    if (rc == RSD_E_NOTFOUND && stat(path, &st) == 0) /* a file that its metadata refer to */
         return refuse(a, EXIT_INVALID, "%s", err.msg);
     return rc ? fail(a, &err) : EXIT_DONE;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Smallest, largest, mean and norm of many tensors. Threads take one part after the other, read it
- * and add it up while it is in the cache; the sums of parts are joined in the order of the parts,
- * so that the result does not depend on the number of threads.
+/* Minimum, maximum, mean and norm of many tensors. Threads take one part after the other, read it
+ * and sum it while it is in the cache; the sums of parts are joined in the order of the parts, so
+ * that the result does not depend on the number of threads.
  *
- * Elements become doubles, a block at a time. A block has eight running sums, which compilers turn
- * into vector code; the sums of blocks are joined in long double, whose range holds the squares of
- * all doubles. */
+ * Elements become doubles, one block at a time. A block has eight running sums, which compilers
+ * vectorize; the sums of blocks are joined in long double, whose range holds the squares of all
+ * doubles. */
 #include "cli.h"
 
 #include <float.h>
@@ -18,7 +18,7 @@
 #define BLOCK        2048 /* elements */
 #define LANES        8
 #define MOST_THREADS 16
-#define WIDE         1e150 /* squares beyond it, or below its inverse, leave the range of doubles */
+#define WIDE         1e150 /* squares beyond it, or below its inverse, overflow or underflow */
 
 static const stats nothing = { .least = INFINITY, .most = -INFINITY };
 
@@ -36,7 +36,7 @@ static void fill_half(void)
     }
 }
 
-/* A loop for each type, for elements that may lie at any address. */
+/* One loop per type, for elements at any address. */
 #define DECODE(type, expression)                                                                   \
     for (int i = 0; i < n; i++) {                                                                  \
         type v;                                                                                    \
@@ -104,7 +104,7 @@ static void join(stats *into, const stats *part)
 
 typedef struct lanes {
     double least[LANES], most[LANES], sum[LANES], squares[LANES];
-    double odd[LANES]; /* 0, but NaN once something was not finite */
+    double odd[LANES]; /* 0, but NaN after a non-finite element */
 } lanes;
 
 static void lane_add(lanes *l, int k, double v)
@@ -116,7 +116,7 @@ static void lane_add(lanes *l, int k, double v)
     l->odd[k] += v * 0.0;
 }
 
-/* False, and nothing is added, if there are elements that are not finite. */
+/* False, with nothing added, if any element is not finite. */
 static bool add_finite(stats *s, const double *x, int n)
 {
     lanes       l = { { 0 }, { 0 }, { 0 }, { 0 }, { 0 } };
@@ -176,7 +176,7 @@ static void add_block(stats *s, double *x, int n)
     add_finite(s, x, finite);
 }
 
-/* A double does not hold every integer of 64 bits, but a long double does. */
+/* A double does not hold every 64-bit integer, but a long double does. */
 static void exact_bounds(stats *s, rsd_dtype dtype, const char *at, int64_t n)
 {
     s->least = INFINITY;
@@ -192,7 +192,7 @@ static void exact_bounds(stats *s, rsd_dtype dtype, const char *at, int64_t n)
     }
 }
 
-/* Elements of one byte: how often there is each. */
+/* Counts each value of one-byte elements. */
 static void add_bytes(stats *s, rsd_dtype dtype, const unsigned char *at, int64_t n)
 {
     int64_t often[4][256] = { { 0 } }; /* several, since neighbours are often equal */
@@ -244,8 +244,8 @@ static void add_part(stats *s, rsd_dtype dtype, const char *data, int64_t n)
 /* ---- threads ---- */
 
 typedef struct work {
-    pthread_mutex_t large; /* held by the one thread that has a part above PART_BYTES */
-    pthread_mutex_t lock;  /* of all below */
+    pthread_mutex_t large; /* held by the one thread with a part above PART_BYTES */
+    pthread_mutex_t lock;  /* guards everything below */
     pthread_cond_t  turn;  /* `joined` has changed */
     rsd_ckpt       *ckpt;
     const size_t   *tensor; /* [n] */
@@ -275,7 +275,7 @@ static bool counted(rsd_dtype dtype)
     return dtype != RSD_F4_E2M1FN_X2;
 }
 
-/* The next chunk that has a part, of this tensor or one behind it. */
+/* The next chunk with a part, of this tensor or a later one. */
 static bool next_piece(work *w, rsd_box *box)
 {
     while (w->at < w->n) {
@@ -339,7 +339,7 @@ static void give(work *w, const share *s, const stats *part, rsd_err rc, const r
     pthread_mutex_unlock(&w->lock);
 }
 
-/* As it is, since whether it is what was once written is for `reshard verify` to say. */
+/* Verifies no checksums: that is the job of `reshard verify`. */
 static rsd_err look(work *w, const share *s, char *data, stats *part, rsd_error *err)
 {
     const rsd_read_opts opts = {

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_LEVELS 24 /* deeper, the rest of a name is one leaf */
+#define MOST_LEVELS 24 /* below that, the rest of a name is one leaf */
 
-/* A range of sorted tensors whose names agree up to `skip` characters. */
+/* A range of sorted tensors whose names share their first `skip` characters. */
 typedef struct branch {
     const rsd_tensor_info *t;
     size_t                 n, skip;
@@ -29,7 +29,7 @@ static int by_name(const void *a, const void *b)
 
 /* ---- branches ---- */
 
-/* How many tensors from t[0] on have the same part behind `skip`. */
+/* How many tensors, starting with t[0], have the same part after `skip`. */
 static size_t same_part(const rsd_tensor_info *t, size_t n, size_t skip)
 {
     const char  *name = t[0].name + skip;
@@ -43,7 +43,7 @@ static size_t same_part(const rsd_tensor_info *t, size_t n, size_t skip)
     return k;
 }
 
-/* Do two branches hold tensors of the same names (behind their part), dtypes and shapes? */
+/* True if two branches hold tensors of the same names (after their part), dtypes and shapes. */
 static bool alike(const rsd_tensor_info *a, const rsd_tensor_info *b, size_t n, size_t skip)
 {
     for (size_t i = 0; i < n; i++) {
@@ -57,8 +57,8 @@ static bool alike(const rsd_tensor_info *a, const rsd_tensor_info *b, size_t n, 
     return true;
 }
 
-/* How many branches of n tensors each, the first included, have rising numbers for names and are
- * alike. */
+/* How many consecutive branches of n tensors each, including the first, are named by rising numbers
+ * and are alike. */
 static size_t count_alike(const rsd_tensor_info *t, size_t left, size_t n, size_t skip)
 {
     const unsigned long long number = strtoull(t->name + skip, NULL, 10);
@@ -124,7 +124,7 @@ static void add_sum(columns *c, int level, const char *name, size_t len, const r
     columns_add(c, size_text(bytes, text, sizeof(text)));
 }
 
-/* Parts that lead to one branch only are joined: "model.layers". */
+/* Joins parts that lead to only one branch: "model.layers". */
 static size_t join_parts(const rsd_tensor_info *t, size_t n, size_t skip)
 {
     size_t end = skip;
@@ -157,7 +157,7 @@ static void add_folded(columns *c, const branch *b, size_t at, size_t n, size_t 
     add_branch(c, (branch){ first, n, b->skip + len + 1, b->level + 1 });
 }
 
-/* The depth of this recursion is MOST_LEVELS at most. */
+/* The recursion is at most MOST_LEVELS deep. */
 static void add_branch(columns *c, branch b)
 {
     for (size_t i = 0; i < b.n;) {
