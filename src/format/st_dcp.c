@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which parts of tensors are in torch's distributed safetensors files, one file at a time;
- * st_join.c puts the files together. */
+/* Finds which parts of tensors one of torch's distributed safetensors files holds; st_join.c joins
+ * the files. */
 #include "format/st_dcp.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -18,7 +18,7 @@ typedef struct parser {
     rsd_error           *err;
 } parser;
 
-/* As many offsets as the tensor has dimensions, each such that the part's end fits into 64 bits. */
+/* As many offsets as the tensor has dimensions, each such that the part's end fits in 64 bits. */
 static rsd_err take_offsets(parser *p, const rsi_st_tensor *tensor)
 {
     const int64_t *shape = rsi_st_shape(p->header, tensor);
@@ -100,8 +100,7 @@ static rsd_err take_all(parser *p)
     return rc;
 }
 
-/* torch writes "1.0" and does not look at it; another first number would mean something that we
- * don't know. */
+/* torch writes "1.0" and never checks it; another major version would mean something unknown. */
 static rsd_err check_version(const rsi_st_header *header, rsd_error *err)
 {
     const rsi_st_meta *version = rsi_st_meta_find(header, RSI_ST_DCP_VERSION_KEY);

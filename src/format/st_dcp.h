@@ -35,8 +35,7 @@ size_t rsi_st_shard_name(int64_t shard, int64_t file, int64_t files, char *buf, 
 /* The numbers of such a name; false for any other name. */
 bool rsi_st_shard_parse(const char *name, int64_t *shard, int64_t *file, int64_t *files);
 
-/* ---- the parts of all files put together
- * --------------------------------------------------------- */
+/* ---- joining the parts of all files ---- */
 
 typedef struct rsi_st_file {   /* borrowed */
     const char          *path; /* for messages */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and writes the index of a safetensors checkpoint of several files. Whether the files are
- * there and have these tensors is seen when they are opened. Next: st_dcp.c. */
+/* Reads and writes the index of a safetensors checkpoint of several files. Whether the files exist
+ * and contain these tensors is checked when they are opened. Next: st_dcp.c. */
 #include "format/st_index.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -16,7 +16,7 @@ typedef struct parser {
     rsi_json      json;
     rsi_st_index *index;
     size_t        weight_cap, file_cap;
-    rsi_map       files; /* name to place in index->file */
+    rsi_map       files; /* from name to place in index->file */
     bool          has_map;
     rsd_error    *err;
 } parser;
@@ -97,7 +97,7 @@ static rsd_err take_weights(parser *p)
     return rc;
 }
 
-/* Of the metadata, total_size too, nothing is of use: tools may put there what they like. */
+/* The metadata, including total_size, are ignored: tools may put anything there. */
 static rsd_err take_member(parser *p, const rsi_json_token *key)
 {
     rsi_json_token value;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Puts the parts that several safetensors files hold together to whole tensors: their names,
- * dtypes, shapes and where the parts are. Reading one file is st_read.c's and st_dcp.c's. */
+/* Joins the parts in several safetensors files to whole tensors: their names, dtypes, shapes and
+ * where the parts are. st_read.c and st_dcp.c read one file. */
 #include "base/checked.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -35,7 +35,7 @@ static rsd_err disagree(const joiner *j, const rsi_st_whole *whole, uint32_t fir
                     j->file[first].path, j->file[file].path, why);
 }
 
-/* The part's furthest corner. Offsets were checked, so the sums fit. */
+/* Extends the whole to the part's furthest corner. Offsets were checked, so the sums fit. */
 static void stretch(rsi_st_whole *whole, const rsi_st_file *file, const rsi_st_tensor *tensor)
 {
     const int64_t *shape = rsi_st_shape(file->header, tensor);
@@ -78,7 +78,7 @@ static rsd_err add_part(joiner *j, uint32_t f, const rsi_st_tensor *tensor, uint
     return RSD_OK;
 }
 
-/* Sorts the parts by tensor; within one they keep their order. */
+/* Sorts the parts by tensor; within a tensor they keep their order. */
 static rsd_err gather(joiner *j, size_t nfiles)
 {
     rsi_st_joined *joined = &j->joined;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens safetensors: one file; a Hugging Face folder with its index; or the files of many ranks,
- * where a tensor is made of parts (DCP_SHARDING_INFO). Whole tensors are answered from the headers
- * as they are, so a million of them need no second table. */
+/* Opens safetensors: one file, a Hugging Face folder with its index, or the files of many ranks,
+ * where a tensor consists of parts (DCP_SHARDING_INFO). Whole tensors are answered straight from
+ * the headers, so a million of them need no second table. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -15,22 +15,22 @@
 #include <string.h>
 
 typedef struct st_file {
-    uint32_t      number; /* of ckpt->files */
+    uint32_t      number; /* in ckpt->files */
     char         *json;
     rsi_st_header header;
     rsi_st_dcp    dcp;
-    bool          lost; /* it has no header that can be read */
+    bool          lost; /* its header is unreadable */
 } st_file;
 
 typedef struct st {
     st_file      *file; /* [n] */
     size_t        n, most;
-    size_t       *first; /* [n + 1] whole tensors: number of the first one of each file */
+    size_t       *first; /* [n + 1] whole tensors: number of each file's first one */
     bool          indexed;
     uint32_t      index;  /* number of the index in ckpt->files */
-    bool          joined; /* tensors are those of `all` */
+    bool          joined; /* `all` has the tensors */
     rsi_st_joined all;
-    rsi_map       names; /* of `all` */
+    rsi_map       names; /* of the tensors in `all` */
 } st;
 
 static rsd_err read_header(rsd_ckpt *ckpt, st_file *file, rsd_error *err)
@@ -56,7 +56,7 @@ static rsd_err read_header(rsd_ckpt *ckpt, st_file *file, rsd_error *err)
     return rc ? rc : rsi_st_dcp_read(&file->header, &file->dcp, err);
 }
 
-/* Keeps why a header can't be read, for those who ask what is damaged. */
+/* Keeps the reason why a header can't be read, for the report of what is damaged. */
 static rsd_err note_broken(rsd_ckpt *ckpt, const st *s, const rsd_error *why, rsd_error *err)
 {
     if (!ckpt->broken)
@@ -83,7 +83,7 @@ static rsd_err add_file(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *err)
         return RSD_OK;
     rsi_while(&why, rc, "file \"%s\"", rsi_files_name(&ckpt->files, file->number));
     if (rc != RSD_E_NOMEM && ckpt->salvage && s->indexed) {
-        file->lost = true; /* the index still has the names of what was in it */
+        file->lost = true; /* the index still has the names of its tensors */
         return ckpt->files.file[file->number]->missing ? RSD_OK : note_broken(ckpt, s, &why, err);
     }
     if (err)
@@ -96,7 +96,7 @@ static bool is_safetensors(const char *name)
     return rsi_text_ends(name, ".safetensors");
 }
 
-/* ---- the index and the files must tell the same ---- */
+/* ---- the index and the files must agree ---- */
 
 static rsd_err note_lost(rsd_ckpt *ckpt, const rsi_st_weight *w, size_t most, rsd_error *err)
 {
@@ -112,7 +112,7 @@ static rsd_err note_lost(rsd_ckpt *ckpt, const rsi_st_weight *w, size_t most, rs
 
 static rsd_err check_index(rsd_ckpt *ckpt, const st *s, const rsi_st_index *index, rsd_error *err)
 {
-    size_t  held = 0; /* of those that the index lists: files may have more */
+    size_t  held = 0; /* tensors that the index lists: files may have more */
     rsd_err rc = RSD_OK;
 
     for (size_t f = 0; f < s->n; f++) {
@@ -163,7 +163,7 @@ static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *
     return rc;
 }
 
-/* "model.fp16.safetensors" beside "model.safetensors" is the same model once more. */
+/* "model.fp16.safetensors" beside "model.safetensors" is another copy of the same model. */
 static const char *variant_of(char **names, size_t n, const char *name)
 {
     const size_t stem = strlen(name) - strlen(".safetensors");
@@ -180,7 +180,7 @@ static bool is_adapter(const char *name)
     return strncmp(name, "adapter_", strlen("adapter_")) == 0;
 }
 
-/* Without an index, files are parts of one checkpoint; an adapter beside a model is not. */
+/* Without an index, all files are parts of one checkpoint, except an adapter beside a model. */
 static rsd_err open_all(rsd_ckpt *ckpt, st *s, char **names, size_t n, rsd_error *err)
 {
     bool    only_adapters = true;
@@ -287,7 +287,7 @@ static rsd_err join_files(rsd_ckpt *ckpt, st *s, rsd_error *err)
                  : rsi_fail(err, RSD_E_FORMAT, "the bytes of the tensor don't fit into 64 bits");
         if (!rc && elems > 0)
             rc = rsi_refuse_bad_tiles(whole->ndim, whole->shape, whole->parts, get_part, &p, err);
-        if (rc == RSD_E_FORMAT && ckpt->salvage) { /* a file with some of it is not there */
+        if (rc == RSD_E_FORMAT && ckpt->salvage) { /* a file with part of it is missing */
             ckpt->health[t] = RSD_DAMAGED;
             rc = RSD_OK;
         }
@@ -302,7 +302,7 @@ static rsd_err join_files(rsd_ckpt *ckpt, st *s, rsd_error *err)
 
 /* ---- answers ---- */
 
-/* The file and place of whole tensor t. */
+/* The file of whole tensor t and its entry there. */
 static const rsi_st_tensor *whole_tensor(const st *s, size_t t, const st_file **file)
 {
     size_t lo = 0, hi = s->n;
@@ -477,7 +477,7 @@ static bool is_own_key(const char *key)
     return strcmp(key, RSI_ST_DCP_INFO) == 0 || strcmp(key, RSI_ST_DCP_VERSION_KEY) == 0;
 }
 
-/* The lines of one file; those that were there before are compared. */
+/* Adds the lines of one file; compares those that other files have too. */
 static rsd_err join_meta(rsd_ckpt *ckpt, const rsi_st_header *header, rsi_map *known,
                          rsd_error *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parses the header of a safetensors file and refuses whatever the format does not allow, also
- * where the reference library is lenient: keys that are there twice, fields nobody knows, null as
- * metadata, NULs in names. That the data are tiled exactly is st_tiling's part below. Next:
- * st_dcp.c, which parts of tensors these are. */
+/* Parses the header of a safetensors file and refuses whatever the format does not allow, even
+ * where the reference library is lenient: duplicate keys, unknown fields, null as metadata, NULs in
+ * names. check_tiling below ensures that the tensors tile the data exactly. Next: st_dcp.c, which
+ * finds the parts of tensors that these are. */
 #include "format/st_header.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -38,7 +38,7 @@ static rsd_err no_memory(const parser *p)
     return rsi_fail(p->err, RSD_E_NOMEM, "no memory for a header of %zu bytes", p->json.len);
 }
 
-/* What stands at the token is well formed, but not what the format allows there. */
+/* The value at the token is well formed, but the format does not allow it there. */
 static rsd_err refuse(const parser *p, const rsi_json_token *token, const char *why)
 {
     return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": %s", p->json.base + token->at, why);
@@ -157,7 +157,7 @@ static rsd_err take_field(parser *p, const rsi_json_token *key, rsi_st_tensor *t
                             : take_offsets(p, tensor);
 }
 
-/* "F32 [2, 3]", the shape as the header has it. */
+/* "F32 [2, 3]", with the shape from the header. */
 static void describe(const rsi_st_tensor *tensor, const int64_t *shape, char *buf, size_t cap)
 {
     rsi_text text = rsi_text_begin(buf, cap);
@@ -168,8 +168,8 @@ static void describe(const rsi_st_tensor *tensor, const int64_t *shape, char *bu
     rsi_text_add(&text, "]");
 }
 
-/* F4 counts values and packs two into a byte; ours, like torch's, counts the bytes of the last
- * dimension. */
+/* F4 counts values and packs two into a byte; this library, like torch, counts the bytes of the
+ * last dimension. */
 static rsd_err halve_last(const parser *p, const rsi_st_tensor *tensor, int64_t *shape,
                           const char *what)
 {
@@ -188,7 +188,7 @@ static rsd_err halve_last(const parser *p, const rsi_st_tensor *tensor, int64_t 
     return RSD_OK;
 }
 
-/* Its fields among each other and against the data. */
+/* Checks its fields against each other and against the data. */
 static rsd_err check_tensor(const parser *p, const rsi_st_tensor *tensor)
 {
     int64_t *shape = p->head->dim + tensor->shape;
@@ -278,7 +278,7 @@ static rsd_err take_metadata(parser *p, const rsi_json_token *key)
         return refuse(p, key, "\"__metadata__\" is a duplicate");
     head->has_meta = true;
     rc = rsi_json_next(&p->json, &token, p->err);
-    if (!rc && token.kind == RSI_JSON_NULL) /* none; some writers say so */
+    if (!rc && token.kind == RSI_JSON_NULL) /* none; some writers write null */
         return RSD_OK;
     if (!rc && token.kind != RSI_JSON_OBJECT)
         rc = rsi_json_expected(&p->json, &token, what, p->err);
@@ -329,12 +329,12 @@ static int by_place(const void *left, const void *right)
 
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
-    if (a->end != b->end) /* the empty ones first */
+    if (a->end != b->end) /* empty ones first */
         return a->end < b->end ? -1 : 1;
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
-/* Sets head->order, unless the tensors stand in the order of their data, as they mostly do. */
+/* Sets head->order, unless the tensors are in the order of their data, as they usually are. */
 static rsd_err sort_by_place(parser *p)
 {
     rsi_st_header *head = p->head;
@@ -377,7 +377,7 @@ static rsd_err check_tiling(const parser *p)
                             " of the data, which leaves a hole behind %" PRIu64,
                             name->at, rsi_json_shown(name->text, name->len), name->text,
                             tensor->begin, end);
-        if (tensor->begin < end) /* so there is a last one */
+        if (tensor->begin < end) /* so `last` is set */
             return rsi_fail(p->err, RSD_E_FORMAT,
                             "byte %" PRIu32 ": tensor \"%.*s\" begins at %" PRIu64
                             " of the data and overlaps \"%.*s\", which ends at %" PRIu64,
@@ -400,7 +400,7 @@ static rsd_err check_tiling(const parser *p)
 static rsd_err take_all(parser *p)
 {
     static const char space[] =
-        " \t\r\n"; /* around the JSON, as safetensors' own readers take it */
+        " \t\r\n"; /* allowed around the JSON, as in safetensors' own readers */
     rsi_json_token token;
     size_t         end = 0;
     rsd_err        rc;
@@ -469,7 +469,7 @@ rsd_err rsi_st_parse_cut(char *json, size_t len, uint64_t file_bytes, bool cut, 
     rsi_json_begin(&p.json, json, len, RSI_ST_PREFIX, &head.mem);
     head.data_start = len + RSI_ST_PREFIX;
     head.data_bytes = file_bytes - head.data_start;
-    /* so that dim is a pointer also when no tensor has a dimension */
+    /* so that dim is not NULL even if no tensor has a dimension */
     rc = rsi_grow(&head.dim, 0, &p.dim_cap, sizeof(head.dim[0])) ? take_all(&p) : no_memory(&p);
     if (rc)
         rsi_st_release(&head);

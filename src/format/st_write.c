@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The header that a safetensors file gets, and which tensors go into which file. Reading is
- * st_read.c's. */
+/* Makes the header of a safetensors file, and assigns tensors to files. st_read.c reads. */
 #include "format/st_write.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -48,7 +47,7 @@ rsd_err rsi_st_item_bytes(const rsi_st_item *item, uint64_t *out, rsd_error *err
                             "tensor \"%.*s\": dimension %d has the size %" PRId64, shown,
                             item->name, d, item->shape[d]);
     if (f4 && item->shape[item->ndim - 1] > 0)
-        scale = 2; /* written in values, twice as many as bytes: they must fit too */
+        scale = 2; /* written as values, twice the bytes: they must fit too */
     if (!rsi_product(item->ndim, item->shape, unit * scale, &bytes))
         return rsi_fail(err, RSD_E_INVALID, "tensor \"%.*s\": the size does not fit into 64 bits",
                         shown, item->name);
@@ -56,8 +55,7 @@ rsd_err rsi_st_item_bytes(const rsi_st_item *item, uint64_t *out, rsd_error *err
     return RSD_OK;
 }
 
-/* ---- order and places
- * ----------------------------------------------------------------------------- */
+/* ---- order and places ---- */
 
 static int rank_of(rsd_dtype dtype)
 {
@@ -83,7 +81,7 @@ static rsd_err no_memory(const maker *m)
     return rsi_fail(m->err, RSD_E_NOMEM, "no memory for a header of %zu tensors", m->n);
 }
 
-/* Each tensor's place, and order[], which the reference library chooses the same way. */
+/* Sets each tensor's place and order[], the same way as the reference library. */
 static rsd_err place(maker *m)
 {
     rsi_st_image *image = &m->image;
@@ -112,8 +110,7 @@ static rsd_err place(maker *m)
     return RSD_OK;
 }
 
-/* ---- names
- * ---------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 
 static rsd_err twice(const maker *m, const char *what, const char *name)
 {
@@ -121,8 +118,7 @@ static rsd_err twice(const maker *m, const char *what, const char *name)
                     rsi_json_shown(name, strlen(name)), name);
 }
 
-/* Tensors of one dtype that stand next to each other are not enough: the same name can come with
- * another dtype. */
+/* Comparing neighbours of one dtype is not enough: the same name can recur with another dtype. */
 static rsd_err check_names(const maker *m)
 {
     rsi_name *name = rsi_calloc(m->n, sizeof(name[0]));
@@ -151,8 +147,7 @@ static rsd_err check_names(const maker *m)
     return rc;
 }
 
-/* ---- text
- * ----------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 static int by_key(const void *left, const void *right, void *arg)
 {
@@ -213,7 +208,7 @@ static void put_item(maker *m, const rsi_st_item *item, uint64_t begin, uint64_t
     rsi_json_close(out, '}');
 }
 
-/* The length, which is known last, goes over the first 8 bytes. */
+/* The length, known last, is written over the first 8 bytes. */
 static rsd_err put_all(maker *m)
 {
     static const char spaces[RSI_ST_ALIGN + 1] =
@@ -278,8 +273,7 @@ void rsi_st_image_release(rsi_st_image *image)
     *image = (rsi_st_image){ 0 };
 }
 
-/* ---- several files
- * ---------------------------------------------------------------------------------- */
+/* ---- several files ---- */
 
 rsd_err rsi_st_split(size_t n, const rsi_st_item *item, uint64_t limit, uint32_t *of,
                      uint32_t *files, rsd_error *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the rows of a side file while bytes go by, and its text. Where it is written and when is
- * left to those who write checkpoints. Next: sums_book.c. */
+/* Makes the rows of a checksum file from passing bytes, and its text. The code that writes
+ * checkpoints decides where and when to write it. Next: sums_book.c. */
 #include "format/sums.h"
 #include "base/mem.h"
 #include "store/store.h"
@@ -21,7 +21,7 @@ static rsd_err no_memory(const rsi_sums *s, size_t more, rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", s->n + more);
 }
 
-/* The row behind the open one; what is in that is kept. */
+/* Starts the row after the open one, which is kept. */
 static rsd_err next_row(rsi_sums *s, rsd_error *err)
 {
     if (s->open.len) {
@@ -105,17 +105,17 @@ void rsi_sums_release(rsi_sums *s)
 
 enum { OUT_BYTES = 1 << 16, LINE_BYTES = 1 << 13 }; /* names are checked: no line is longer */
 
-/* A file as it is listed. */
+/* A file as listed. */
 typedef struct listed {
     const char *name;
     uint64_t    size;
-    size_t      row, end; /* its rows are these */
+    size_t      row, end; /* its rows */
 } listed;
 
 typedef struct writer {
     char               *buf; /* [OUT_BYTES] */
     size_t              len;
-    rsi_hash128_stream *stream; /* of all that was put */
+    rsi_hash128_stream *stream; /* of all bytes put */
     rsi_sums_put        put;
     void               *arg;
     rsd_error          *err;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the text of a side file. It may come from anywhere: nothing in it is believed before its
- * last line fits, and nothing after that which breaks the rules of sums.h. Comparing the rows with
- * files is left to others. Next: make_sums.c makes a side file for a checkpoint that has none. */
+/* Reads the text of a checksum file. It may come from anywhere: nothing in it is trusted until its
+ * last line matches, and even then it must follow the rules of sums.h. Other files compare the rows
+ * with files. Next: make_sums.c makes the checksum file of a checkpoint that has none. */
 #include "base/mem.h"
 #include "format/sums.h"
 #include "store/store.h"
@@ -14,9 +14,9 @@
 enum { HEX = 2 * RSI_HASH128_BYTES, SELF_LINE = 5 + HEX + 1 };
 
 typedef struct reader {
-    const char    *at, *end; /* the end is that of the last line before "self" */
-    size_t         line;     /* from 1 on */
-    uint64_t       covered;  /* bytes of the last file that rows were read for */
+    const char    *at, *end; /* `end` is that of the last line before "self" */
+    size_t         line;     /* counts from 1 */
+    uint64_t       covered;  /* bytes of the last file that the rows read so far cover */
     rsi_sums_book *book;
     rsd_error     *err;
 } reader;
@@ -32,7 +32,7 @@ static rsd_err no_memory(const reader *r)
                     r->book->nfiles + 1);
 }
 
-/* A number and the blank behind it: no sign, no zero in front. The text ends in a line feed. */
+/* A number and the space after it: no sign, no leading zero. The text ends in a line feed. */
 static bool take_number(reader *r, uint64_t *out)
 {
     const bool good = r->at[0] >= '0' && r->at[0] <= '9' && (r->at[0] != '0' || r->at[1] == ' ');
@@ -59,7 +59,7 @@ static bool take_hash(const char *at, const char *end, unsigned char *out)
     return true;
 }
 
-/* The file before the one that comes, or the last, has rows up to its end. */
+/* The rows of the last file read so far must reach its end. */
 static rsd_err end_file(const reader *r)
 {
     const rsi_sums_book *book = r->book;
@@ -85,7 +85,7 @@ static rsd_err take_file(reader *r)
     r->at += 5; /* "file " */
     if (!take_number(r, &file.size))
         return bad_line(r, "a size in bytes was expected behind \"file\"");
-    stop = memchr(r->at, '\n', (size_t)(r->end - r->at)); /* the text ends in one */
+    stop = memchr(r->at, '\n', (size_t)(r->end - r->at)); /* the text ends in a line feed */
     if (memchr(r->at, '\0', (size_t)(stop - r->at)))
         return bad_line(r, "the name of a file has a NUL in it");
     if (!rsi_grow(&book->file, book->nfiles, &book->file_cap, sizeof(book->file[0])))
@@ -150,7 +150,7 @@ rsd_err rsi_sums_ends_check(const char *start, const char *end, uint64_t len, rs
     return RSD_OK;
 }
 
-/* Checks the first line and the last against all before it. */
+/* Checks the first line, and the last line against everything before it. */
 static rsd_err check_frame(const char *text, size_t len, rsd_error *err)
 {
     static const char first[] = RSI_SUMS_FIRST;

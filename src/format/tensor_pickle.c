@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* dtypes that have a storage class of their own; all others are version 3. */
+/* dtypes that have their own storage class; all others are version 3. */
 static const struct {
     rsd_dtype   dtype;
     const char *storage;
@@ -77,14 +77,14 @@ static void put_global(out *o, const char *module, const char *name)
 static void put_text(out *o, const char *text)
 {
     put(o, "X");
-    put_byte(o, (int)strlen(text)); /* all of them are short */
+    put_byte(o, (int)strlen(text)); /* all texts are short */
     for (int i = 0; i < 3; i++)
         put_byte(o, 0);
     put(o, text);
     put_memo(o);
 }
 
-/* value >= 0. One, two or four bytes where they fit (four are signed), else as many as two's
+/* value >= 0. Takes one, two or four bytes if it fits (four are signed), else as many as two's
  * complement needs. */
 static void put_int(out *o, int64_t value)
 {
@@ -126,7 +126,7 @@ static void put_true(out *o, const char *name)
     put_byte(o, 0x88);
 }
 
-/* Things that are done to the values when they are read. */
+/* Flags for operations applied to the values when they are read. */
 static void put_bits(out *o, bool conj, bool neg)
 {
     if (!conj && !neg)
@@ -208,7 +208,7 @@ typedef struct in {
     const unsigned char *at, *end;
 } in;
 
-/* Each returns false where the bytes are something else. */
+/* Each returns false if the bytes are something else. */
 static bool skip(in *i, const char *text)
 {
     size_t len = strlen(text);
@@ -280,8 +280,7 @@ static bool take_int(in *i, int64_t *value)
     for (size_t k = 0; k < bytes; k++)
         got |= (uint64_t)i->at[k] << (8 * k);
     i->at += bytes;
-    *value = (int64_t)
-        got; /* one that was negative comes out as something that is written in another way */
+    *value = (int64_t)got; /* a negative one would be written differently */
     return *value >= 0;
 }
 
@@ -310,7 +309,7 @@ static bool take_dtype(in *i, bool v3, rsi_tensor_pickle *t)
            skip_any(i, 2);
 }
 
-/* What is between the dictionary's brackets is read by its length alone. */
+/* The contents of the dictionary are recognized by their length alone. */
 static bool take_bits(in *i, rsi_tensor_pickle *t)
 {
     if (!skip(i, "}"))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Puts zip records and pickles together to tensors and objects. */
+/* Turns zip records and pickles into tensors and objects. */
 #include "format/torch_archive.h"
 #include "base/crc32.h"
 #include "base/mem.h"
@@ -9,9 +9,9 @@
 #include <string.h>
 
 #define WINDOW 4096
-#define STEP   ((size_t)1 << 16) /* bytes of a record that are read at once */
+#define STEP   ((size_t)1 << 16) /* bytes of a record per read */
 #define OBJECT_TENSOR_MAX                                                                          \
-    ((int64_t)64 << 20) /* bytes of a tensor inside an object that is read along */
+    ((int64_t)64 << 20) /* bytes; larger tensors inside an object stay unread */
 
 void rsi_torch_tensor_of(const rsd_value_tensor *value, rsi_tensor_pickle *out)
 {
@@ -23,7 +23,7 @@ void rsi_torch_tensor_of(const rsd_value_tensor *value, rsi_tensor_pickle *out)
                                 .neg = value->neg };
     memcpy(out->size, value->shape, sizeof(out->size));
     memcpy(out->stride, value->stride, sizeof(out->stride));
-    if (value->storage && strlen(value->storage) <= RSI_TENSOR_KEY_MAX) /* no longer one is ours */
+    if (value->storage && strlen(value->storage) <= RSI_TENSOR_KEY_MAX) /* no match if longer */
         memcpy(out->key, value->storage, strlen(value->storage));
 }
 
@@ -46,7 +46,7 @@ rsd_err rsi_torch_extent(const rsi_source *source, const rsi_zip *zip,
         .record = source->start + record->data,
         .record_bytes = record->size,
         .crc32 = record->crc32,
-        .has_crc = record->crc32 != 0, /* torch writes 0 when it is told to leave it out */
+        .has_crc = record->crc32 != 0, /* torch writes 0 if told to omit it */
         .big_endian = zip->big_endian,
         .conj = tensor->conj,
         .neg = tensor->neg,
@@ -57,8 +57,7 @@ rsd_err rsi_torch_extent(const rsi_source *source, const rsi_zip *zip,
     return RSD_OK;
 }
 
-/* The bytes of data.pkl as a source; *owned is to be freed, NULL if they came with the directory.
- */
+/* The bytes of data.pkl as a source; free *owned, which is NULL if they came with the directory. */
 static rsd_err pickle_of(const rsi_source *source, const rsi_zip *zip, rsi_source *out,
                          rsd_error *err)
 {
@@ -88,7 +87,7 @@ rsd_err rsi_torch_check_record(const rsi_source *source, const rsi_zip_record *r
     uint32_t       crc = 0;
     rsd_err        rc = RSD_OK;
 
-    if (!record->crc32) /* torch was told to leave it out */
+    if (!record->crc32) /* torch was told to omit it */
         return RSD_OK;
     if (!buf)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
@@ -110,7 +109,7 @@ rsd_err rsi_torch_value(const rsi_source *source, const rsi_zip *zip, rsd_values
     rsi_source pickle;
     rsd_err    rc = pickle_of(source, zip, &pickle, err);
 
-    /* The reader of the directory has checked a short one. */
+    /* The directory reader has already checked a short one. */
     if (!rc && !zip->pickle)
         rc = rsi_torch_check_record(source, rsi_zip_find(zip, "data.pkl"), err);
     if (!rc)
@@ -118,8 +117,8 @@ rsd_err rsi_torch_value(const rsi_source *source, const rsi_zip *zip, rsd_values
     return rc;
 }
 
-/* A pickle that is not written the way torch writes a lone tensor now: older versions, Parameters.
- */
+/* Reads a pickle that differs from how torch now writes a lone tensor: older versions,
+ * Parameters. */
 static rsd_err read_generally(const rsi_source *source, const rsi_zip *zip,
                               rsi_tensor_pickle *tensor, rsd_error *err)
 {
@@ -142,7 +141,8 @@ static rsd_err read_generally(const rsi_source *source, const rsi_zip *zip,
     return rc;
 }
 
-/* The short pickle that nearly every item has: *known, and then *tensor set, if it is one. */
+/* Reads the short pickle that nearly every item has; sets *known, and then *tensor, if it is
+ * one. */
 static rsd_err read_briefly(const rsi_source *source, const rsi_zip *zip, bool *known,
                             rsi_tensor_pickle *tensor, rsd_error *err)
 {
@@ -154,7 +154,7 @@ static rsd_err read_briefly(const rsi_source *source, const rsi_zip *zip, bool *
     *known = false;
     if (!record || record->size > sizeof(own))
         return RSD_OK;
-    if (!bytes) { /* it did not come along with the directory, so nobody has checked it */
+    if (!bytes) { /* it did not come with the directory, so it is unchecked */
         rc = rsi_source_read(source, record->data, own, (size_t)record->size, err);
         if (!rc)
             rc = rsi_torch_check_record(source, record, err);
@@ -165,12 +165,13 @@ static rsd_err read_briefly(const rsi_source *source, const rsi_zip *zip, bool *
     return rc;
 }
 
-/* All records but the one at `data`. Small ones lie close together: one read serves several. */
+/* Checks all records but the one at `data`. Small ones lie close together: one read serves
+ * several. */
 static rsd_err check_others(const rsi_source *source, const rsi_zip *zip, uint64_t data,
                             rsd_error *err)
 {
     unsigned char window[WINDOW];
-    uint64_t      at = 0, end = 0; /* bytes of the source that are in it */
+    uint64_t      at = 0, end = 0; /* range of the source in the window */
     rsd_err       rc = RSD_OK;
 
     for (size_t i = 0; i < zip->n && !rc; i++) {
@@ -219,7 +220,7 @@ rsd_err rsi_torch_tensor_item(const rsi_source *source, bool all, rsi_tensor_pic
 
 /* ---- objects ---- */
 
-/* A container that is being walked: `next` counts keys and values of a dict each. */
+/* A container being walked; in a dict, `next` counts keys and values separately. */
 struct frame {
     const rsd_value *value;
     size_t           next;
@@ -276,10 +277,11 @@ typedef struct reading {
     const rsi_source *source;
     const rsi_zip    *zip;
     rsd_values       *owner;
-    rsi_map           known; /* storages that were read: many tensors can share one */
+    rsi_map           known; /* storages already read: many tensors can share one */
 } reading;
 
-/* Reads the storage of one tensor inside an object, checks its CRC and hangs it to the tensor. */
+/* Reads the storage of one tensor inside an object, checks its CRC and attaches it to the
+ * tensor. */
 static rsd_err read_storage(void *arg, rsd_value_tensor *tensor, bool opaque, rsd_error *err)
 {
     reading          *r = arg;
@@ -296,7 +298,7 @@ static rsd_err read_storage(void *arg, rsd_value_tensor *tensor, bool opaque, rs
     rsi_torch_tensor_of(tensor, &facts);
     rc = rsi_torch_extent(r->source, r->zip, &facts, &extent, err);
     if (rc || extent.record_bytes > OBJECT_TENSOR_MAX)
-        return rc; /* a large one stays unread: it is told, not shown */
+        return rc; /* a large one stays unread: described, not shown */
     if (rsi_map_get(&r->known, tensor->storage, strlen(tensor->storage), &at)) {
         tensor->bytes = (const void *)(uintptr_t)at;
         return RSD_OK;

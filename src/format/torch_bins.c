@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a Hugging Face folder of torch.save files: an index such as pytorch_model.bin.index.json
- * says in which of them each tensor lies. A file may have more than the index says; what the index
- * says must be there. */
+ * gives the file of each tensor. A file may contain more than the index lists, but every listed
+ * tensor must exist. */
 #include "base/text.h"
 #include "format/st_index.h"
 #include "format/torch_core.h"

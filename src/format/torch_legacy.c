@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The legacy form of torch.save: five pickles (magic number, version, system, the object, the keys
- * of its storages), then for each key the number of elements in 8 bytes and the elements. How large
- * an element is says only the object. What comes out looks like an archive: torch_archive.c and
- * torch_open.c go on from there. */
+ * of its storages), then for each key the number of elements in 8 bytes and the elements. Only the
+ * object tells the size of an element. The result looks like an archive: torch_archive.c and
+ * torch_open.c continue from there. */
 #include "format/torch_legacy.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -19,24 +19,24 @@ enum {
     KEYS,
     PICKLES,
     COUNT = 8,    /* bytes before a storage */
-    LARGEST = 16, /* bytes of an element */
-    STEPS = 2,    /* that may be taken for each byte of the object */
+    LARGEST = 16, /* maximum bytes of an element */
+    STEPS = 2,    /* allowed for each byte of the object */
     FREE_STEPS = 8192
 };
 #define FIRST_TRY ((uint64_t)64 << 10)
-#define MOST      ((uint64_t)1 << 30) /* bytes of a pickle */
+#define MOST      ((uint64_t)1 << 30) /* maximum bytes of a pickle */
 
 typedef struct legacy {
     const rsi_source *source;
     rsi_arena        *mem;
     rsi_pickle       *p;
-    uint64_t          at;    /* in the source: behind what was read */
+    uint64_t          at;    /* in the source: end of what was read */
     rsi_map           bytes; /* of each storage that the object names */
     rsi_zip          *out;
 } legacy;
 
-/* Reads the pickle at `at`, whose end only its reader finds. What the reader may take depends on
- * the bytes that it gets, so they become more until it is content. */
+/* Reads the pickle at `at`, whose end only the pickle reader finds. The reader's memory limit
+ * depends on the size of its input, so it gets more input until it succeeds. */
 static rsd_err next_pickle(legacy *l, rsi_pv *root, uint64_t *len, rsd_error *err)
 {
     const uint64_t rest = l->source->size - l->at, most = rest < MOST ? rest : MOST;
@@ -80,7 +80,7 @@ static rsd_err check_version(const legacy *l, rsi_pv v, rsd_error *err)
                     "a legacy torch.save file of a version other than 1001");
 }
 
-/* Which storages the object has, and how large they are. */
+/* Finds the object's storages and their sizes. */
 static rsd_err take_object(legacy *l, rsi_pv v, uint64_t len, rsd_error *err)
 {
     rsi_opaque facts = { 0 };
@@ -102,7 +102,7 @@ static rsd_err take_object(legacy *l, rsi_pv v, uint64_t len, rsd_error *err)
     return rc;
 }
 
-/* The storage at `at`. */
+/* Adds the storage at `at`. */
 static rsd_err add_record(legacy *l, const char *key, rsd_error *err)
 {
     unsigned char   le[COUNT];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors whose pieces lie in several torch.save files. The first file that has a box, or an
- * object, is the one that is read; others are replicas, which `verify` compares. */
+/* Tensors whose pieces lie in several torch.save files. The first file that has a box or an object
+ * is the one that is read; others are replicas, which `verify` compares. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "format/torch_core.h"
@@ -26,7 +26,7 @@ rsd_err rsi_torch_add_once(rsi_torch *t, const rsi_torch_entry *e, rsd_error *er
         t, &(rsi_torch_replica){ .entry = number, .value = e->value, .file = e->file }, err);
 }
 
-/* The tensor of this name, as it is so far. */
+/* The tensor of this name, as known so far. */
 static rsd_err whole_of(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_whole *like,
                         uint64_t *number, rsi_torch_whole **out, rsd_error *err)
 {
@@ -88,7 +88,7 @@ rsd_err rsi_torch_alias(rsi_torch *t, const char *name, const char *same, rsd_er
 
     if (!name || !same || !rsi_map_get(&t->names, same, strlen(same), &number) ||
         number >= t->tensors.n || rsi_map_get(&t->names, name, strlen(name), &number))
-        return RSD_OK; /* of a parameter that is not there */
+        return RSD_OK; /* an alias of a missing parameter */
     rsi_map_get(&t->names, same, strlen(same), &number);
     e = t->tensors.at[number];
     rc = rsi_torch_name(t, &name, 1, &e, err);

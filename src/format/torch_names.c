@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is in a torch.save file: from nested dicts and lists to names. Names are the keys on the way
- * to a tensor, joined by dots; what has neither tensors nor dicts inside is one object. */
+/* Names the contents of a torch.save file: from nested dicts and lists to names. A name joins the
+ * keys on the path to a tensor with dots; a value without tensors or dicts inside is one object. */
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/path.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A container on the way down. */
+/* A container on the current path. */
 struct frame {
     const rsd_value *value;
     size_t           next;
@@ -27,9 +27,9 @@ typedef struct walk {
     rsd_path_part  part[RSD_VALUE_MAX_DEPTH + 2];
 } walk;
 
-/* ---- which containers are opened ---- */
+/* ---- which containers are split ---- */
 
-/* Keys that can be parts of names as they are. */
+/* True if the keys can be parts of names unchanged. */
 static bool has_names(const rsd_value *dict)
 {
     for (size_t i = 0; i < rsd_value_count(dict); i++) {
@@ -48,8 +48,7 @@ static bool is_tensor(const rsd_value *v)
     return rsd_value_type_of(v) == RSD_VALUE_TENSOR || (opaque && opaque->dtensor);
 }
 
-/* True if somewhere in v there is a tensor; or a dict with names, and nothing but lists around it.
- */
+/* True if v contains a tensor; or a dict with names, inside nothing but lists. */
 static bool has(rsd_value_type what, struct frame *stack, const rsd_value *v)
 {
     size_t depth = 0;
@@ -80,9 +79,10 @@ bool rsi_torch_has_tensor(const rsd_value *v)
     return has(RSD_VALUE_TENSOR, stack, v);
 }
 
-/* Dicts are always opened, lists for the tensors and dicts in them, as torch's own flattening does:
- * a trainer asks a DCP checkpoint for "optim.param_groups.0.lr". Tuples only for tensors, and so
- * dicts with keys that are neither text nor numbers: their text becomes part of the name. */
+/* Dicts are always split into their items, lists if they contain tensors or dicts, as in torch's
+ * own flattening: a trainer asks a DCP checkpoint for "optim.param_groups.0.lr". Tuples are split
+ * only for tensors, and so are dicts with keys that are neither text nor numbers: the keys' text
+ * becomes part of the name. */
 static bool opens(struct frame *probe, const rsd_value *v)
 {
     switch (rsd_value_type_of(v)) {
@@ -99,7 +99,7 @@ static bool opens(struct frame *probe, const rsd_value *v)
 
 /* ---- names ---- */
 
-/* Long keys over many tensors can make names that are thousands of times longer than the file. */
+/* Long keys above many tensors can make names thousands of times as long as the file. */
 static rsd_err no_room(const rsi_torch *t, rsd_error *err)
 {
     if (t->mem.full)
@@ -160,7 +160,7 @@ static rsd_err found_entry(walk *w, const rsd_value *v, rsd_error *err)
     return w->take(w->arg, &e, err);
 }
 
-/* A key of a dict as a part of a name. */
+/* A dict's key as a part of a name. */
 static rsd_err name_part(walk *w, const rsd_value *key, rsd_path_part *part, rsd_error *err)
 {
     size_t len;
@@ -265,9 +265,9 @@ rsd_err rsi_torch_names_check(const rsd_value *v, rsd_error *err)
     return rc;
 }
 
-/* ---- back from names ---- */
+/* ---- from names to values ---- */
 
-/* The length of the part that item i adds to names, if `name` begins with it; else 0. */
+/* The length of the part that item i adds to names, if `name` starts with it; else 0. */
 static size_t part_of(const rsd_value *v, size_t i, const char *name)
 {
     const rsd_value *key = rsd_value_key(v, i);
@@ -285,7 +285,7 @@ static size_t part_of(const rsd_value *v, size_t i, const char *name)
     return strncmp(name, text, len) == 0 && (name[len] == '.' || !name[len]) ? len : 0;
 }
 
-/* What is opened under this name below v; a key may have dots in it too. */
+/* The container that is split under this name below v; keys may contain dots too. */
 static const rsd_value *find_inner(struct frame *probe, const rsd_value *v, const char *name)
 {
     const rsd_value *found = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a torch.save file: one archive with nested dicts and lists of tensors and values. Tensors
- * may share storages. Folders of such files (torch_bins.c, torch_ranks.c, zero_open.c) add theirs
- * and are answered for here too. */
+ * may share storages. Readers of folders of such files (torch_bins.c, torch_ranks.c, zero_open.c)
+ * add their files and use the operations here too. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "format/torch_core.h"
@@ -18,7 +18,7 @@ rsd_err rsi_torch_no_memory(rsd_error *err)
 
 /* ---- answers ---- */
 
-/* Piece i of tensor t as a tensor in its file; returns that. */
+/* Piece i of tensor t as a tensor in its file; returns the file. */
 static const rsi_torch_file *view_of(const rsi_torch *self, size_t t, size_t i,
                                      rsi_tensor_pickle *facts)
 {
@@ -55,7 +55,7 @@ static rsd_err torch_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_ex
     rsi_tensor_pickle     facts;
     const rsi_torch_file *f = view_of(ckpt->self, t, i, &facts);
 
-    (void)all; /* the other records are not this tensor's */
+    (void)all; /* the other records belong to other tensors */
     return rsi_torch_extent(&f->source, &f->zip, &facts, out, err);
 }
 
@@ -67,7 +67,7 @@ static void torch_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out
     const rsi_torch_file  *f = view_of(self, t, i, &facts);
     rsi_extent             extent = { 0 };
 
-    rsi_torch_extent(&f->source, &f->zip, &facts, &extent, NULL); /* was checked on opening */
+    rsi_torch_extent(&f->source, &f->zip, &facts, &extent, NULL); /* checked on opening */
     *out = (rsd_chunk){ .box.ndim = facts.ndim,
                         .file = rsi_files_name(&ckpt->files, f->number),
                         .offset = extent.record,
@@ -137,7 +137,7 @@ static rsd_err torch_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_val
     return owner ? copy_out(&self->file[e->file], e->value, owner, out, err) : RSD_OK;
 }
 
-/* Of several files nobody knows which has the whole of it. */
+/* With several files, it is unknown which one has the whole container. */
 static rsd_err torch_inner(rsd_ckpt *ckpt, const char *name, rsd_values *owner,
                            const rsd_value **out, rsd_error *err)
 {
@@ -165,8 +165,8 @@ static rsd_err torch_archive(rsd_ckpt *ckpt, size_t i, rsi_archive *out, rsd_err
     return RSD_OK;
 }
 
-/* Of each file its pickle, and the directory behind the last record. What stands before each record
- * was compared with the directory. */
+/* For each file its pickle, and the directory after the last record. The headers before the records
+ * were compared with the directory. */
 static bool torch_span(const rsd_ckpt *ckpt, size_t k, rsi_item *out)
 {
     const rsi_torch      *self = ckpt->self;
@@ -229,7 +229,7 @@ static rsd_err torch_replica(rsd_ckpt *ckpt, size_t k, rsd_error *err)
         rc = piece_digest(self, &e->whole->piece[i], mine, err);
         rc = rc ? rc : piece_digest(self, &r->piece, other, err);
     }
-    if (rc == RSD_E_UNSUPPORTED) /* it can't be told */
+    if (rc == RSD_E_UNSUPPORTED) /* can't be compared */
         return RSD_OK;
     if (!rc && memcmp(mine, other, sizeof(mine)) != 0)
         rc = rsi_fail(err, RSD_E_CORRUPT,
@@ -287,7 +287,7 @@ rsd_err rsi_torch_begin(rsd_ckpt *ckpt, rsi_torch **out, rsd_error *err)
     return RSD_OK;
 }
 
-/* What the values leave of the budget of the pickle, but enough for ordinary names. */
+/* The part of the pickle's budget that the values leave, but at least enough for ordinary names. */
 static size_t names_limit(const rsi_torch_file *f)
 {
     size_t all = rsi_pickle_limit(rsi_zip_find(&f->zip, "data.pkl")->size);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens a folder in which every rank has put its state with torch.save, DTensors in it: names like
- * model_world_size_4_rank_0.pt. Files whose names differ in the last number alone are a family;
- * what is called model_, optim_ and extra_state_ may lie side by side. How a tensor is cut, and
- * which part a file has, is told by the pickled DTensors, not by the names. */
+/* Opens a folder in which every rank saved its state, with DTensors, using torch.save: names like
+ * model_world_size_4_rank_0.pt. Files whose names differ only in the last number are a family;
+ * model_, optim_ and extra_state_ families may lie side by side. The pickled DTensors, not the
+ * names, tell how a tensor is cut and which part a file has. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -20,7 +20,7 @@
 typedef struct rank_file {
     const char *name;
     size_t      first, digits; /* of the number in the name */
-    uint64_t    rank;          /* that number: it decides only which replica is loaded */
+    uint64_t    rank;          /* that number: only decides which replica is loaded */
 } rank_file;
 
 /* ---- families ---- */
@@ -79,7 +79,7 @@ static char *label_of(const rank_file *f, rsi_arena *mem)
     return label;
 }
 
-/* ---- one DTensor ---- */
+/* ---- a DTensor ---- */
 
 static rsd_err layout_of(const rsi_dtensor *d, rsd_layout **out, rsd_error *err)
 {
@@ -94,7 +94,7 @@ static rsd_err layout_of(const rsi_dtensor *d, rsd_layout **out, rsd_error *err)
     return rc;
 }
 
-/* Where the box lies in the local tensor, whose strides may be any. */
+/* Where the box lies in the local tensor, which may have any strides. */
 static rsd_err place_piece(const rsd_value_tensor *local, const rsd_local *at, rsi_torch_piece *out,
                            rsd_error *err)
 {
@@ -159,7 +159,7 @@ static rsd_err add_boxes(rsi_torch *t, const rsi_torch_entry *e, const rsi_dtens
 
 typedef struct taking {
     rsi_torch *t;
-    bool       sharded; /* there was a DTensor */
+    bool       sharded; /* a DTensor was found */
 } taking;
 
 static rsd_err take(void *arg, const rsi_torch_entry *e, rsd_error *err)
@@ -205,7 +205,7 @@ bool rsi_torch_is_name(const char *name)
     return false;
 }
 
-/* The families with the most files are the ranks'; sorted, and only they stay. */
+/* The largest families are the ranks'; keeps only these, sorted. */
 static rsd_err choose(rsd_ckpt *ckpt, rank_file **out, size_t *nout, size_t *each, rsd_error *err)
 {
     rank_file *at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registry of stream transforms and the streams that run them. What a transform does to the
- * bytes is its own affair; here it is watched: it must make progress, and what comes out must stay
- * below what the caller allows. */
+ * bytes is up to it; the code here ensures that it makes progress and that its output stays within
+ * the caller's limit. */
 #include "base/opts.h"
 #include "format/transform.h"
 #include "base/mem.h"
@@ -16,16 +16,16 @@ enum { REGISTRY_MAX = 64, CHUNK = 1 << 16 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static rsd_transform
-              registry[REGISTRY_MAX]; /* grows only, so entries can be used without the lock */
+              registry[REGISTRY_MAX]; /* only grows, so entries can be used without the lock */
 static size_t registered;
 
-/* Bytes before the version. */
+/* Length of the part before the version. */
 static size_t name_len(const char *descriptor)
 {
     return strcspn(descriptor, "/");
 }
 
-/* The lock is held. */
+/* Call with the lock held. */
 static const rsd_transform *lookup(const char *name, size_t len)
 {
     const rsd_transform *zstd = rsi_transform_zstd(0);
@@ -71,7 +71,7 @@ void rsi_transform_lock(bool on)
         pthread_mutex_unlock(&lock);
 }
 
-/* The same number before the first dot. A descriptor without a version takes what there is. */
+/* The number before the first dot must be equal. A descriptor without a version accepts any. */
 static bool version_fits(const char *have, const char *wanted)
 {
     size_t len = strcspn(have, ".");
@@ -133,7 +133,7 @@ size_t rsi_transform_descriptor(const rsd_transform *t, char *buf, size_t cap)
 typedef struct stream {
     const rsd_transform *transform;
     void                *state;
-    bool                 done; /* its last byte has been given */
+    bool                 done; /* its last byte has been produced */
 } stream;
 
 static rsd_err begin(stream *s, const char *descriptor, bool encode, rsd_error *err)
@@ -143,7 +143,7 @@ static rsd_err begin(stream *s, const char *descriptor, bool encode, rsd_error *
     return rc ? rc : s->transform->begin(s->transform->arg, encode, &s->state, err);
 }
 
-/* `state` is NULL before begin and after a begin that failed. */
+/* `state` is NULL before begin and after a failed begin. */
 static void finish(stream *s)
 {
     if (s->state)
@@ -183,13 +183,13 @@ static rsd_err end(stream *s, unsigned char *out, size_t cap, size_t *made, rsd_
 
 /* ---- undoing --------------------------------------------------------------------------------- */
 
-/* A stream and the input that waits for it. */
+/* A stream and its pending input. */
 typedef struct stage {
     stream         stream;
     unsigned char *in; /* [CHUNK] */
     size_t         at, len;
-    bool           over;        /* no input will follow */
-    uint64_t       total, most; /* bytes given, and how many may be */
+    bool           over;        /* no more input follows */
+    uint64_t       total, most; /* bytes produced, and their limit */
 } stage;
 
 struct rsi_undo {
@@ -199,7 +199,7 @@ struct rsi_undo {
     stage      stage[RSI_UNDO_MAX]; /* [n] the first reads the file */
 };
 
-/* What lies between two transforms can be a little longer than what comes out in the end. */
+/* The bytes between two transforms can be slightly longer than the final output. */
 static uint64_t most_between(uint64_t max_out)
 {
     uint64_t slack = max_out / 128 + ((uint64_t)1 << 20);
@@ -263,7 +263,7 @@ void rsi_undo_free(rsi_undo *undo)
     rsi_free(undo);
 }
 
-/* The next bytes of the file. *got 0: there are no more. */
+/* The next bytes of the file. *got 0: end of file. */
 static rsd_err next_of_file(rsi_undo *undo, void *buf, size_t cap, size_t *got, rsd_error *err)
 {
     uint64_t rest = undo->source.size - undo->at;
@@ -277,7 +277,7 @@ static rsd_err next_of_file(rsi_undo *undo, void *buf, size_t cap, size_t *got, 
     return RSD_OK;
 }
 
-/* Lets a stage work on the input it has. *made 0 and not done: it needs more. */
+/* Runs a stage on its pending input. *made 0 and not done: it needs more. */
 static rsd_err run(const rsi_undo *undo, stage *s, unsigned char *out, size_t cap, size_t *made,
                    rsd_error *err)
 {
@@ -302,7 +302,7 @@ static rsd_err run(const rsi_undo *undo, stage *s, unsigned char *out, size_t ca
     return RSD_OK;
 }
 
-/* Hands `made` bytes in its buffer to a stage, or tells it that there will be none. */
+/* Passes the `made` bytes in its buffer to a stage, or tells it that there will be none. */
 static void hand_over(stage *s, size_t made)
 {
     s->at = 0;
@@ -310,7 +310,7 @@ static void hand_over(stage *s, size_t made)
     s->over = made == 0;
 }
 
-/* Walks down the stages to one that has something to work on, and up again with what it made. */
+/* Walks down the stages to one with something to work on, and back up with its output. */
 static rsd_err pull(rsi_undo *undo, unsigned char *buf, size_t cap, size_t *got, rsd_error *err)
 {
     size_t k = undo->n - 1, last = undo->n - 1;
@@ -352,7 +352,8 @@ rsd_err rsi_undo_read(rsi_undo *undo, void *buf, size_t cap, size_t *got, rsd_er
     return rc ? rsi_while(err, rc, "file \"%s\"", undo->source.name) : RSD_OK;
 }
 
-/* Room for at least one byte more than `len`. It doubles, from a guess that most items need. */
+/* Room for at least one byte more than `len`. Doubles, starting from a size that suits most
+ * items. */
 static rsd_err more_room(unsigned char **bytes, size_t *cap, size_t len, rsd_error *err)
 {
     size_t         want = *cap ? *cap * 2 : 4096;

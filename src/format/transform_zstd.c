@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "stream.zstd" as torch writes it: one frame, level 3, no content size, no checksum. Decoding
- * takes several frames one after the other too, which some writers make. zstd takes its memory
- * itself: its interface for anything else may change. A window of more than 8 MiB is refused
- * (torch's has 2), which bounds what a few bytes can make it take. */
+/* "stream.zstd" as torch writes it: one frame, level 3, no content size, no checksum. Decoding also
+ * accepts several consecutive frames, which some writers make. zstd allocates its own memory: its
+ * interface for custom allocation may change. A window of more than 8 MiB is refused (torch's has
+ * 2), which limits the memory that a few bytes can make it allocate. */
 #include "format/transform.h"
 
 #if defined(RSI_HAVE_ZSTD)
@@ -12,11 +12,11 @@
 
 enum { LEVEL = 3, LEVEL_MAX = 19, WINDOW_LOG_MAX = 23 }; /* higher levels have larger windows */
 
-/* One of the two is set. */
+/* Exactly one of the two is set. */
 typedef struct zstd_stream {
     ZSTD_CCtx *encode;
     ZSTD_DCtx *decode;
-    bool       whole; /* decode: no frame has begun that has not ended */
+    bool       whole; /* decode: every frame begun has ended */
 } zstd_stream;
 
 static void free_stream(void *stream)
