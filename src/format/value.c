@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes values and looks at them. Printing is in value_text.c, pickles are in value_decode.c. */
+/* Makes and inspects values. Printing is in value_text.c, decoding pickles in value_decode.c. */
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/value_core.h"
@@ -8,7 +8,7 @@
 static const rsd_value the_none = { .kind = RSD_VALUE_NONE };
 static const rsd_value the_bool[2] = { { .kind = RSD_VALUE_BOOL, .as.i = 0 },
                                        { .kind = RSD_VALUE_BOOL, .as.i = 1 } };
-/* By kind: empty containers are made once. */
+/* By type: empty containers exist once. */
 static const rsd_value the_empty[] = {
     [RSD_VALUE_LIST] = { .kind = RSD_VALUE_LIST },
     [RSD_VALUE_TUPLE] = { .kind = RSD_VALUE_TUPLE },
@@ -136,7 +136,7 @@ static rsd_err check_tensor(const rsd_value_tensor *t, rsd_error *err)
     return rc;
 }
 
-/* Of what was checked. */
+/* Takes a tensor that was checked. */
 static rsd_err make_tensor(rsd_values *owner, const rsd_value_tensor *tensor, const rsd_value **out,
                            rsd_error *err)
 {
@@ -182,7 +182,7 @@ static bool is_device(const char *text, size_t len)
     return true;
 }
 
-/* Bytes are text in pickles of protocol 2, two for each that is not ASCII. */
+/* Protocol 2 stores bytes as text, two bytes for each one that is not ASCII. */
 static bool is_short(rsd_value_type type, const char *bytes, size_t len)
 {
     size_t extra = 0;
@@ -244,7 +244,7 @@ rsd_err rsi_value_bytes(rsd_values *owner, rsd_value_type type, const void *byte
 
     if (len > UINT32_MAX - 64)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "a value of %zu bytes is too long", len);
-    v = rsi_arena_array(&owner->mem, 1, sizeof(*v) + len + 1); /* with a NUL behind */
+    v = rsi_arena_array(&owner->mem, 1, sizeof(*v) + len + 1); /* with a NUL at the end */
     if (!v)
         return no_memory(err);
     copy = (char *)(v + 1);
@@ -316,7 +316,7 @@ static rsd_err make_list(rsd_values *owner, rsd_value_type type, size_t n,
     return rsi_value_adopt(owner, type, n, copy, out, err);
 }
 
-/* What Python takes for a key of a dict or an item of a set: nothing that can change. */
+/* True if Python accepts it as a dict key or set item: only immutable values. */
 static bool is_hashable(const rsd_value *v)
 {
     if (v->kind == RSD_VALUE_LIST || v->kind == RSD_VALUE_SET || v->kind == RSD_VALUE_DICT)
@@ -430,7 +430,7 @@ const rsd_value *rsd_value_get(const rsd_value *dict, const char *key)
 
     if (!is_kind(dict, RSD_VALUE_DICT) || !key)
         return NULL;
-    for (size_t i = dict->n; i > 0; i--) { /* from behind: the last one of a key counts */
+    for (size_t i = dict->n; i > 0; i--) { /* backwards: of equal keys the last counts */
         const rsd_value *k = dict->as.item[2 * i - 2];
 
         if (k->kind == RSD_VALUE_STR && k->n == len && memcmp(k->as.bytes, key, len) == 0)
@@ -439,7 +439,7 @@ const rsd_value *rsd_value_get(const rsd_value *dict, const char *key)
     return NULL;
 }
 
-/* Depth is at most RSD_VALUE_MAX_DEPTH, whoever made the value. */
+/* The depth is at most RSD_VALUE_MAX_DEPTH, however the value was made. */
 static rsd_err copy_items(const rsd_value *v, rsd_values *owner, const rsd_value **out,
                           rsd_error *err)
 {
@@ -475,7 +475,7 @@ rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **
     case RSD_VALUE_OPAQUE:
         return rsi_value_create_opaque(owner, v->as.bytes, v->n, rsi_value_opaque(v), out, err);
     case RSD_VALUE_NONE:
-    case RSD_VALUE_BOOL: /* are nobody's */
+    case RSD_VALUE_BOOL: /* static: without an owner */
         *out = v;
         return RSD_OK;
     case RSD_VALUE_INT:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a pickle to values. Nothing is called: the few classes that plain objects need are known by
- * name, every other object becomes opaque. Shared containers are copied where they are used; what
- * bounds a pickle that refers to its parts over and over is the owner's memory limit, and the bytes
- * that the values would take when they are written. Tensors are in value_tensor.c. */
+ * name, every other object becomes opaque. Shared containers are copied wherever they are used; a
+ * pickle that keeps referring to its parts is bounded by the owner's memory limit and by the bytes
+ * that the values would take when written. Tensors are in value_tensor.c. */
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/value_core.h"
@@ -18,7 +18,7 @@
         "torch", name, RSI_VALUE_CLASS_STORAGE + dtype, 0                                          \
     }
 
-/* What may be made of a pickle: this, and so much for each of its bytes. */
+/* What a pickle may turn into: a fixed amount, and this much for each of its bytes. */
 enum { FREE_STEPS = 8192, STEPS = 2, FREE_BYTES = 16 << 20, BYTES = 4 };
 
 static const rsi_pickle_class classes[] = {
@@ -86,7 +86,7 @@ const rsi_pickle_class *rsi_value_classes(size_t *n)
     return classes;
 }
 
-/* A container that is being filled. */
+/* A container being filled. */
 typedef struct frame {
     rsi_pickle_iter   it;
     const rsd_value **item;
@@ -97,13 +97,13 @@ typedef struct frame {
 typedef struct decoding {
     const rsi_pickle *p;
     rsd_values       *owner;
-    const rsd_value **seen; /* [nshared] text and bytes that are values already */
+    const rsd_value **seen; /* [nshared] text and bytes that are already values */
     frame             stack[RSD_VALUE_MAX_DEPTH];
     size_t            depth;
-    uint64_t          values; /* that may still be made */
-    uint64_t          left;   /* bytes that they may still take when they are written */
-    uint64_t          steps;  /* that may still be taken inside opaque ones */
-    const rsd_value  *done;   /* what was just made; NULL: a container was begun */
+    uint64_t          values; /* number that may still be made */
+    uint64_t          left;   /* bytes that they may still take when written */
+    uint64_t          steps;  /* number that may still be taken inside opaque objects */
+    const rsd_value  *done;   /* the value just made; NULL: a container was begun */
     rsd_error        *err;
 } decoding;
 
@@ -113,7 +113,7 @@ static rsd_err no_memory(const decoding *d)
                     "no memory for the values of a pickle, or more than its size allows");
 }
 
-/* Values that are referred to often are made, and written, as often. */
+/* A value referenced many times is made, and written, as many times. */
 static rsd_err charge(decoding *d, uint64_t values, uint64_t bytes)
 {
     if (values > d->values || bytes > d->left)
@@ -127,7 +127,7 @@ static rsd_err charge(decoding *d, uint64_t values, uint64_t bytes)
 
 /* ---- Scalars ---- */
 
-/* Text and bytes are made once. */
+/* Each text or byte string is made once. */
 static rsd_err decode_bytes(decoding *d, rsi_pv v, rsd_value_type type)
 {
     const rsd_value **seen = &d->seen[rsi_pickle_shared(v)];
@@ -156,7 +156,7 @@ static rsd_err decode_bigint(decoding *d, rsi_pv v)
     for (size_t i = 0; i < 4 * n; i++) {
         uint32_t b = i < len ? (unsigned char)bytes[i] : negative ? 0xff : 0;
 
-        if (negative) { /* minus x is not x, plus one */
+        if (negative) { /* -x is ~x + 1 */
             b = (~b & 0xff) + carry;
             carry = b >> 8;
             b &= 0xff;
@@ -183,7 +183,7 @@ static rsd_err decode_bigint(decoding *d, rsi_pv v)
     return rsi_value_bytes(d->owner, RSD_VALUE_BIGINT, buf, text.len, &d->done, d->err);
 }
 
-/* `v` is the whole of it, `class` what it is said to be. */
+/* `v` is the whole object, `class` its stated class. */
 static rsd_err decode_opaque(decoding *d, rsi_pv v, rsi_pv class, const char *otherwise)
 {
     const char *module, *name;
@@ -252,7 +252,7 @@ static rsd_err decode_ints(decoding *d, rsi_pv v)
 
 /* ---- Objects ---- */
 
-/* Bytes that Python 3 wrote for protocol 2: text whose characters are the bytes. */
+/* Bytes as Python 3 writes them for protocol 2: text whose characters are the bytes. */
 static rsd_err decode_latin1(decoding *d, rsi_pv whole, rsi_pv v, const rsi_pickle_object *object)
 {
     size_t               len = 0, n = 0;
@@ -298,7 +298,7 @@ static rsd_err decode_device(decoding *d, rsi_pv v, const rsi_pickle_object *obj
     return rsi_value_bytes(d->owner, RSD_VALUE_DEVICE, buf, text.len, &d->done, d->err);
 }
 
-/* Opaque, like anything that is no plain tensor, but its parts are known. */
+/* Opaque, like anything but a plain tensor, but its parts are known. */
 static rsd_err decode_dtensor(decoding *d, rsi_pv v, const rsi_pickle_object *object)
 {
     rsi_dtensor  found;
@@ -312,7 +312,7 @@ static rsd_err decode_dtensor(decoding *d, rsi_pv v, const rsi_pickle_object *ob
         rc = kept ? RSD_OK : no_memory(d);
     }
     if (object->id == RSI_VALUE_CLASS_FROM_TYPE && rsi_pickle_items(d->p, object->args, arg, 2) > 1)
-        class = arg[1]; /* what it would be */
+        class = arg[1]; /* the class that it would have */
     if (!rc)
         rc = decode_opaque(d, v, class, "");
     if (rc || !kept)
@@ -355,7 +355,7 @@ static rsd_err note_attribute(decoding *d, rsi_pv key)
     return RSD_OK;
 }
 
-/* What a dict gets by __setstate__: the attributes by name, or anything else. */
+/* The state that __setstate__ would give a dict: attributes by name, or anything else. */
 static rsd_err note_attributes(decoding *d, rsi_pv state)
 {
     rsi_pickle_iter it = rsi_pickle_each(d->p, state);
@@ -384,7 +384,7 @@ static rsd_err decode_rich_tensor(decoding *d, rsi_pv v, const rsi_pickle_object
     return is_kind(d, arg[3], RSI_PICKLE_DICT) ? note_attributes(d, arg[3]) : RSD_OK;
 }
 
-/* A dict may have got items behind its call. */
+/* True if items were added to the dict after its call. */
 static bool has_items(const decoding *d, const rsi_pickle_object *object)
 {
     return is_kind(d, object->items, RSI_PICKLE_DICT) || is_kind(d, object->items, RSI_PICKLE_GONE);
@@ -408,7 +408,7 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
         if (n == 0 && has_items(d, &object))
             return decode_dict(d, &object);
         break;
-    case RSI_VALUE_CLASS_DEFAULT_DICT: /* what makes new items does not matter */
+    case RSI_VALUE_CLASS_DEFAULT_DICT: /* its default factory does not matter */
         if (n <= 1 && has_items(d, &object))
             return decode_dict(d, &object);
         break;
@@ -460,7 +460,7 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
 
 /* ---- All ---- */
 
-/* Makes d->done, or begins a container. */
+/* Sets d->done, or begins a container. */
 static rsd_err decode_one(decoding *d, rsi_pv v)
 {
     int64_t x = 0;
@@ -504,7 +504,7 @@ static rsd_err decode_one(decoding *d, rsi_pv v)
     }
 }
 
-/* Puts what was made into the container on top, and closes those that are full. */
+/* Puts the value just made into the top container, and closes containers that are full. */
 static rsd_err store(decoding *d)
 {
     while (d->done && d->depth) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goes through a value and reads the bytes of the tensors in it, a block at a time. */
+/* Walks a value and reads the bytes of its tensors, a block at a time. */
 #include "format/value_digest.h"
 #include "base/checked.h"
 #include "base/digest.h"
@@ -7,7 +7,7 @@
 #include "shape/box.h"
 
 #define BLOCK      ((size_t)1 << 16)
-#define WINDOW_MAX ((int64_t)64 << 20) /* bytes of a storage whose elements don't lie in order */
+#define WINDOW_MAX ((int64_t)64 << 20) /* bytes of a storage whose elements are not in order */
 
 typedef struct digest {
     uint64_t d[2];
@@ -21,8 +21,7 @@ static void add(digest *into, const void *bytes, size_t len)
 
 /* ---- tensors ---- */
 
-/* Bytes that are gathered until they are a block, so that where they came from makes no difference.
- */
+/* Bytes gathered into full blocks, so that their source makes no difference. */
 typedef struct gathering {
     digest        *into;
     size_t         n;
@@ -45,7 +44,7 @@ static void gather(gathering *g, const unsigned char *bytes, size_t len)
     }
 }
 
-/* Elements in row-major order out of the whole storage. */
+/* Elements of the whole storage in row-major order. */
 static void gather_view(gathering *g, const rsd_value_tensor *t, const unsigned char *storage)
 {
     const size_t size = rsd_dtype_size(t->dtype);
@@ -162,7 +161,7 @@ static rsd_err add_opaque(const rsi_archive *a, const rsd_value *v, digest *into
 
 static rsd_err add_value(const rsi_archive *a, const rsd_value *v, digest *into, rsd_error *err);
 
-/* Items in order; those of a set, and the pairs of a dict, in any order. */
+/* Items in order; those of a set, and the pairs of a dict, independent of order. */
 static rsd_err add_items(const rsi_archive *a, const rsd_value *v, digest *into, rsd_error *err)
 {
     const rsd_value_type kind = rsd_value_type_of(v);

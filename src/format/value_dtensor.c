@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DTensors inside a pickle: the part that the saving rank holds, the shape of the whole, the mesh
- * and the rank's place in it, the placements. Versions of torch differ in how the mesh is pickled,
- * but all keep its shape and the rank's coordinates; modules were renamed, so classes go by their
- * last name. Whatever is not understood leaves the object opaque. */
+ * and the rank's place in it, the placements. Versions of torch pickle the mesh differently, but
+ * all keep its shape and the rank's coordinates; modules were renamed, so classes are matched by
+ * their last name. Anything not understood leaves the object opaque. */
 #include "base/checked.h"
 #include "format/value_core.h"
 
@@ -11,7 +11,8 @@ static bool is_kind(const rsi_pickle *p, rsi_pv v, rsi_pickle_kind kind)
     return rsi_pickle_kind_of(p, v) == kind;
 }
 
-/* The value of a str in a dict; false if there is none. Of two the last counts, as in Python. */
+/* The value of a str key in a dict; false if missing. Of duplicates the last counts, as in
+ * Python. */
 static bool get(const rsi_pickle *p, rsi_pv dict, const char *key, rsi_pv *out)
 {
     rsi_pickle_iter it = rsi_pickle_each(p, dict);
@@ -42,7 +43,7 @@ static const char *class_name(const rsi_pickle *p, rsi_pv object)
     return name;
 }
 
-/* Integers of a tuple or a list; -1 if it is none, or too long. */
+/* The integers of a tuple or list; -1 if it is neither, or too long. */
 static int numbers(const rsi_pickle *p, rsi_pv v, int64_t *out)
 {
     rsi_pickle_iter it = rsi_pickle_each(p, v);
@@ -67,8 +68,8 @@ static bool product(const rsi_pickle *p, rsi_pv v, int64_t *out)
     return n >= 0 && rsi_product(n, size, 1, out);
 }
 
-/* From torch 2.13 on each axis has a layout of its own; before, all have one, in which an axis that
- * was flattened is a tuple. */
+/* From torch 2.13 on each axis has its own layout; before, all share one, in which a flattened axis
+ * is a tuple. */
 static bool read_layout(const rsi_pickle *p, rsi_pv layout, rsi_dtensor *out)
 {
     rsi_pickle_iter it;
@@ -136,7 +137,7 @@ static bool read_placement(const rsi_pickle *p, rsi_pv v, rsd_placement *out)
                                       rsi_pickle_int(p, part, &out->split) && out->split >= 1);
 }
 
-/* ((dimension, (axes)), ..): placements tell only the order from left to right. */
+/* ((dimension, (axes)), ..): placements only express the order from left to right. */
 static bool is_usual_order(const rsi_pickle *p, rsi_pv order)
 {
     rsi_pickle_iter it = rsi_pickle_each(p, order);

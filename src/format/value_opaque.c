@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a pickle says of an object whose class is not known, as a digest: classes, arguments and
- * states all the way down. What was met before is a number, so cycles and shared parts cost
- * nothing. Names of storages differ between archives; they too are numbers, and a list says which
- * storages they are. Next: value_digest.c, which adds the bytes. */
+/* Digests what a pickle says about an object of an unknown class: classes, arguments and states all
+ * the way down. Anything seen before becomes a number, so cycles and shared parts cost nothing.
+ * Names of storages differ between archives; they too become numbers, and a list gives the
+ * storages. Next: value_digest.c, which adds the bytes. */
 #include "base/digest.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/value_core.h"
 
-enum { MEETING = 8 }; /* steps that something to be met again counts for: it takes memory */
+enum { MEETING = 8 }; /* steps charged for each thing that may recur: it takes memory */
 
 typedef struct walk {
     const rsi_pickle *p;
     rsi_opaque       *facts;
     size_t            storage_cap;
-    rsi_map           met;   /* containers, objects and storages, to the order they came in */
+    rsi_map           met;   /* containers, objects and storages, numbered as first seen */
     rsi_arena         keys;  /* of `met` */
-    rsi_pv           *stack; /* [n] still to be looked at */
+    rsi_pv           *stack; /* [n] still to be visited */
     size_t            n, cap;
     uint64_t         *left;
     bool              failed; /* no memory */
@@ -38,7 +38,7 @@ static void add_number(walk *w, uint64_t x)
     add(w, &x, sizeof(x));
 }
 
-/* True if it was met before: its number is all there is to say. */
+/* True if it was seen before; its number then says it all. */
 static bool met_before(walk *w, const char *key, size_t len)
 {
     uint64_t number = w->met.count;
@@ -52,7 +52,7 @@ static bool met_before(walk *w, const char *key, size_t len)
     return was || w->failed;
 }
 
-/* The same for a container or an object; no storage's name starts with a NUL. */
+/* The same for a container or an object; the NUL keeps its key apart from storage names. */
 static bool met_cell(walk *w, rsi_pv v)
 {
     char key[1 + sizeof(v)] = { 0 };
@@ -79,7 +79,7 @@ static void add_class(walk *w, rsi_pv v)
     add(w, name, strlen(name));
 }
 
-/* A storage of the archive; its name is not the same in another one. */
+/* A storage of the archive; its name may differ in another archive. */
 static void add_persid(walk *w, rsi_pv v)
 {
     rsd_value_tensor t = { .dtype = RSD_U8, .ndim = 1, .stride[0] = 1 };
@@ -127,7 +127,7 @@ static void add_scalar(walk *w, rsi_pv v)
     case RSI_PICKLE_PERSID:
         add_persid(w, v);
         break;
-    default: /* STR, BYTES, BIGINT; of a constant the kind is all */
+    default: /* STR, BYTES, BIGINT; a constant is just its kind */
         add(w, bytes, len);
     }
 }

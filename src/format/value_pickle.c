@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values to pickle opcodes. No memo is needed: every value is written where it stands. */
+/* Values to pickle opcodes. No memo is needed: every value is written where it occurs. */
 #include "format/value_pickle.h"
 #include "base/mem.h"
 #include "format/tensor_pickle.h"
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 1000 };                /* items that are stacked at once, as Python does */
-#define MOST_PICKLE ((size_t)1 << 30) /* bytes that the reader takes */
+enum { BATCH = 1000 };                /* items on the stack at once, as in Python */
+#define MOST_PICKLE ((size_t)1 << 30) /* the reader's limit in bytes */
 
-/* What is being written; the first failure is kept. */
+/* The pickle being written; the first failure is kept. */
 typedef struct writer {
     rsi_bytes    *out;
     rsi_storages *storages;
@@ -132,7 +132,7 @@ static void put_float(writer *w, double x)
         put_byte(w, (int)(bits >> (8 * i) & 0xff));
 }
 
-/* Protocol 2 has no bytes: they are text with one character a byte, encoded back when loaded. */
+/* Protocol 2 has no bytes: they are text with one character per byte, encoded back when loaded. */
 static void put_bytes(writer *w, const char *bytes, size_t len)
 {
     size_t high = 0;
@@ -178,7 +178,7 @@ static void put_dtype(writer *w, rsd_dtype dtype)
     put_byte(w, '\n');
 }
 
-/* Notes a tensor as the next storage. */
+/* Adds a tensor as the next storage. */
 static bool add_storage(rsi_storages *s, const rsd_value_tensor *t)
 {
     if (!rsi_grow(&s->tensor, s->n, &s->cap, sizeof(s->tensor[0])))
@@ -209,7 +209,7 @@ static void put_tensor(writer *w, const rsd_value_tensor *t)
         w->rc = w->rc ? w->rc : rc;
         return;
     }
-    put(w, pickle + 2, len - 3); /* without the protocol in front and the stop behind */
+    put(w, pickle + 2, len - 3); /* without the protocol opcode and the STOP */
 }
 
 static void put_leaf(writer *w, const rsd_value *v)
@@ -262,7 +262,7 @@ static bool has_items(const rsd_value *v)
            kind == RSD_VALUE_DICT;
 }
 
-/* `hashed`: it is a key or inside of one, which a set can't be. */
+/* `hashed`: it is a key or inside one, where a set is not allowed. */
 static void put_begin(writer *w, const rsd_value *v, bool hashed)
 {
     switch (rsd_value_type_of(v)) {
@@ -298,14 +298,14 @@ static void put_end(writer *w, const rsd_value *v)
     }
 }
 
-/* A container that is being written: `next` counts its items, keys and values each. */
+/* A container being written; in a dict, `next` counts keys and values separately. */
 typedef struct frame {
     const rsd_value *value;
     size_t           next;
     bool             hashed;
 } frame;
 
-/* What the container has reached goes in before more is stacked. */
+/* Adds a full batch to the container before stacking more. */
 static const rsd_value *next_item(writer *w, frame *f)
 {
     bool   dict = rsd_value_type_of(f->value) == RSD_VALUE_DICT;
@@ -326,7 +326,7 @@ static bool item_is_hashed(const frame *f)
     case RSD_VALUE_SET:
         return true;
     case RSD_VALUE_DICT:
-        return f->next % 2 == 1; /* the key was the last one */
+        return f->next % 2 == 1; /* the last item was a key */
     default:
         return f->hashed;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors inside a pickle: which storage of the archive, which part of it. The bytes are left to
- * the reader of the archive. A view that would leave its storage is refused here. */
+/* Tensors inside a pickle: which storage of the archive, and which part of it. The archive's reader
+ * handles the bytes. A view that exceeds its storage is refused here. */
 #include "base/checked.h"
 #include "format/value_core.h"
 
@@ -23,7 +23,7 @@ static bool is_kind(const rsi_pickle *p, rsi_pv v, rsi_pickle_kind kind)
 }
 
 /* ("storage", class, key, location, numel); an untyped storage counts bytes. Legacy files add a
- * view of the storage, which was None for all but the oldest. */
+ * view of the storage, which was None in all but the oldest. */
 bool rsi_value_storage(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *t)
 {
     rsi_pv      part[6] = { 0 }, id = rsi_pickle_persid(p, v);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values as text, the way Python prints them, and as JSON. Walks with its own stack: how deep
- * values may nest is limited where they are made (value.c). */
+/* Values as text, the way Python prints them, and as JSON. Walks with its own stack; value.c limits
+ * how deep values may nest. */
 #include "base/text.h"
 #include "format/value.h"
 
@@ -8,16 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_RUN = 1 << 20 }; /* bytes that are printed at once */
+enum { MOST_RUN = 1 << 20 }; /* bytes printed at once */
 
-/* A container that is being printed. */
+/* A container being printed. */
 typedef struct frame {
     const rsd_value *v;
     size_t           i;      /* next item */
     bool             object; /* JSON: a dict whose keys are all text */
 } frame;
 
-/* How one of the two forms writes. */
+/* How each of the two forms is written. */
 typedef struct style {
     void (*scalar)(rsi_text *out, const rsd_value *v);
     void (*open)(rsi_text *out, frame *f);
@@ -25,10 +25,10 @@ typedef struct style {
     void (*close)(rsi_text *out, const frame *f);
 } style;
 
-/* ---- Parts of both ---- */
+/* ---- Shared parts ---- */
 
-/* The fewest digits that read back the same, always with a sign of being a float. Below 15 digits
- * only the smallest numbers can need fewer than %g leaves by itself. */
+/* The fewest digits that read back the same, always recognizable as a float. Starting below 15
+ * digits matters only for the tiniest numbers: %g drops trailing zeros by itself. */
 static void float_text(rsi_text *out, double x)
 {
     char buf[40];
@@ -40,11 +40,11 @@ static void float_text(rsi_text *out, double x)
     }
     for (char *c = buf; *c; c++)
         if (*c == ',')
-            *c = '.'; /* some locales */
+            *c = '.'; /* decimal comma of some locales */
     rsi_text_add(out, "%s%s", buf, strpbrk(buf, ".eni") ? "" : ".0");
 }
 
-/* The letter behind the backslash for characters that have one in both forms; 0: none. */
+/* The letter after the backslash for characters that have one in both forms; 0: none. */
 static char escape(unsigned char c)
 {
     switch (c) {
@@ -80,7 +80,7 @@ static size_t plain_run(const char *text, size_t len, char quote)
     return at;
 }
 
-/* What ended a plain run; returns its bytes. */
+/* Writes the escape for the character that ended a plain run; returns the character's bytes. */
 static size_t put_escape(rsi_text *out, const char *text, size_t len, char quote, bool json)
 {
     uint32_t code = 0, half = rsi_surrogate(text, len);
@@ -275,7 +275,7 @@ static void json_scalar(rsi_text *out, const rsd_value *v)
         shape_text(out, v->as.tensor);
         rsi_text_add(out, "}}");
         break;
-    default: /* integers look the same in both */
+    default: /* integers are the same in both */
         python_scalar(out, v);
     }
 }

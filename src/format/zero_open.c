@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens what DeepSpeed's ZeRO left: the weights in fp32, and the state of the optimizer, as flat
- * vectors over the ranks. In stages 1 and 2 those of all ranks make one vector for each group of
+/* Opens DeepSpeed ZeRO checkpoints: the fp32 weights and the optimizer's state as flat vectors over
+ * the ranks. In stages 1 and 2 the vectors of all ranks form one vector for each group of
  * parameters; in stage 3 each parameter is cut into equal parts, the last one padded. Buffers,
- * frozen and shared parameters are in the files of the model. Parameters have their own names, the
- * optimizer's state is below "optim.state.<parameter>", the rest below "deepspeed". */
+ * frozen and shared parameters are in the model files. Parameters keep their names, the optimizer's
+ * state is below "optim.state.<parameter>", the rest below "deepspeed". */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -19,14 +19,14 @@ typedef struct zero {
     rsd_ckpt         *ckpt;
     rsi_torch        *t;
     size_t            ranks;
-    uint32_t         *optim;  /* [ranks] files with the optimizer's states */
-    uint32_t         *model;  /* [ranks] files of the model; all the same before stage 3 */
+    uint32_t         *optim;  /* [ranks] files with optimizer states */
+    uint32_t         *model;  /* [ranks] model files; all the same before stage 3 */
     const rsd_value **state;  /* [ranks] the optimizer_state_dict */
-    int               stage;  /* 3, or 1 for both others */
+    int               stage;  /* 3, or 1 for both other stages */
     const char       *groups; /* key of the flat vectors */
 } zero;
 
-/* One of the flat vectors of all ranks: the weights, or a key of the optimizer's state. */
+/* A kind of flat vector that every rank has: the weights, or a key of the optimizer's state. */
 typedef struct flat {
     const char *key; /* NULL: the weights */
 } flat;
@@ -59,7 +59,7 @@ static rsd_err shape_of(const rsd_value *size, const rsd_value_tensor *like, rsi
 
 /* ---- flat vectors ---- */
 
-/* The state of the optimizer for group g: in a dict by number, or in a list. */
+/* The optimizer's state for group g: in a dict by number, or in a list. */
 static const rsd_value *group_state(const zero *z, size_t rank, size_t g)
 {
     const rsd_value *base = rsd_value_get(z->state[rank], z->stage == 3 ? "optimizer_state_dict"
@@ -88,7 +88,7 @@ static bool is_vector(const rsd_value_tensor *t)
     return t->ndim == 1 && (t->stride[0] == 1 || t->shape[0] < 2);
 }
 
-/* Vector g of a rank; NULL if there is none with one dimension. */
+/* Vector g of a rank; NULL if missing or not one-dimensional. */
 static const rsd_value_tensor *vector(const zero *z, const flat *f, size_t rank, size_t g)
 {
     const rsd_value        *v = rsd_value_get(z->state[rank], z->groups);
@@ -122,8 +122,8 @@ static rsd_err add_range(zero *z, const rsi_torch_entry *e, const rsi_torch_whol
     return rc;
 }
 
-/* Elements [from, from + n) of rank's vectors g, g + 1 .. as if they were one, which start at
- * element `at` of the tensor. *missing: how many are not there. */
+/* Adds elements [from, from + n) of the rank's vectors, taken as one; they start at element `at` of
+ * the tensor. */
 static rsd_err add_from_rank(zero *z, const flat *f, const rsi_torch_entry *e,
                              const rsi_torch_whole *like, size_t rank, int64_t from, int64_t at,
                              int64_t n, rsd_error *err)
@@ -149,7 +149,7 @@ static rsd_err add_from_rank(zero *z, const flat *f, const rsi_torch_entry *e,
     return rc;
 }
 
-/* Stage 3: rank r has elements [r * part, (r + 1) * part) of each parameter, at the same place of
+/* Stage 3: rank r has elements [r * part, (r + 1) * part) of each parameter, at the same place in
  * its vectors. */
 static rsd_err add_parts(zero *z, const flat *f, const rsi_torch_entry *e,
                          const rsi_torch_whole *like, int64_t elems, int64_t at, rsd_error *err)
@@ -166,7 +166,7 @@ static rsd_err add_parts(zero *z, const flat *f, const rsi_torch_entry *e,
     return rc;
 }
 
-/* Stages 1 and 2: the vectors g of all ranks are one, in which the parameter starts at `at`. */
+/* Stages 1 and 2: the vectors g of all ranks form one, in which the parameter starts at `at`. */
 static rsd_err add_slices(zero *z, const flat *f, const rsi_torch_entry *e,
                           const rsi_torch_whole *like, int64_t elems, size_t g, int64_t at,
                           rsd_error *err)
@@ -222,8 +222,8 @@ static rsd_err add_flat(zero *z, const flat *f, const char *name, const rsd_valu
     return rc;
 }
 
-/* What the optimizer keeps of the group, for one parameter: vectors like the weights, and the rest
- * (the step) as it is. */
+/* The optimizer's state for one parameter of the group: vectors like the weights, and the rest (the
+ * step) unchanged. */
 static rsd_err add_states(zero *z, const char *name, const rsd_value *size, size_t g, int64_t at,
                           rsd_error *err)
 {
@@ -249,7 +249,7 @@ static rsd_err add_states(zero *z, const char *name, const rsd_value *size, size
     return rc;
 }
 
-/* Elements behind a parameter that are padding. */
+/* Number of padding elements after a parameter. */
 static int64_t padding_of(const zero *z, size_t g, size_t i)
 {
     const rsd_value *list = rsd_value_get(z->state[0], "param_alignment_paddings");
@@ -258,7 +258,7 @@ static int64_t padding_of(const zero *z, size_t g, size_t i)
     return list && i < rsd_value_count(list) ? rsd_value_int(rsd_value_item(list, i)) : 0;
 }
 
-/* How many elements of a rank's vectors, or of the joined one, a parameter takes. */
+/* Moves *at past a parameter in a rank's vectors, or in the joined one. */
 static rsd_err advance(const zero *z, const rsd_value *size, int64_t padding, int64_t *at,
                        rsd_error *err)
 {
@@ -304,9 +304,9 @@ static rsd_err add_parameters(zero *z, const rsd_value *shapes, rsd_error *err)
     return RSD_OK;
 }
 
-/* ---- what the files of the model have ---- */
+/* ---- contents of the model files ---- */
 
-/* Frozen parameters of stage 3 are cut like the others, but each has a tensor of its own. */
+/* Frozen parameters of stage 3 are cut like the others, but each has a separate tensor. */
 static rsd_err add_fragments(zero *z, const char *name, const rsd_value *size, rsd_error *err)
 {
     const char *const part[] = { name, NULL };
@@ -327,7 +327,7 @@ static rsd_err add_fragments(zero *z, const char *name, const rsd_value *size, r
                             r);
         if (r == 0)
             rc = shape_of(size, t, &like, &elems, err);
-        if (!rc && !is_vector(t)) { /* before stage 3 it is whole */
+        if (!rc && !is_vector(t)) { /* before stage 3 it is not cut */
             e.value = v;
             return rsi_torch_add(z->t, &e, err);
         }
@@ -353,7 +353,7 @@ static rsd_err add_frozen(zero *z, const rsd_value *root, rsd_error *err)
     return rc;
 }
 
-/* Buffers; parameters are there already, in fp32. */
+/* Buffers; parameters were already added, in fp32. */
 static rsd_err add_module(zero *z, const rsd_value *root, rsd_error *err)
 {
     const rsd_value *module = rsd_value_get(root, "module");
@@ -376,7 +376,7 @@ static rsd_err add_module(zero *z, const rsd_value *root, rsd_error *err)
     return rc;
 }
 
-/* {name: name of the parameter that it is} */
+/* {name: name of the parameter that it shares} */
 rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err)
 {
     const rsd_value *all = rsd_value_get(root, "shared_params");
@@ -389,7 +389,7 @@ rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err)
     return rc;
 }
 
-/* What else the first file of the model has: steps, schedules, options. */
+/* The remaining contents of the first model file: steps, schedules, options. */
 static rsd_err add_rest(zero *z, rsd_error *err)
 {
     static const char *const known[] = { "module",        "param_shapes",
@@ -423,7 +423,7 @@ static rsd_err add_rest(zero *z, rsd_error *err)
 
 /* ---- the folder ---- */
 
-/* "..zero_pp_rank_3_mp_rank_00_optim_states.pt": the number behind `what`; -1: there is none. */
+/* "..zero_pp_rank_3_mp_rank_00_optim_states.pt": the number after `what`; -1: none. */
 static int64_t number_behind(const char *name, const char *what)
 {
     const char *at = strstr(name, what);
@@ -483,7 +483,7 @@ static rsd_err open_one(zero *z, char *const *names, size_t n, bool optim, int64
 
 static rsd_err open_files(zero *z, char *const *names, size_t n, rsd_error *err)
 {
-    bool    each = false; /* the ranks have files of the model */
+    bool    each = false; /* every rank has a model file */
     rsd_err rc = refuse_parallel(names, n, err);
 
     for (size_t i = 0; i < n; i++) {
@@ -506,7 +506,7 @@ static rsd_err open_files(zero *z, char *const *names, size_t n, rsd_error *err)
     return rc;
 }
 
-/* The largest number of a list, or the number. */
+/* The largest number in a list, or the number itself. */
 static int64_t most_of(const rsd_value *v)
 {
     int64_t most = v && rsd_value_type_of(v) == RSD_VALUE_INT ? rsd_value_int(v) : 0;
@@ -524,7 +524,7 @@ static rsd_err read_states(zero *z, rsd_error *err)
         const rsd_value *state = rsd_value_get(root, "optimizer_state_dict");
         const rsd_value *vectors;
 
-        if (r == 0) /* "zero_stage" is an enum of a class that we don't know, or missing */
+        if (r == 0) /* "zero_stage" is an enum of an unknown class, or missing */
             z->stage = state && rsd_value_get(state, "fp32_flat_groups") ? 3 : 1;
         z->groups = z->stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
         vectors = state ? rsd_value_get(state, z->groups) : NULL;
@@ -541,7 +541,7 @@ static rsd_err read_states(zero *z, rsd_error *err)
     return RSD_OK;
 }
 
-/* The folder that a file such as "latest" names. */
+/* Enters the folder that a file such as "latest" names. */
 static rsd_err enter_latest(rsd_ckpt *ckpt, const char *file, rsd_error *err)
 {
     char     text[256] = "";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens DeepSpeed's universal form: zero/<parameter>/fp32.pt holds the weights, the other files of
- * that folder the optimizer's state. A file is a dict with the tensor under "param", or the tensor
- * alone, flat if it came from stage 3; its shape is then in a file of the model. */
+ * that folder the optimizer's state. A file is a dict with the tensor under "param", or just the
+ * tensor, flat if it came from stage 3; its shape is then in a model file. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -15,8 +15,8 @@
 typedef struct universal {
     rsd_ckpt        *ckpt;
     rsi_torch       *t;
-    const rsd_value *shapes; /* list of dicts; NULL: none are known */
-    char           **name;   /* [n] of a folder that is being listed */
+    const rsd_value *shapes; /* list of dicts; NULL: unknown */
+    char           **name;   /* [n] of the folder being listed */
     size_t           n, cap;
 } universal;
 
@@ -36,7 +36,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* What is in a folder below the checkpoint, sorted; the caller frees *out. */
+/* The names in a folder below the checkpoint, sorted; the caller frees *out. */
 static rsd_err list(universal *u, const char *below, char ***out, size_t *n, rsd_error *err)
 {
     char   *full = rsi_files_name_beside(&u->ckpt->files, below);
@@ -66,7 +66,7 @@ static char *join(universal *u, const char *a, const char *b)
 
 /* ---- one file ---- */
 
-/* The shape of a flat tensor; false if none that fits is known. */
+/* The shape of a flat tensor; false if no matching shape is known. */
 static bool shape_of(const universal *u, const char *name, const rsd_value_tensor *t,
                      rsi_torch_whole *out)
 {
@@ -143,7 +143,7 @@ static rsd_err read_parameter(universal *u, const char *parameter, rsd_error *er
 
 /* ---- the folder ---- */
 
-/* Buffers and shapes: the first file of the model that is here. */
+/* Buffers and shapes, from the first model file present. */
 static rsd_err read_model(universal *u, rsd_error *err)
 {
     char  **names;
@@ -194,7 +194,7 @@ rsd_err rsi_universal_open(rsd_ckpt *ckpt, rsd_error *err)
     if (!rc)
         rc = read_model(&u, err);
     for (size_t i = 0; i < n && !rc; i++)
-        if (!rsi_text_ends(parameter[i], ".pt")) /* files of the optimizer beside the folders */
+        if (!rsi_text_ends(parameter[i], ".pt")) /* optimizer files beside the folders */
             rc = read_parameter(&u, parameter[i], err);
     rsi_free(parameter);
     if (!rc && u.t->nfiles)

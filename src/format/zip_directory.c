@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a zip archive and its directory: the half of the reader that zip_read.c, where the
- * rules are listed, begins with. The records' own headers are checked there afterwards. */
+/* The end of a zip archive and its directory: the half of the reader that runs first. zip_read.c
+ * lists the rules, and checks the records' own headers afterwards. */
 #include "format/zip_reader.h"
 #include "base/checked.h"
 #include "base/text.h"
 
 /* ---- the end of the archive ----------------------------------------------------------------- */
 
-/* The last bytes are no end record. Says what they are instead. */
+/* The last bytes are not an end record. Reports what they are instead. */
 static rsd_err refuse_end(const rsi_zip_reader *r, rsd_error *err)
 {
     const rsi_zip_window *tail = &r->tail;
@@ -38,7 +38,7 @@ static rsd_err refuse_disks(const rsi_zip_reader *r, uint64_t off, rsd_error *er
                     rsi_zip_place(r, off));
 }
 
-/* True if a field of the plain end record says what the zip64 one does, or points to it. */
+/* True if a field of the plain end record equals the zip64 one, or defers to it. */
 static bool agrees(uint64_t narrow, uint64_t wide, uint64_t full)
 {
     return narrow == wide || narrow == full;
@@ -132,7 +132,7 @@ rsd_err rsi_zip_read_end(rsi_zip_reader *r, rsd_error *err)
 
 /* ---- the directory -------------------------------------------------------------------------- */
 
-/* What is wrong with a name, NULL if nothing. */
+/* What is wrong with a name; NULL: nothing. */
 static const char *name_fault(const unsigned char *name, size_t len)
 {
     size_t   part = 0; /* where the current part between slashes begins */
@@ -182,8 +182,8 @@ static rsd_err check_name(rsi_zip_reader *r, const rsi_zip_entry *e, const unsig
     return RSD_OK;
 }
 
-/* Goes through the extra fields of a header and keeps the one with 64-bit sizes. Others, padding
- * above all, are skipped. */
+/* Walks the extra fields of a header and keeps the one with 64-bit sizes. Others, mostly padding,
+ * are skipped. */
 rsd_err rsi_zip_read_extra(rsi_zip_reader *r, uint64_t at, size_t len, rsi_zip_extra *out,
                            rsd_error *err)
 {
@@ -218,8 +218,7 @@ rsd_err rsi_zip_read_extra(rsi_zip_reader *r, uint64_t at, size_t len, rsi_zip_e
     return RSD_OK;
 }
 
-/* A 32-bit field of the directory or, where it is full, the next 64-bit one. False: there is none.
- */
+/* A 32-bit field of the directory or, if it is full, the next 64-bit one. False: missing. */
 static bool widen(uint32_t narrow, const rsi_zip_extra *extra, size_t *used, uint64_t *out)
 {
     *out = narrow;
@@ -241,14 +240,13 @@ rsd_err rsi_zip_check_kind(const rsi_zip_reader *r, uint64_t at, unsigned flags,
     if (method != 0)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "compressed (method %u at byte %" PRIu64 ")",
                         method, rsi_zip_place(r, at + 2));
-    if (flags &
-        ~(unsigned)(RSI_ZIP_FLAG_AFTER | RSI_ZIP_FLAG_UTF8 | 6)) /* 6: how it was deflated */
+    if (flags & ~(unsigned)(RSI_ZIP_FLAG_AFTER | RSI_ZIP_FLAG_UTF8 | 6)) /* 6: deflate options */
         return rsi_fail(err, RSD_E_UNSUPPORTED, "unknown flags 0x%x at byte %" PRIu64, flags,
                         rsi_zip_place(r, at));
     return RSD_OK;
 }
 
-/* One entry at `at`; *next becomes the place behind it. */
+/* Reads the entry at `at`; *next is set to its end. */
 static rsd_err read_entry(rsi_zip_reader *r, uint64_t at, rsi_zip_entry *e, uint64_t *next,
                           rsd_error *err)
 {
@@ -279,7 +277,7 @@ static rsd_err read_entry(rsi_zip_reader *r, uint64_t at, rsi_zip_entry *e, uint
     rc = check_name(r, e, name, err);
     if (!rc)
         rc = rsi_zip_check_kind(r, at + 2, e->flags, rsi_le16(p + 10),
-                                err); /* one field further than a header's */
+                                err); /* one field after a local header's */
     if (!rc)
         rc = rsi_zip_read_extra(r, e->name + e->name_len, extra_len, &extra, err);
     if (rc)
@@ -293,7 +291,8 @@ static rsd_err read_entry(rsi_zip_reader *r, uint64_t at, rsi_zip_entry *e, uint
     return RSD_OK;
 }
 
-/* A second end record hidden in the directory, which another reader could take for the true one. */
+/* Refuses a second end record hidden in the directory, which another reader could mistake for the
+ * real one. */
 static rsd_err refuse_second_end(const rsi_zip_reader *r, rsd_error *err)
 {
     const unsigned char sig[] = { 'P', 'K', 5, 6 };
@@ -308,8 +307,8 @@ static rsd_err refuse_second_end(const rsi_zip_reader *r, rsd_error *err)
         from = (size_t)(hit - r->dir.bytes) + 1;
         at = r->dir.at + from - 1;
         behind = r->source->size - at - RSI_ZIP_END;
-        /* A CRC can look like the signature; one whose comment ends where the file does is no
-         * accident. */
+        /* A CRC can look like the signature; one whose comment ends exactly at the end of the file
+         * is no accident. */
         if (rsi_zip_look(&r->dir, at, RSI_ZIP_END) && rsi_le16(hit + 20) == behind)
             return rsi_fail(err, RSD_E_FORMAT, "a second end record at byte %" PRIu64,
                             rsi_zip_place(r, at));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* torch folds the hashes of the records' names in the order in which a C++
- * std::unordered_set<std::string> happens to hold them. So what libstdc++ does is done again here:
- * its hash (Murmur, 64 bits) and its chain of nodes, in which a name goes to the front of its
- * bucket and a new bucket to the front of all. */
+ * std::unordered_set<std::string> happens to hold them. This file therefore mimics libstdc++: its
+ * hash (Murmur, 64 bits) and its chain of nodes, where a name goes to the front of its bucket and a
+ * new bucket to the front of the chain. */
 #include "format/zip_id.h"
 #include "base/mem.h"
 
@@ -10,9 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OTHERS = 5 }; /* records that every archive has before its id, besides storages */
+enum { OTHERS = 5 }; /* records besides storages that every archive has before its id */
 
-/* How many buckets the set has as it grows: each when the names become more than the buckets. */
+/* The set's numbers of buckets as it grows: to the next one when there are more names than
+ * buckets. */
 static const uint32_t buckets[] = { 13,     29,     59,      127,     257,    541,   1109,
                                     2357,   5087,   10273,   20753,   42043,  85229, 172933,
                                     351061, 712697, 1447153, 2938679, 5967347 };
@@ -42,14 +43,12 @@ static uint64_t murmur(const char *text, size_t len)
     return mix(mix(hash) * mul);
 }
 
-/* The set. Nodes are numbered from 1 in the order they were added; 0 is the place before the first.
- */
+/* The set. Nodes are numbered from 1 in the order of insertion; 0 is the place before the first. */
 typedef struct set {
     uint64_t *hash;   /* [names + 1] */
-    uint32_t *next;   /* [names + 1] node behind this one; 0: none */
-    uint32_t *before; /* [nbuckets] 1 + the node before the first of this bucket; 0: the bucket is
-                         empty */
-    uint32_t nbuckets;
+    uint32_t *next;   /* [names + 1] the node after this one; 0: none */
+    uint32_t *before; /* [nbuckets] 1 + node before the bucket's first; 0: empty */
+    uint32_t  nbuckets;
 } set;
 
 static void link_node(set *s, uint32_t node)
@@ -66,7 +65,7 @@ static void link_node(set *s, uint32_t node)
         s->before[s->hash[s->next[node]] % s->nbuckets] = node + 1;
 }
 
-/* All nodes again, in the order in which they are now. */
+/* Inserts all nodes again, in their current order. */
 static void grow(set *s, uint32_t nbuckets)
 {
     uint32_t node = s->next[0];

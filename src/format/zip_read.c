@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the structure of a torch.save archive. By hand, because zip libraries hide where the data
- * lie and let the directory and the headers in front of the data tell different stories. The rules:
+/* Reads the structure of a torch.save archive. Written by hand, because zip libraries hide where
+ * the data lie and let the directory contradict the headers before the data. The rules:
  *
- *   - the archive is the whole source: no byte before, behind or between its parts, no comment;
+ *   - the archive is the whole source: no byte before, after or between its parts, no comment;
  *   - one end record; zip64 records, if any, agree with it; the directory is directly before them;
  *   - one disk, no encryption, nothing compressed;
  *   - each record's own header and what follows its data agree with the directory;
- *   - names are UTF-8, relative, different, and inside one folder;
- *   - a record `version` says 1 to 10; `byteorder`, if there, says little or big.
+ *   - names are UTF-8, relative, distinct, and inside one folder;
+ *   - a record `version` says 1 to 10; `byteorder`, if present, says little or big.
  *
- * Data are not read and their CRC is not checked: that is up to whoever reads them. Only the CRCs
- * of the small records that are read here are. The pickle inside is left to tensor_pickle.c and to
+ * Data are not read and their CRC is not checked: that is up to the code that reads them. Only the
+ * CRCs of the small records read here are checked. The pickle inside is left to tensor_pickle.c and
  * the general reader. The first half of the work is in zip_directory.c. */
 #include "base/crc32.h"
 #include "base/mem.h"
@@ -54,7 +54,7 @@ rsd_err rsi_zip_view(rsi_zip_reader *r, uint64_t off, size_t len, const unsigned
         at = 0;
         take = RSI_ZIP_EDGE;
     } else if (take > rest) {
-        take = rest > len ? (size_t)rest : len; /* rest < len: the read says what is wrong */
+        take = rest > len ? (size_t)rest : len; /* rest < len: the read reports the error */
     }
     rc = load(r, w, at, take, err);
     if (rc)
@@ -63,7 +63,7 @@ rsd_err rsi_zip_view(rsi_zip_reader *r, uint64_t off, size_t len, const unsigned
     return RSD_OK;
 }
 
-/* What is known before anything else: all of a small source, the tail of a large one. */
+/* Loads what is needed first: all of a small source, the tail of a large one. */
 static rsd_err load_tail(rsi_zip_reader *r, rsd_error *err)
 {
     uint64_t size = r->source->size;
@@ -79,10 +79,10 @@ static rsd_err load_tail(rsi_zip_reader *r, rsd_error *err)
     return load(r, &r->tail, size - take, take, err);
 }
 
-/* The directory, where it is in the tail already or in memory of its own. */
+/* The directory, if already in the tail, or in memory of its own. */
 static rsd_err load_directory(rsi_zip_reader *r, unsigned char **own, rsd_error *err)
 {
-    uint64_t             len = r->dir_end - r->dir_at; /* no more than the source has */
+    uint64_t             len = r->dir_end - r->dir_at; /* at most the source's size */
     const unsigned char *known = rsi_zip_look(&r->tail, r->dir_at, (size_t)len);
 
     if (known) {
@@ -100,14 +100,13 @@ static rsd_err load_directory(rsi_zip_reader *r, unsigned char **own, rsd_error 
 
 /* ---- records -------------------------------------------------------------------------------- */
 
-/* A size in a record's header: as in the directory, or left open because it comes behind the data.
- */
+/* A size in a record's header: as in the directory, or left open because it follows the data. */
 static bool size_agrees(const rsi_zip_entry *e, uint64_t told)
 {
     return told == e->size || (told == 0 && (e->flags & RSI_ZIP_FLAG_AFTER));
 }
 
-/* The sizes and the CRC in the header `p` against the directory. */
+/* Compares the sizes and the CRC in the header `p` with the directory. */
 static bool header_agrees(const rsi_zip_entry *e, const unsigned char *p, const rsi_zip_extra *wide)
 {
     uint32_t crc = rsi_le32(p + 14), packed = rsi_le32(p + 18), size = rsi_le32(p + 22);
@@ -122,8 +121,8 @@ static bool header_agrees(const rsi_zip_entry *e, const unsigned char *p, const 
     return size_agrees(e, size) && size_agrees(e, packed);
 }
 
-/* The header of a record; `limit` is where the next record or the directory begins. *data: where
- * its data do. */
+/* Checks the header of a record; `limit` is where the next record or the directory begins. *data:
+ * where the record's data begin. */
 static rsd_err check_header(rsi_zip_reader *r, const rsi_zip_entry *e, uint64_t limit,
                             uint64_t *data, rsd_error *err)
 {
@@ -153,7 +152,7 @@ static rsd_err check_header(rsi_zip_reader *r, const rsi_zip_entry *e, uint64_t 
         return rsi_fail(err, RSD_E_FORMAT,
                         "flags 0x%x in the header at byte %" PRIu64 ", 0x%x in the directory",
                         rsi_le16(p + 6), rsi_zip_place(r, e->at), e->flags);
-    memcpy(head, p, sizeof(head)); /* the extra fields may need another window */
+    memcpy(head, p, sizeof(head)); /* reading the extra fields may move the window */
     *data = e->at + len + rsi_le16(head + 28);
     if (*data > limit || e->size > limit - *data)
         return rsi_fail(err, RSD_E_FORMAT,
@@ -171,8 +170,8 @@ static rsd_err check_header(rsi_zip_reader *r, const rsi_zip_entry *e, uint64_t 
     return RSD_OK;
 }
 
-/* What lies between the data, which end at `at`, and `limit`: the descriptor if flags promise one,
- * else nothing. It may have a signature and 64-bit sizes: how long it is tells. */
+/* Checks the bytes between the end of the data, `at`, and `limit`: the descriptor if the flags
+ * announce one, else nothing. Its length tells whether it has a signature and 64-bit sizes. */
 static rsd_err check_descriptor(rsi_zip_reader *r, const rsi_zip_entry *e, uint64_t at,
                                 uint64_t limit, rsd_error *err)
 {
@@ -236,7 +235,7 @@ static rsd_err check_record(rsi_zip_reader *r, size_t i, uint64_t *behind, uint6
 /* Checks the records in the order of the file and fills out->record. */
 static rsd_err check_records(rsi_zip_reader *r, rsi_zip *out, rsd_error *err)
 {
-    uint64_t behind = 0; /* where the record before ends */
+    uint64_t behind = 0; /* end of the previous record */
 
     qsort(r->entry, out->n, sizeof(r->entry[0]), by_place);
     for (size_t i = 0; i < out->n; i++) {
@@ -302,9 +301,9 @@ const rsi_zip_record *rsi_zip_find(const rsi_zip *zip, const char *name)
     return NULL;
 }
 
-/* ---- what torch puts in --------------------------------------------------------------------- */
+/* ---- torch's records --------------------------------------------------------------------- */
 
-/* torch can be told to leave CRCs out; they are 0 then. */
+/* torch can be told to omit CRCs, which are then 0. */
 static rsd_err check_crc(const rsi_zip_reader *r, const rsi_zip_record *record,
                          const unsigned char *bytes, rsd_error *err)
 {
@@ -389,7 +388,7 @@ static rsd_err read_byteorder(rsi_zip_reader *r, rsi_zip *out, rsd_error *err)
     return RSD_OK;
 }
 
-/* Keeps the pickle if it is here already. */
+/* Keeps the pickle if it is already in memory. */
 static rsd_err keep_pickle(const rsi_zip_reader *r, rsi_zip *out, rsd_error *err)
 {
     const rsi_zip_record *record = rsi_zip_find(out, "data.pkl");

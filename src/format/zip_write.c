@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* torch.save archives as arithmetic: where each record begins, and the bytes between the data. The
- * fields are those that torch's copy of miniz writes. What the pickle says comes from
- * tensor_pickle.c. */
+ * fields are those that torch's copy of miniz writes. tensor_pickle.c makes the pickle. */
 #include "format/zip_write.h"
 #include "base/checked.h"
 #include "base/crc32.h"
@@ -11,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Records in torch's order. Storage i is record STORAGE + i, the last two come behind all storages.
- */
+/* Records in torch's order. Storage i is record STORAGE + i; the last two come after all
+ * storages. */
 enum { PICKLE, FORMAT, ALIGNMENT, BYTEORDER, STORAGE };
 enum { LAST = 2, EVERY = STORAGE + LAST }; /* records besides storages */
 enum { TORCH_ALIGN = 64 };
@@ -20,10 +19,10 @@ enum { TORCH_ALIGN = 64 };
 /* A record: its name inside the folder and, unless it is a storage, its bytes. */
 typedef struct record {
     char                 name[32];
-    size_t               name_len; /* with folder and slash */
+    size_t               name_len; /* including folder and slash */
     uint64_t             size;
     const unsigned char *bytes;
-    unsigned char        word[RSI_ZIP_ID_LEN + 1]; /* where short ones are */
+    unsigned char        word[RSI_ZIP_ID_LEN + 1]; /* holds short records */
 } record;
 
 static void set_word(record *rec, const char *name, const char *word)
@@ -34,7 +33,7 @@ static void set_word(record *rec, const char *name, const char *word)
     rec->bytes = rec->word;
 }
 
-/* The serialization id is left blank: it has its length before it is known. */
+/* The serialization id is left blank: its length is known before its value. */
 static void get_record(const rsi_zip_plan *plan, size_t r, record *rec)
 {
     const rsi_zip_spec *spec = &plan->spec;
@@ -72,7 +71,7 @@ static bool is_full(const rsi_zip_plan *plan, uint64_t value)
     return value >= plan->spec.full;
 }
 
-/* Bytes of the zip64 field of a record that begins at `at`, 0 where none is needed. */
+/* Size of the zip64 field of a record that begins at `at`, 0 if not needed. */
 static size_t wide_size(const rsi_zip_plan *plan, uint64_t at, uint64_t size)
 {
     size_t len = (is_full(plan, size) ? 16u : 0u) + (is_full(plan, at) ? 8u : 0u);
@@ -80,7 +79,7 @@ static size_t wide_size(const rsi_zip_plan *plan, uint64_t at, uint64_t size)
     return len ? 4 + len : 0;
 }
 
-/* Bytes of padding behind the other extra fields, so that the data lie on a multiple of `align` of
+/* Bytes of padding after the other extra fields, so that the data start at a multiple of `align` in
  * the file. */
 static size_t pad_size(const rsi_zip_plan *plan, uint64_t at, const record *rec)
 {
@@ -121,10 +120,11 @@ static rsd_err check_spec(const rsi_zip_spec *spec, rsd_error *err)
     return RSD_OK;
 }
 
-/* Fills plan->at and plan->size. Sizes are the caller's, so their sum is checked as we go. */
+/* Fills plan->at and plan->size. The caller provides the sizes, so their sum is checked on the
+ * way. */
 static rsd_err place_records(rsi_zip_plan *plan, rsd_error *err)
 {
-    const uint64_t most = INT64_MAX / 2; /* what headers and padding add always fits above */
+    const uint64_t most = INT64_MAX / 2; /* leaves room for headers and padding */
     uint64_t       at = 0, dir = 0;
     record         rec;
 
@@ -197,13 +197,13 @@ uint64_t rsi_zip_gap_size(const rsi_zip_plan *plan, size_t i)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* The bytes of a gap from `lo` on that somebody wants; `at` is how far it has been written. */
+/* The wanted bytes of a gap, from `lo` on; `at` is how far it has been written. */
 typedef struct window {
     uint64_t       at, lo, hi;
     unsigned char *out; /* [hi - lo] */
 } window;
 
-/* Each puts something behind what is there; what lies outside the window leaves no trace. */
+/* Each appends something; bytes outside the window are dropped. */
 static void put_bytes(window *w, const void *bytes, uint64_t len)
 {
     uint64_t from = w->at > w->lo ? w->at : w->lo;
@@ -231,8 +231,8 @@ static void put_name(window *w, const rsi_zip_plan *plan, const record *rec)
     put_bytes(w, rec->name, rec->name_len - plan->folder_len - 1);
 }
 
-/* The zip64 field, if one is needed. `packed` is the second size: miniz does not know it yet in
- * front of the data. */
+/* The zip64 field, if needed. `packed` is the second size: before the data, miniz does not know it
+ * yet. */
 static void put_wide(window *w, const rsi_zip_plan *plan, uint64_t at, const record *rec,
                      uint64_t packed)
 {
@@ -378,7 +378,7 @@ static void set_id(const rsi_zip_plan *plan, const uint32_t *crc, record *id)
     memcpy(id->word, text, RSI_ZIP_ID_LEN);
 }
 
-/* Records behind the last storage, the directory and the end. */
+/* The records after the last storage, the directory and the end. */
 static void put_tail(window *w, const rsi_zip_plan *plan, const uint32_t *crc)
 {
     size_t n = plan->spec.n + EVERY;
@@ -417,12 +417,12 @@ static void make_gap(const rsi_zip_plan *plan, size_t i, const uint32_t *crc, wi
     }
 }
 
-/* ---- gaps made beforehand ---- */
+/* ---- prepared gaps ---- */
 
 enum { DATA_CRC, ID, ID_CRC, DATA_ENTRY, ID_ENTRY }; /* in plan->patch */
 enum { ENTRY_CRC = 16 };                             /* from the start of an entry */
 
-/* Where the last gap has fields that depend on the CRC of the data, counted from its start. */
+/* Finds the fields of the last gap that depend on the CRC of the data, counted from its start. */
 static void find_patches(rsi_zip_plan *plan)
 {
     uint64_t start = rsi_zip_gap_at(plan, 1), entry = plan->at[1 + EVERY];
@@ -464,7 +464,7 @@ rsd_err rsi_zip_plan_keep(rsi_zip_plan *plan, rsi_arena *mem, rsd_error *err)
     return RSD_OK;
 }
 
-/* The last gap of an archive of one storage, whose bytes are there for the CRC 0. */
+/* The last gap of an archive of one storage, already prepared for the CRC 0. */
 static void patch_gap(const rsi_zip_plan *plan, uint32_t crc, window *w)
 {
     const size_t *at = plan->patch;
