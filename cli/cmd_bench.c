@@ -54,7 +54,7 @@ static rsd_err stopped(rsd_error *err)
     return RSD_E_CANCELED;
 }
 
-/* ---- what is measured ---- */
+/* ---- measurements ---- */
 
 /* The best of three copies between two warm buffers too large for any cache. */
 static rsd_err measure_memcpy(bench *b, rsd_error *err)

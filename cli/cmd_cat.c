@@ -93,7 +93,7 @@ static int slice_parse(const args *a, const char *text, cutting *c)
     return EXIT_DONE;
 }
 
-/* ---- forms ---- */
+/* ---- output formats ---- */
 
 static void npy_dtype(rsd_dtype dtype, char *buf, size_t cap)
 {
@@ -258,7 +258,7 @@ static int cat_tensor(const args *a, rsd_ckpt *ckpt, size_t t, form f, json_out 
     return code;
 }
 
-/* ---- all that lies below a name ---- */
+/* ---- everything below a name ---- */
 
 typedef struct entry {
     const char *name;

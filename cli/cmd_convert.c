@@ -194,7 +194,7 @@ static int read_options(converting *c)
     return code;
 }
 
-/* ---- how to go on ---- */
+/* ---- how to resume ---- */
 
 /* A word quoted for the shell. */
 static void print_word(const char *word)
@@ -414,7 +414,7 @@ static int run(const args *a)
         if (rc == RSD_E_INVALID && c.damages)
             code = EXIT_NO; /* nothing was left */
         if (rc == RSD_E_MISMATCH)
-            code = EXIT_COULD_NOT; /* the source changed, or ranks differ: nothing to retype */
+            code = EXIT_COULD_NOT; /* the source changed, or ranks differ: not a usage error */
     }
     release(&c);
     return code;

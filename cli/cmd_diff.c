@@ -32,7 +32,7 @@ int diff_unsure(diff *d, const char *name, const char *why)
     return EXIT_DONE;
 }
 
-/* ---- what is said about a difference ---- */
+/* ---- reporting differences ---- */
 
 void diff_say(diff *d, bool object, const char *what, const char *name, const char *a,
               const char *b)

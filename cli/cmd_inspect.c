@@ -424,7 +424,7 @@ static int write_page(listing *l)
     return page_end(p, code);
 }
 
-/* ---- what the elements amount to ---- */
+/* ---- statistics ---- */
 
 static int find_stats(listing *l)
 {

@@ -282,7 +282,7 @@ static int plan_all(planning *p)
     return code;
 }
 
-/* ---- what is printed ---- */
+/* ---- printing ---- */
 
 static void add_size(columns *c, int64_t bytes)
 {

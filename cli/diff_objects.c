@@ -10,7 +10,7 @@
 
 #define LONGEST_VALUE 100 /* characters of an object */
 
-/* ---- one as a whole, the other in parts ---- */
+/* ---- stored whole on one side, in parts on the other ---- */
 
 /* The first entry whose name is not less than `name`. */
 static size_t lower_bound(const side *s, const char *name)
@@ -145,7 +145,7 @@ int diff_unfold(diff *d)
     return code;
 }
 
-/* ---- what differs ---- */
+/* ---- differences ---- */
 
 static char *text_of(const rsd_value *v)
 {

@@ -119,7 +119,7 @@ int finish_output(int code)
     return EXIT_COULD_NOT;
 }
 
-/* ---- what was probably meant ---- */
+/* ---- suggestions ---- */
 
 #define LONGEST_WORD 32
 

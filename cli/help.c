@@ -15,7 +15,7 @@ static const char exit_text[] =
     "  4        not a valid checkpoint\n"
     "  130 143  stopped by SIGINT or SIGTERM\n";
 
-/* ---- filled text ---- */
+/* ---- wrapped text ---- */
 
 /* Prints words from `text` up to a newline or the end, wrapped at TEXT_WIDTH or the width of a
  * narrower terminal; the first line starts at column `at`, the others are indented. Returns where

@@ -42,7 +42,7 @@ static int no_memory(const page *p)
     return refuse(p->a, EXIT_COULD_NOT, "no memory for the page");
 }
 
-/* ---- where it is written ---- */
+/* ---- output file ---- */
 
 /* Only a regular file is replaced; a device or pipe of that name is written to. */
 static bool replaceable(const char *file)

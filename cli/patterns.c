@@ -94,7 +94,7 @@ bool patterns_names(rsd_ckpt *ckpt, const char ***name, size_t *n)
     return true;
 }
 
-/* ---- what was probably meant ---- */
+/* ---- suggestions ---- */
 
 /* Letters to insert, remove or change so that the name matches; `*` and `?` are free. */
 static size_t distance(const char *glob, const char *name)

@@ -57,7 +57,7 @@ bool rsi_outcome_end(rsi_outcome *b)
     return true;
 }
 
-/* ---- what is told ---- */
+/* ---- places of items ---- */
 
 static rsi_dcp_row *row_of(rsi_dcp_meta *meta, size_t i)
 {
@@ -250,7 +250,7 @@ static rsd_err count(rsi_outcome *b, rsd_error *err)
     return ask_rows(b, err);
 }
 
-/* ---- another rank ---- */
+/* ---- other ranks ---- */
 
 static rsd_err give_rows(rsi_outcome *b, rsd_error *err)
 {
@@ -266,7 +266,7 @@ static rsd_err give_rows(rsi_outcome *b, rsd_error *err)
     return rc;
 }
 
-/* ---- both ---- */
+/* ---- both roles ---- */
 
 /* Sends the report, or posts receives for all reports. */
 static rsd_err open_vote(rsi_outcome *b, rsd_error *err)

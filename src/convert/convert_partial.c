@@ -90,7 +90,7 @@ static rsd_err lock_folder(rsd_store *store, const char *folder, rsi_tree **out,
     return rc;
 }
 
-/* ---- what ended runs left ---- */
+/* ---- leftovers of earlier runs ---- */
 
 rsd_err rsi_partial_remove(rsi_partial *partial, rsd_error *err)
 {
@@ -204,7 +204,7 @@ rsd_err rsi_partial_begin(rsi_partial *partial, const char *target, bool resume,
     return rc;
 }
 
-/* ---- what an earlier run left in the tree ---- */
+/* ---- leftovers in the tree ---- */
 
 typedef struct tidying {
     const rsi_image *image;

@@ -144,7 +144,7 @@ rsd_err rsi_exchange_give(rsi_exchange *x, bool *moved, rsd_error *err)
     return run_stream(&give, moved, err);
 }
 
-/* ---- what this rank can read itself ---- */
+/* ---- direct copies ---- */
 
 rsd_err rsi_hop_read(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, const rsd_box *box,
                      rsd_error *err)

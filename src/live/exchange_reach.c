@@ -20,7 +20,7 @@
 
 size_t rsi_reach_part_bytes = (size_t)1 << 30;
 
-/* ---- can it be read? ---- */
+/* ---- probing ---- */
 
 /* What each rank exposes of itself. */
 typedef struct token {
@@ -299,7 +299,7 @@ rsd_err rsi_tables_make(rsi_exchange *x, rsd_error *err)
     return ok ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for the tables of an exchange");
 }
 
-/* ---- telling each other ---- */
+/* ---- exchanging tables ---- */
 
 /* Starts one message with every pair: its head, or its table if it has one. */
 static rsd_err tell(rsi_exchange *x, bool head, rsd_error *err)

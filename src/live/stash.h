@@ -60,8 +60,8 @@ typedef struct rsi_stash_peer {
 typedef enum rsi_stash_kind {
     RSI_STASH_HEAD_IN,
     RSI_STASH_HEAD_OUT,
-    RSI_STASH_IN,  /* its chunk, or its notice that we have copied it */
-    RSI_STASH_OUT, /* the other direction */
+    RSI_STASH_IN,  /* its chunk, or our notice that we have copied it */
+    RSI_STASH_OUT, /* the reverse */
     RSI_STASH_KINDS
 } rsi_stash_kind;
 

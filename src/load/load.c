@@ -43,7 +43,7 @@ typedef struct loading {
     rsi_arena            mem;
 } loading;
 
-/* ---- what a state wants ---- */
+/* ---- entries of a state ---- */
 
 static rsd_err check_tensor(const rsi_state_tensor *want, const rsd_tensor_info *have, bool cast,
                             rsd_error *err)
@@ -194,7 +194,7 @@ static rsd_err find_state(loading *l, rsd_error *err)
     return rc ? rc : find_objects(l, err);
 }
 
-/* ---- what lies below names ---- */
+/* ---- tensors below names ---- */
 
 /* "model" and "model.w" are below "model"; "model2" is not. */
 static bool is_below(const char *name, const char *top)

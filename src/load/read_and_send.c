@@ -49,7 +49,7 @@ static size_t box_bytes(const rsi_piece *piece, const rsd_box *box)
     return (size_t)(rsd_box_count(box) * piece->elem_bytes);
 }
 
-/* ---- which messages there are ---- */
+/* ---- messages ---- */
 
 /* Bytes of the parcel's message for `rank`. *whole: the message is the parcel exactly as read. */
 static size_t message_bytes(const round *r, const parcel *p, int32_t rank, bool *whole)
@@ -212,7 +212,7 @@ out:
     return rc;
 }
 
-/* ---- handing on ---- */
+/* ---- passing on ---- */
 
 /* Moves a packed box to its place in a view of this rank. */
 static rsd_err give(const round *r, const rsi_hit *hit, const rsd_tensor_info *info,

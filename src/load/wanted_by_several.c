@@ -15,7 +15,7 @@
 #define PIECES    8                   /* or pieces per rank where none has to be kept whole */
 #define SCATTERED ((int64_t)64 << 10) /* shorter runs are cheaper to move than to read */
 
-/* ---- what all want ---- */
+/* ---- all ranks' wants ---- */
 
 static size_t words_of(const rsi_share *s, int64_t ndim)
 {

@@ -58,9 +58,10 @@ typedef struct rsi_share_at {
 } rsi_share_at;
 
 /* Tells all ranks what each wants and finds the tensors that are read once: those of which the
- * ranks together want at least 1.25 times the distinct bytes, those wanted in scattered pieces if
- * ranks `reach` each other's memory, or, with `always`, any that several ranks want. `reach`: every
- * view is memory that the comm exposes, in the tensor's own dtype. [collective] */
+ * ranks together want at least 1.25 times the bytes of the box around their wants, those wanted in
+ * scattered pieces if ranks `reach` each other's memory, or, with `always`, any that several ranks
+ * want. `reach`: every view is memory that the comm exposes, in the tensor's own dtype.
+ * [collective] */
 rsd_err rsi_share_make(rsi_share *share, rsd_comm *comm, rsd_ckpt *ckpt, const rsi_want *want,
                        size_t n, bool always, bool reach, rsd_error *err);
 void    rsi_share_release(rsi_share *share);

@@ -178,7 +178,7 @@ static bool look(async *a, bool wait)
     return ended;
 }
 
-/* ---- going on ---- */
+/* ---- progress ---- */
 
 /* Releases everything but the op itself, which keeps the result. */
 static void finish(async *a, rsd_err rc, rsd_error *err)

@@ -34,7 +34,7 @@ typedef struct head {
     rsd_error err; /* .code 0: everything is written and synced */
 } head;
 
-/* ---- is it possible ---- */
+/* ---- checks ---- */
 
 static rsd_err check_views(const rsd_state *state, rsd_error *err)
 {

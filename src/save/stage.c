@@ -133,7 +133,7 @@ static rsd_err copy_all(copying *c, int32_t threads, rsd_error *err)
     return rc;
 }
 
-/* ---- what is copied ---- */
+/* ---- parts to copy ---- */
 
 /* Elements of tensors, including those inside values; the image owns the rest. */
 static bool is_callers(const rsi_out_part *part)

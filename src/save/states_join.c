@@ -40,7 +40,7 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory to put the states of all ranks together");
 }
 
-/* ---- telling ---- */
+/* ---- records ---- */
 
 /* Writes the record and its key; the boxes follow later. */
 static void tell(rsi_bytes *w, const rsi_spot *spot, record r)

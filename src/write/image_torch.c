@@ -127,7 +127,7 @@ rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err
     return rc;
 }
 
-/* ---- the image of another rank ---- */
+/* ---- another rank's image ---- */
 
 /* The headers before the pickle and for each storage; the bytes of values come last. */
 typedef struct told_head {

@@ -418,7 +418,7 @@ rsd_err rsi_write_files(rsi_image *image, const rsd_state *state, int32_t rank, 
     return rc;
 }
 
-/* ---- what closes the checkpoint ---- */
+/* ---- metadata and checksums ---- */
 
 typedef rsd_err (*writer)(void *arg, rsi_sink put, void *to, rsd_error *err);
 

@@ -268,7 +268,7 @@ static rsd_err join_crcs(sharing *s, rsd_error *err)
     return rc;
 }
 
-/* ---- all of it ---- */
+/* ---- rounds ---- */
 
 /* Runs the rounds; a failure local to this rank is kept in *mine. */
 static rsd_err run_rounds(sharing *s, rsd_err *mine, rsd_error *why, rsd_error *err)
@@ -455,7 +455,7 @@ rsd_err rsi_write_together(rsi_image *image, const rsd_state *state, rsd_comm *c
     return rc;
 }
 
-/* ---- later ---- */
+/* ---- kept blocks ---- */
 
 size_t rsi_kept_bytes(const rsi_image *image, int32_t ranks)
 {
