@@ -25,7 +25,7 @@ typedef struct rsi_carry {
 
 /* Finds them, and compares those listed in the checksum file with it unless opts->verify is NEVER.
  * `into` NULL: the target is a folder; else the reason why it takes no files. Reports files that
- * are left out through opts->left_out. */
+ * are left out through opts->on_left_out. */
 rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
                        const rsd_convert_opts *opts, rsd_error *err);
 /* Adds them to the image as files of one tensor each, appended to the state's own. Leaves out names

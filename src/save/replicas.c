@@ -18,7 +18,7 @@ enum { PIECE = 1 << 20, RANKS_NAMED = 8 };
 typedef struct copy_of {
     uint64_t tensor, box; /* which of the holder's boxes */
     int64_t  chunk;
-    uint64_t hash; /* follows the fields it is compared by */
+    uint64_t hash; /* the fields before it are the key */
     int64_t  rank;
 } copy_of;
 

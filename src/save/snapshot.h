@@ -21,7 +21,7 @@ typedef struct rsi_snapshot {
 /* Checks whether a snapshot is possible: one rank per process, memory that fork copies, files that
  * other processes can see. */
 rsd_err rsi_snapshot_check(const rsi_save_job *job, rsd_error *err);
-/* Forks. job->flush says how files are written. */
+/* Forks. job->commit.flush says how files are written. */
 rsd_err rsi_snapshot_start(rsi_snapshot *child, rsi_save_job *job, rsd_error *err);
 /* *ended: the child has ended, the result is returned, and the rows that it made are in the job. */
 rsd_err rsi_snapshot_look(rsi_snapshot *child, rsi_save_job *job, bool wait, bool *ended,
