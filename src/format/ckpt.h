@@ -98,7 +98,7 @@ rsd_err rsi_st_open(rsd_ckpt *ckpt, rsd_error *err);
 rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err);
 rsd_err rsi_bins_open(rsd_ckpt *ckpt, rsd_error *err); /* several torch.save files and an index */
 rsd_err rsi_ranks_open(rsd_ckpt *ckpt, rsd_error *err);
-rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err); /* so does the next one */
+rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err); /* calls the next one if needed */
 rsd_err rsi_universal_open(rsd_ckpt *ckpt, rsd_error *err);
 
 /* True if the name is usual for torch.save files. */

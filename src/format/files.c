@@ -240,7 +240,7 @@ static rsd_err list_once(rsi_files *files, rsd_error *err)
     rsd_err rc = rsi_store_list(files->store, files->top, add_name, &l, err);
 
     if (!rc)
-        rc = rsi_files_there(files, err); /* else some names may already be removed */
+        rc = rsi_files_there(files, err); /* else some may already have been removed */
     kept = rc ? NULL : rsi_arena_array(&files->mem, l.n + 1, sizeof(kept[0]));
     if (!rc && !kept)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the names of %zu files", l.n);

@@ -34,8 +34,7 @@ int rsi_json_shown(const char *text, size_t len)
     return (int)n;
 }
 
-/* ---- messages ---------------------------------------------------------------------------------
- */
+/* ---- messages ---- */
 
 static size_t line_of(const rsi_json *json, size_t at)
 {
@@ -110,8 +109,7 @@ rsd_err rsi_json_expected(const rsi_json *json, const rsi_json_token *found, con
     return fail_at(json, found->at, what, words, err);
 }
 
-/* ---- strings ----------------------------------------------------------------------------------
- */
+/* ---- strings ---- */
 
 static size_t put_utf8(char *out, uint32_t code)
 {
@@ -271,8 +269,7 @@ static rsd_err take_string(rsi_json *json, rsi_json_token *out, rsd_error *err)
     return escapes ? unescape(json, out, err) : RSD_OK;
 }
 
-/* ---- numbers and words --------------------------------------------------------------------------
- */
+/* ---- numbers and words ---- */
 
 static size_t digits_end(const rsi_json *json, size_t at)
 {
@@ -367,8 +364,7 @@ static rsd_err take_word(rsi_json *json, rsi_json_token *out, rsd_error *err)
                       json->state == VALUE_OR_CLOSE ? "a value or \"]\"" : "a value", err);
 }
 
-/* ---- structure ----------------------------------------------------------------------------------
- */
+/* ---- structure ---- */
 
 static void skip_space(rsi_json *json)
 {

@@ -22,7 +22,7 @@ typedef enum rsi_json_kind {
     RSI_JSON_KEY, /* the next token is its value */
     RSI_JSON_STRING,
     RSI_JSON_INTEGER, /* -2^63 .. 2^64-1, without '.' or exponent */
-    RSI_JSON_NUMBER,  /* any other number: only text and len are set */
+    RSI_JSON_NUMBER,  /* any other number: given by text and len only */
     RSI_JSON_TRUE,
     RSI_JSON_FALSE,
     RSI_JSON_NULL

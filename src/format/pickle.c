@@ -111,7 +111,7 @@ static rsd_err begin(rsi_pickle *p, const rsi_source *source, rsd_error *err)
     }
     rc = rsi_pickle_cells(p, 1, &zero); /* 0 is not a valid cell */
     if (!rc && !p->stack.at)
-        rc = rsi_pickle_more_words(p, &p->stack, 1); /* so that its top is always an address */
+        rc = rsi_pickle_more_words(p, &p->stack, 1); /* so that its top is never NULL */
     return rc;
 }
 

@@ -26,7 +26,7 @@ typedef enum rsi_pickle_kind {
     RSI_PICKLE_STR,   /* UTF-8; may contain lone surrogates, as in Python */
     RSI_PICKLE_BYTES, /* bytes and bytearray */
     RSI_PICKLE_TUPLE,
-    RSI_PICKLE_INTS, /* a tuple of at most 32 integers, or the empty tuple: rsi_pickle_ints */
+    RSI_PICKLE_INTS, /* a tuple of at most 32 integers, even the empty one: rsi_pickle_ints */
     RSI_PICKLE_LIST,
     RSI_PICKLE_DICT, /* in file order; of duplicate keys Python keeps the last */
     RSI_PICKLE_SET,  /* set and frozenset */

@@ -55,7 +55,7 @@ rsd_err rsi_pickle_more_words(rsi_pickle *p, words *w, size_t need)
 
 /* ---- Text that is kept once ---- */
 
-/* Puts all entries into slots, which are free. */
+/* Puts all entries into the slots, which are all free. */
 static void fill_slots(intern *t)
 {
     for (uint32_t e = 0; e < t->n; e++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The opcodes of pickles, protocols 2 to 5: the table, containers, stack and memo. None runs
  * anything. Those that push numbers and text are in pickle_push.c, those that would call in
- * pickle_call.c; opcodes missing from the table are refused by name. */
+ * pickle_call.c; unsupported opcodes are refused by name. */
 #include "format/pickle_core.h"
 
 enum { MAX_LINE = 1 << 16 }; /* bytes of the name of a module or class */

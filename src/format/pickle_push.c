@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The opcodes that push numbers, constants, text and bytes. The table of opcodes is in pickle_op.c.
- */
+/* The opcodes that push numbers, constants, text and bytes; their table is in pickle_op.c. */
 #include "format/pickle_core.h"
 
 /* ---- Scalars ---- */

@@ -170,8 +170,7 @@ rsd_err rsi_st_dcp_write(size_t n, const char *const *name, const int *ndim,
     return rsi_json_out_end(out, err);
 }
 
-/* ---- file names ---------------------------------------------------------------------------------
- */
+/* ---- file names ---- */
 
 size_t rsi_st_shard_name(int64_t shard, int64_t file, int64_t files, char *buf, size_t cap)
 {

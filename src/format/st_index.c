@@ -210,8 +210,7 @@ const char *rsi_st_index_file(const rsi_st_index *index, const char *name, size_
     return i == SIZE_MAX ? NULL : index->file[index->weight[i].file];
 }
 
-/* ---- writing ------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static int by_name(const void *left, const void *right, void *arg)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parses the header of a safetensors file and refuses whatever the format does not allow, even
  * where the reference library is lenient: duplicate keys, unknown fields, null as metadata, NULs in
- * names. check_tiling below ensures that the tensors tile the data exactly. Next: st_dcp.c, which
- * finds the parts of tensors that these are. */
+ * names. check_tiling below ensures that the tensors tile the data exactly. Next: st_dcp.c finds
+ * which parts of tensors these are. */
 #include "format/st_header.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -44,8 +44,7 @@ static rsd_err refuse(const parser *p, const rsi_json_token *token, const char *
     return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": %s", p->json.base + token->at, why);
 }
 
-/* ---- one tensor ---------------------------------------------------------------------------------
- */
+/* ---- one tensor ---- */
 
 static rsd_err take_dtype(parser *p, rsi_st_tensor *tensor)
 {
@@ -263,8 +262,7 @@ static rsd_err take_tensor(parser *p, const rsi_json_token *key)
     return RSD_OK;
 }
 
-/* ---- __metadata__ -------------------------------------------------------------------------------
- */
+/* ---- __metadata__ ---- */
 
 static rsd_err take_metadata(parser *p, const rsi_json_token *key)
 {
@@ -297,8 +295,7 @@ static rsd_err take_metadata(parser *p, const rsi_json_token *key)
     return rc;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 
 static rsd_err check_twice(parser *p)
 {

@@ -2,12 +2,12 @@
 /* Pickle protocol 2 of one tensor:
  *
  *   torch._utils._rebuild_tensor_v2(('storage', torch.FloatStorage, '0', 'cpu', numel) as a
- * persistent id, storage offset, size, stride, False, OrderedDict()[, {'conj': True}])
+ *   persistent id, storage offset, size, stride, False, OrderedDict()[, {'conj': True}])
  *
- * and for the types that came later _rebuild_tensor_v3, with an untyped storage counted in bytes
- * and the dtype behind the OrderedDict. Every object but numbers gets the next memo number, an
- * empty tuple none. The reader picks the numbers out and then lets the writer say what the bytes
- * must be, so there is one description of the pattern. */
+ * and for later dtypes _rebuild_tensor_v3, with an untyped storage counted in bytes and the dtype
+ * after the OrderedDict. Every object except numbers and the empty tuple gets the next memo number.
+ * The reader extracts the numbers and then has the writer produce the expected bytes, so the
+ * pattern is described only once. */
 #include "format/tensor_pickle.h"
 #include "base/checked.h"
 

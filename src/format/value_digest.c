@@ -7,7 +7,7 @@
 #include "shape/box.h"
 
 #define BLOCK      ((size_t)1 << 16)
-#define WINDOW_MAX ((int64_t)64 << 20) /* bytes of a storage whose elements are not in order */
+#define WINDOW_MAX ((int64_t)64 << 20) /* bytes of a storage whose elements are out of order */
 
 typedef struct digest {
     uint64_t d[2];
@@ -44,7 +44,7 @@ static void gather(gathering *g, const unsigned char *bytes, size_t len)
     }
 }
 
-/* Elements of the whole storage in row-major order. */
+/* Gathers the view's elements from the whole storage, in row-major order. */
 static void gather_view(gathering *g, const rsd_value_tensor *t, const unsigned char *storage)
 {
     const size_t size = rsd_dtype_size(t->dtype);

@@ -17,7 +17,7 @@ typedef struct frame {
     bool             object; /* JSON: a dict whose keys are all text */
 } frame;
 
-/* How each of the two forms is written. */
+/* How one of the two forms is written. */
 typedef struct style {
     void (*scalar)(rsi_text *out, const rsd_value *v);
     void (*open)(rsi_text *out, frame *f);

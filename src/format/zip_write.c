@@ -264,7 +264,7 @@ static void put_header(window *w, const rsi_zip_plan *plan, uint64_t at, const r
     put(w, flags_of(rec), 2);
     put(w, 0, 2); /* stored */
     put(w, 0, 4); /* time, date */
-    put(w, 0, 4); /* CRC and sizes come behind the data */
+    put(w, 0, 4); /* CRC and sizes follow the data */
     put(w, 0, 8);
     put(w, rec->name_len, 2);
     put(w, wide_size(plan, at, rec->size) + 4 + pad, 2);

@@ -11,7 +11,7 @@ typedef struct rsi_extents rsi_extents;
 
 /* Unused decoded bytes stay cached while all decoded bytes are within `limit`. */
 rsd_err rsi_extents_create(rsd_ckpt *ckpt, size_t limit, rsi_extents **out, rsd_error *err);
-void    rsi_extents_free(rsi_extents *extents); /* every extent has been given back */
+void    rsi_extents_free(rsi_extents *extents); /* all extents must have been given back */
 
 /* Borrowed until given back. Waits if another thread is decoding the chunk. Any thread, as are all
  * functions below. */

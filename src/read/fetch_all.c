@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#define GROUP_BYTES ((int64_t)1 << 20) /* small views that one thread takes at once */
+#define GROUP_BYTES ((int64_t)1 << 20) /* bytes of small views per group */
 #define GROUP_VIEWS 64
 #define LARGE       ((int64_t)8 << 20) /* from this size on, using all threads pays off */
 

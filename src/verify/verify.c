@@ -366,7 +366,7 @@ static rsd_err check_records(rsi_verifying *v, size_t i, const records *r, rsd_e
 }
 
 /* Checks every record of object i; i >= nobjects: the records of an archive that belong to no
- * object. */
+ * tensor or object. */
 static rsd_err check_object(rsi_verifying *v, size_t i, rsd_error *err)
 {
     rsi_damage  damage = { .kind = RSI_DAMAGE_OBJECT, .first = i, .what.rank = -1 };

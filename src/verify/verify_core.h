@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the files of verify/: the list of damages, rows to hash, and the records whose CRC32 is
- * computed on the way. */
+/* Shared by the files of verify/: the list of damage found, rows to hash, and the records whose
+ * CRC32 is computed on the way. */
 #ifndef RSI_VERIFY_CORE_H
 #define RSI_VERIFY_CORE_H
 

@@ -127,7 +127,7 @@ static bool in_bad_row(const rsi_verifying *v, size_t rows, size_t end, size_t p
     return lo > rows && row[lo - 1].place == place && off < row[lo - 1].off + row[lo - 1].len;
 }
 
-/* Sorts the damages found; returns where the rows start. */
+/* Sorts the damage found; returns where the rows start. */
 static size_t find_rows(rsi_verifying *v)
 {
     size_t rows;
@@ -180,7 +180,7 @@ static void name_row(rsi_verifying *v, const rsi_place_names *names, rsi_damage 
     d->what.sys_errno = what.sys_errno;
 }
 
-/* Appends to each bad row the names of its contents, and drops the damages that this covers. */
+/* Appends the names of its contents to each bad row, and drops damage that a bad row covers. */
 static rsd_err name_rows(rsi_verifying *v, rsd_error *err)
 {
     const size_t    rows = find_rows(v);
