@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Four ranks save a matrix, each its own part: 01_save [PATH]. Under mpirun, with any ranks that
- * the mesh has, they are processes; otherwise threads of this one. Without PATH a store in memory
- * takes the checkpoint. 02_load_other_mesh.c loads it on two. */
+/* Four ranks save a matrix, each its own part: 01_save [PATH]. The ranks are processes under
+ * mpirun -n 4, otherwise threads. Without PATH the checkpoint goes to a store in memory.
+ * 02_load_other_mesh.c loads it on two ranks. */
 #include <reshard/reshard.h>
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ static rsd_err save(void *arg, rsd_comm *comm, rsd_error *err)
     if (!rc)
         rc = rsd_values_create(&values, err);
     if (!rc && rsd_layout_boxes(layout, rank, &box, 1) == 1) {
-        for (int64_t i = 0; i < rsd_box_count(&box); i++) /* each element is its own number */
+        for (int64_t i = 0; i < rsd_box_count(&box); i++) /* each element is its own index */
             part[i] = (float)((box.off[0] + i / box.len[1]) * COLS + box.off[1] + i % box.len[1]);
     }
     if (!rc)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two ranks load what four have saved: 02_load_other_mesh [PATH], where PATH is what 01_save left.
- * Without it the program makes such a checkpoint in memory first. Under mpirun -n 2 the ranks are
- * processes. */
+/* Two ranks load what four have saved: 02_load_other_mesh [PATH], where PATH is the checkpoint that
+ * 01_save wrote. Without PATH the program first makes such a checkpoint in memory. The ranks are
+ * processes under mpirun -n 2, otherwise threads. */
 #include <reshard/reshard.h>
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ static rsd_err layout_of(const char *text, rsd_layout **out, rsd_error *err)
     return rc;
 }
 
-/* One process may stand for all ranks: the layout says which rank's file gets what. */
+/* One process may stand for all ranks: the layout says which rank's file each box goes to. */
 static rsd_err make_checkpoint(const job *j, rsd_error *err)
 {
     rsd_save_opts opts = { .size = sizeof(opts), .store = j->store };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads some rows of one matrix without ranks and without the rest, as an inference engine would:
- * 03_load_slice CHECKPOINT TENSOR FIRST COUNT prints the sum of rows FIRST .. FIRST + COUNT - 1 of
- * a float32 matrix. Any format, however the matrix is sharded. Without arguments the program makes
- * a matrix in memory and checks itself. */
+/* Loads some rows of one matrix, without ranks and without reading the rest, as an inference engine
+ * would: 03_load_slice CHECKPOINT TENSOR FIRST COUNT prints the sum of COUNT rows of a float32
+ * matrix, from row FIRST on, in any format and however it is sharded. Without arguments the program
+ * makes a matrix in memory and checks the result itself. */
 #include <reshard/reshard.h>
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static rsd_err sum_rows(rsd_ckpt *ckpt, const char *name, int64_t first, int64_t
     rows.box.len[1] = info.shape[1];
     if (count > 0 && count <= info.shape[0])
         rows.data = malloc((size_t)rsd_box_count(&rows.box) * sizeof(float));
-    rc = rsd_ckpt_read(ckpt, t, &rows, NULL, err); /* says so if the rows make no sense */
+    rc = rsd_ckpt_read(ckpt, t, &rows, NULL, err); /* fails if the rows are out of range */
     *sum = 0;
     for (int64_t i = 0; !rc && i < rsd_box_count(&rows.box); i++)
         *sum += ((float *)rows.data)[i];
@@ -37,7 +37,7 @@ static rsd_err sum_rows(rsd_ckpt *ckpt, const char *name, int64_t first, int64_t
     return rc;
 }
 
-/* A 6 x 8 matrix on three ranks, each element its own number. */
+/* A 6 x 8 matrix on three ranks; each element is its own index. */
 static rsd_err make_checkpoint(rsd_store *store, const char *path, rsd_error *err)
 {
     const int64_t shape[] = { 6, 8 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saves while the training goes on: rsd_save_begin returns when the tensors may be changed again,
- * and the bytes reach the disk behind it. What is saved is what was there at the call. Here two
- * ranks are threads and the store is in memory. */
+/* Saves while training continues: rsd_save_begin returns as soon as the tensors may be changed
+ * again, and the bytes reach the disk in the background. The checkpoint holds what the tensors held
+ * at the call. Here two ranks are threads and the store is in memory. */
 #include <reshard/reshard.h>
 
 #include <stdio.h>
@@ -36,13 +36,13 @@ static rsd_err train_and_save(void *arg, rsd_comm *comm, rsd_error *err)
         n = rsd_layout_views(layout, rank, part, &view, 1);
     if (!rc)
         rc = rsd_state_tensor(state, "weight", layout, RSD_F32, 2, shape, n, &view, err);
-    train(part, ROWS * COLS); /* all ones: that is what will be saved */
+    train(part, ROWS * COLS); /* all ones: this is what gets saved */
     if (!rc)
         rc = rsd_save_begin("step-1", comm, state, RSD_STAGE_COPY, &opts, &op, err);
     while (!rc && steps < 10) {
         train(part, ROWS * COLS);
         steps++;
-        if (!done) /* drives the save on; never waits */
+        if (!done) /* advances the save; never waits */
             rc = rsd_op_test(op, RSD_DURABLE, &done, err);
     }
     if (!rc)
@@ -55,7 +55,7 @@ static rsd_err train_and_save(void *arg, rsd_comm *comm, rsd_error *err)
     return rc;
 }
 
-/* Are the elements what they were when the save began? */
+/* Checks that the elements are those from when the save began. */
 static rsd_err check(rsd_store *store, bool *same, rsd_error *err)
 {
     float     all[ROWS * COLS];

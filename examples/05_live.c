@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Moves a tensor between ranks from one layout to another, without a checkpoint: rows on four ranks
- * become columns on three of them. The plan is made once, from the two layouts, and can be run as
- * often as one likes. */
+ * become columns on three of them. The plan is made once, from the two layouts, and can be run any
+ * number of times. */
 #include <reshard/reshard_live.h>
 
 #include <stdio.h>
@@ -10,7 +10,7 @@ enum { RANKS = 4, ROWS = 8, COLS = 9 };
 
 static const int64_t shape[] = { ROWS, COLS };
 
-/* The number of element i of a box, counted in the whole tensor. */
+/* The index of a box's element i in the whole tensor. */
 static float number(const rsd_box *box, int64_t i)
 {
     const int64_t row = box->off[0] + i / box->len[1], col = box->off[1] + i % box->len[1];

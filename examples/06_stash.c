@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps activations sharded between forward and backward. The ranks of a tensor-parallel group hold
- * equal inputs, so each keeps a quarter of them; before backward the whole comes back, one layer
- * ahead of its use. tp_mlp_train.c is a training with it. */
+ * equal inputs, so each keeps a quarter; before backward the whole tensor comes back, one layer
+ * ahead of its use. tp_mlp_train.c uses the stash in a training loop. */
 #include <reshard/reshard_live.h>
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static rsd_err step(void *arg, rsd_comm *comm, rsd_error *err)
     rsd_stash      *stash = NULL;
     rsd_stashed     kept[LAYERS];
     rsd_stash_stats stats = { .size = sizeof(stats) };
-    float           x[2][ROWS * COLS]; /* the layer in work and the one that is fetched */
+    float           x[2][ROWS * COLS]; /* the current layer and the one being fetched */
     rsd_err         rc = rsd_stash_create(comm, &opts, &stash, err);
 
     (void)arg;

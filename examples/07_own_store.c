@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store of one's own, here one that can only be read and counts what it is asked for, as one over
- * an object service would: a tensor is found in it and one row of it read. A store that can be
- * written to fills begin, attach, commit and abort as well; the header tells what they must do. */
+/* A custom store, here a read-only one that counts requests, as one over an object service might:
+ * the program finds a tensor in it and reads one row. A writable store also implements begin,
+ * attach, commit and abort; reshard_plugin.h says what they must do. */
 #include <reshard/reshard_plugin.h>
 
 #include <stdio.h>
 #include <string.h>
 
-/* The one object: a safetensors file whose header of 61 bytes names a matrix of 4 x 4 bytes. */
+/* The only object: a safetensors file whose 61-byte header describes a matrix of 4 x 4 bytes. */
 static const char text[] = "\x3d\0\0\0\0\0\0\0"
                            "{\"weight\":{\"dtype\":\"U8\",\"shape\":[4,4],"
                            "\"data_offsets\":[0,16]}}"
@@ -34,7 +34,7 @@ static rsd_err own_open(void *self, const char *name, uint32_t flags, uint64_t b
 
 static void own_transfer(void *self, rsd_io *io)
 {
-    (void)self; /* all is static here */
+    (void)self; /* everything is static here */
     io->rc = io->op == RSD_IO_READ ? RSD_OK : RSD_E_UNSUPPORTED;
     io->done = io->off >= SIZE ? 0 : io->len;
     if (io->done > SIZE - io->off)
@@ -67,7 +67,7 @@ static rsd_err own_close(void *self, void *file, rsd_error *err)
     return (void)self, (void)file, (void)err, RSD_OK;
 }
 
-/* What a store that is only read never does. */
+/* What a read-only store never does. */
 static rsd_err own_change(void *self, const char *name, rsd_error *err)
 {
     return (void)self, (void)name, refuse(err, RSD_E_UNSUPPORTED, "it can only be read");

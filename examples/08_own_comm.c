@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A transport of one's own: postbox_comm.c fills the table of a comm, over a postbox that stands
- * for a network, and here a tensor is moved between two ranks on it. */
+/* A custom transport: postbox_comm.c implements the table of a comm over a postbox that stands in
+ * for a network. Here a tensor moves between two ranks over it. */
 #include "postbox.h"
 
 #include <reshard/reshard_live.h>
 #include <pthread.h>
 #include <stdio.h>
 
-/* Rank 0 has the first half of eight numbers and rank 1 the second; they change places. */
+/* Rank 0 has the first half of eight numbers and rank 1 the second; they swap halves. */
 static void *swap_halves(void *self)
 {
     static const int64_t shape[] = { 8 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A transform of one's own: registers "stream.rot13", which swaps the case of ASCII letters, saves
- * a checkpoint through it and reads that back. A real one would compress or encrypt. */
+/* A custom transform: registers "stream.rot13", which swaps the case of ASCII letters, saves a
+ * checkpoint through it and reads it back. A real one would compress or encrypt. */
 #include <reshard/reshard_plugin.h>
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static char nothing; /* this transform keeps nothing between its calls */
 
 static rsd_err begin(void *arg, bool encode, void **stream, rsd_error *err)
 {
-    (void)arg, (void)encode, (void)err; /* undoing it is doing it again */
+    (void)arg, (void)encode, (void)err; /* decoding is the same as encoding */
     *stream = &nothing;
     return RSD_OK;
 }

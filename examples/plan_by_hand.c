@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who sends what to whom when a [4096, 14336] matrix goes from row shards on 8 ranks to column
- * shards on 4 of them. */
+/* Which rank sends what to which when a [4096, 14336] matrix goes from row shards on 8 ranks to
+ * column shards on 4 of them. */
 #include <reshard/reshard_live.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands for a network in 08_own_comm.c. */
+/* Stands in for a network in 08_own_comm.c. */
 #include "postbox.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ static void take_out(letter *it)
     free(it);
 }
 
-/* Gives each receive, oldest first, the oldest message for it. */
+/* Matches each receive, oldest first, with the oldest message for it. */
 static void deliver(void)
 {
     for (letter *r = box; r; r = r->next)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of a comm over the postbox; what each function promises stands in reshard_plugin.h. */
+/* The table of a comm over the postbox; reshard_plugin.h says what each function must do. */
 #include "postbox.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static rsd_err fail(rsd_error *err, rsd_err code, const char *why)
 static rsd_err own_send(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
                         void **request, rsd_error *err)
 {
-    *request = NULL; /* copied: it has finished already */
+    *request = NULL; /* copied, so already finished */
     if (postbox_post((letter){ own_rank(self), to, tag, false, false, bytes, (void *)data, NULL }))
         return RSD_OK;
     return fail(err, RSD_E_NOMEM, "no memory for a message");
@@ -50,7 +50,7 @@ static rsd_err own_test(void *self, void **request, rsd_error *err)
 static rsd_err own_wait_some(void *self, size_t n, void **request, int64_t timeout_ms,
                              rsd_error *err)
 {
-    uint64_t seen = postbox_wait(0, 0), next; /* before looking: nothing is missed */
+    uint64_t seen = postbox_wait(0, 0), next; /* first, so no message is missed */
 
     for (;; seen = next) {
         size_t open = 0, left = 0;

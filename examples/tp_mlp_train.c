@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trains a stack of tensor-parallel MLPs (column-parallel, then row-parallel) with and without
  * activation recomputation, with and without the stash, and shows that losses, gradients and
- * weights are the same bit for bit while the activations that are kept shrink:
+ * weights stay the same bit for bit while the kept activations shrink:
  *
- *     tp_mlp_train [RANKS]                  ranks are threads (4 of them)
+ *     tp_mlp_train [RANKS]                  ranks are threads (4 by default)
  *     mpirun -n 4 tp_mlp_train              ranks are processes
  *
- * y = relu(x A) B for each layer; rank r has some columns of A and the same rows of B, so x and the
- * gradients at the edges are equal on all ranks, and products with B are summed over them. */
+ * y = relu(x A) B for each layer; rank r has some columns of A and the matching rows of B, so x and
+ * the gradients at layer boundaries are equal on all ranks, and products with B are summed over
+ * the ranks. */
 #include <reshard/reshard_live.h>
 
 #include <math.h>
@@ -21,12 +22,12 @@ enum { LAYERS = 4, ROWS = 24, WIDTH = 32, HIDDEN = 48, STEPS = 5 };
 typedef struct job {
     rsd_comm  *comm;
     int        rank, ranks, cols; /* of A on this rank */
-    rsd_stash *wire;              /* what the ranks exchange sums with */
+    rsd_stash *wire;              /* sums between ranks go through it */
     rsd_stash *stash;             /* NULL: activations are kept whole */
     int        recompute;
     float     *a[LAYERS], *b[LAYERS]; /* [WIDTH][cols], [cols][WIDTH] */
     float     *sums;                  /* [ranks][ROWS * WIDTH] */
-    size_t     kept, peak;            /* bytes of activations; peak: between the two passes */
+    size_t     kept, peak;            /* bytes of activations; peak: between the passes */
     uint64_t   digest;                /* of losses, gradients and weights */
     double     loss;
     rsd_error *err;
@@ -55,8 +56,8 @@ static void digest(job *j, const void *data, size_t bytes)
         j->digest = (j->digest ^ p[i]) * UINT64_C(0x100000001b3);
 }
 
-/* The sum of all ranks' x [ROWS][WIDTH], in the order of ranks. A stash gives back row r as rank r
- * saved it, so each puts its part into its own row. */
+/* The sum of all ranks' x [ROWS][WIDTH], in rank order. A stash returns row r as rank r saved it,
+ * so each rank puts its part into its own row. */
 static rsd_err sum_over_ranks(job *j, float *x)
 {
     const int64_t shape[] = { j->ranks, ROWS * WIDTH };
@@ -79,7 +80,7 @@ static rsd_err sum_over_ranks(job *j, float *x)
 
 typedef struct kept {
     rsd_stashed x;                /* equal on all ranks: a stash keeps a part of it */
-    float       h[ROWS * HIDDEN]; /* this rank's own, unless it is computed again */
+    float       h[ROWS * HIDDEN]; /* this rank's own, unless it is recomputed */
 } kept;
 
 static void hidden(const job *j, int layer, const float *x, float *h)
@@ -95,7 +96,7 @@ static rsd_err forward(job *j, int layer, float *x, kept *k)
     static const int64_t shape[] = { ROWS, WIDTH };
     rsd_err              rc;
 
-    /* The scope of this module: without a stash on the stack x is kept whole. */
+    /* This module's scope: without a stash on the stack x is kept whole. */
     rc = rsd_stash_push(j->stash, j->err);
     if (!rc)
         rc = rsd_stash_save(NULL, RSD_F32, 2, shape, x, true, &k->x, j->err);
@@ -110,7 +111,7 @@ static rsd_err forward(job *j, int layer, float *x, kept *k)
     return rc ? rc : sum_over_ranks(j, x);
 }
 
-/* g is the gradient at the output and becomes that at the input. */
+/* g, the gradient at the output, becomes the gradient at the input. */
 static rsd_err backward(job *j, int layer, float *g, kept *k)
 {
     float   x[ROWS * WIDTH], gh[ROWS * HIDDEN], ga[WIDTH * HIDDEN], gb[HIDDEN * WIDTH];
@@ -152,7 +153,7 @@ static rsd_err step(job *j, kept *keep, int number)
     if (rc)
         return rc;
     rsd_stash_stats_get(j->stash, &stats, NULL);
-    j->peak = j->kept + (size_t)stats.bytes_held; /* the most is kept here */
+    j->peak = j->kept + (size_t)stats.bytes_held; /* the peak is here */
     j->loss = 0;
     for (int i = 0; i < ROWS * WIDTH; i++) {
         float off = x[i] - cosf((float)i);
@@ -166,7 +167,7 @@ static rsd_err step(job *j, kept *keep, int number)
     return rc;
 }
 
-/* Weights by their place in the whole matrix, so that they don't depend on the number of ranks. */
+/* Weights depend on their place in the whole matrix, not on the number of ranks. */
 static void set_weights(job *j)
 {
     int first = j->rank * j->cols;
@@ -205,7 +206,7 @@ static rsd_err train(job *j, int with_stash)
     return rc;
 }
 
-/* The four ways to train, on one rank. */
+/* The four ways of training, on one rank. */
 static rsd_err compare(job *j)
 {
     uint64_t first = 0;
