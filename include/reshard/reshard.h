@@ -637,7 +637,8 @@ RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_va
                                 rsd_error *err);
 
 /* Replaces a value; `name` is the full name, all keys joined by dots. A state can be saved
- * repeatedly: each save takes the tensors' current contents, and values as last set here. */
+ * repeatedly: each save takes the tensors' current contents; values change only through this
+ * call. */
 RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value *value,
                                     rsd_error *err);
 
@@ -687,8 +688,8 @@ typedef struct rsd_save_opts {
     rsd_choice   checksum;   /* hashes of all bytes, checked by loads and verifies (see
                                 rsd_ckpt_add_checksums). DEFAULT: if xxHash is built in; ALWAYS:
                                 RSD_E_UNSUPPORTED without it */
-    bool uneven_keys; /* ranks may hold different tensors and values; each rank's own boxes alone
-                         count as its part of a tensor */
+    bool uneven_keys; /* ranks may hold different tensors and values; of each rank's layout only its
+                         own boxes count */
     bool check_equal; /* compare replicas first; if they differ, nothing is saved */
 } rsd_save_opts;
 
