@@ -159,7 +159,7 @@ static int take_away(const rsi_fs *fs, int fd, uint32_t mode)
 
     if (rsi_fs_statx(fs, fd, "", AT_EMPTY_PATH, STATX_MODE, &st) < 0)
         return -1;
-    most = st.stx_mode | (st.stx_mode & 0444) >> 2; /* readers may also execute */
+    most = st.stx_mode | (st.stx_mode & 0444u) >> 2; /* readers may also execute */
     mode &= most & 0777;
     if (mode == (st.stx_mode & 0777u))
         return 0;
