@@ -81,13 +81,13 @@ bool rsi_torch_has_tensor(const rsd_value *v)
 
 /* Dicts are always split into their items, lists if they contain tensors or dicts, as in torch's
  * own flattening: a trainer asks a DCP checkpoint for "optim.param_groups.0.lr". Tuples are split
- * only for tensors, and so are dicts with keys that are neither text nor numbers: the keys' text
- * becomes part of the name. */
+ * only for tensors. A dict with keys that are neither text nor numbers stays one object, so that
+ * a copy keeps its keys. */
 static bool opens(struct frame *probe, const rsd_value *v)
 {
     switch (rsd_value_type_of(v)) {
     case RSD_VALUE_DICT:
-        return has_names(v) || has(RSD_VALUE_TENSOR, probe, v);
+        return has_names(v);
     case RSD_VALUE_LIST:
         return has(RSD_VALUE_DICT, probe, v) || has(RSD_VALUE_TENSOR, probe, v);
     case RSD_VALUE_TUPLE:

@@ -286,15 +286,6 @@ def refusals(report, tool, folder, made):
         folder / "single_unknown",
         made / "refused",
     )
-    torch.save(ONE, folder / "legacy.pt", _use_new_zipfile_serialization=False)
-    report.run(
-        "files of torch before 1.6 are refused in words",
-        refusal_problem,
-        ["1.6", "UNSUPPORTED"],
-        tool.copy,
-        folder / "legacy.pt",
-        made / "refused",
-    )
     report.run(
         "what exists is not replaced",
         refusal_problem,
