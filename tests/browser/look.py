@@ -220,7 +220,7 @@ def more_moves_than_can_be_seen_are_drawn_in_part(b):
     equal(b.text("h3"), "Pieces (1,024)")
     lines = len(b.all("svg .move"))
     assert 80 <= lines <= 160, lines
-    assert "Some of the moves are drawn" in b.text("#view"), b.text("#view")
+    assert "Only some of the moves are drawn" in b.text("#view"), b.text("#view")
     b.shoot("plan_wide")
 
 
