@@ -17,12 +17,14 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 
 TOOL = sys.argv[1]
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 EVIL = "</script><b onclick=alert(1)>&amp;\u202e\n"
 MANY = 5000
 MOST_ELEMENTS = 600  # of a page with 5,000 tensors: rows that can't be seen must not exist
+LONGEST = 20  # seconds until the page has done what was asked of it
 LAYOUT = "mesh dp=2 tp=4; *norm* replicate; *experts* shard(0)@dp shard(2)@tp; * shard(0)@dp shard(1)@tp"
 
 
@@ -86,6 +88,10 @@ class Browser:
     def text(self, selector):
         return self.one(selector).text
 
+    def all_of(self, selector):
+        """All, once there are any: what a click opens is made in an event of its own."""
+        return WebDriverWait(self.driver, LONGEST).until(lambda _: self.all(selector))
+
     def script(self, code):
         return self.driver.execute_script("return " + code)
 
@@ -132,7 +138,7 @@ def the_overview_has_parameters_dtypes_the_largest_and_a_tree(b):
     equal(len(b.all("table.plain .link")), 8)
     equal([e.text for e in b.all(".tree summary code")], ["model.layers", "[0-499]"])
     b.all(".tree summary")[1].click()
-    b.all(".tree .leaf .link")[3].click()
+    b.all_of(".tree .leaf .link")[3].click()
     equal(b.text("h2"), "model.layers.0.part3.weight")
 
 

@@ -26,7 +26,7 @@ static char top[64];
 
 static const char *at(const char *name)
 {
-    static char path[160];
+    static _Thread_local char path[160]; /* ranks are threads */
 
     snprintf(path, sizeof(path), "%s/%s", top, name);
     return path;
