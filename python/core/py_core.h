@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by the files of reshard._core, the C half of the Python package. They use the public
+ * headers and Python's limited API only, keep no Python object in static memory, and never call
+ * Python without the GIL: work that takes time runs in py_work.c, without it.
+ *
+ * Results follow Python: NULL or -1 means that an exception is set. */
+#ifndef PY_CORE_H
+#define PY_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <reshard/reshard.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* ---- py_module.c: what belongs to one interpreter ---- */
+
+typedef struct work work;
+
+typedef struct core {
+    PyObject *make_error;                   /* reshard._errors.make */
+    PyObject *array, *view, *ckpt, *saving; /* types */
+    work     *abandoned;                    /* still running after their callers were interrupted */
+} core;
+
+core *core_of(PyObject *self); /* of an object of one of the types */
+/* Sets the exception that belongs to an error of the library. Always -1. */
+int fail_with(core *c, const rsd_error *err);
+/* UTF-8 from a file as str; bytes that are no UTF-8 become lone surrogates. */
+PyObject *text_of(const char *text, size_t len);
+/* The UTF-8 of a str, which lives as long as it; lone surrogates, NULs are refused. */
+const char *utf8_of(PyObject *text);
+PyObject   *ints_of(int n, const int64_t *value); /* a tuple */
+/* Reads a tuple of at most RSD_MAX_NDIM ints; returns their number. */
+int ints_from(PyObject *tuple, int64_t *out);
+/* Frees an object of a heap type. */
+void object_free(PyObject *self);
+
+/* ---- py_work.c: the library's calls, in a thread, so that Ctrl-C and progress work ---- */
+
+enum { WORK_STAGED = 1, WORK_DONE = 2 };
+
+/* The first member of what one call needs. */
+struct work {
+    rsd_err (*run)(work *w, rsd_error *err); /* without the GIL */
+    void (*free)(work *w);                   /* with the GIL */
+    pthread_mutex_t lock;
+    pthread_cond_t  change;
+    int             phase; /* guarded by lock */
+    bool            started, joined;
+    pthread_t       thread;
+    pid_t           process; /* a forked child has no such thread */
+    atomic_bool     cancel;
+    atomic_llong    at, total; /* progress in bytes */
+    rsd_err         rc;        /* valid when done */
+    rsd_error       err;
+    work           *next;
+};
+
+/* Allocates `size` zeroed bytes that begin with a work. */
+work *work_new(size_t size, rsd_err (*run)(work *, rsd_error *), void (*release)(work *));
+/* An rsd_progress whose arg is the work. */
+int work_progress(void *arg, int64_t done, int64_t total);
+/* For `run`, when part of it is done. */
+void work_reach(work *w, int phase);
+/* Runs it in this thread: for calls that take next to no time. */
+int work_inline(core *c, work *w);
+/* Starts it, waits until `phase` and calls progress(done, total) meanwhile. On an exception of a
+ * signal handler or of `progress`, asks the work to stop and waits a moment for it. */
+int work_run(core *c, work *w, int phase, PyObject *progress);
+/* Waits for a started work: 1 if it reached `phase`, 0 after `seconds` (negative: never). */
+int work_wait(core *c, work *w, int phase, double seconds, PyObject *progress);
+/* Frees it, or leaves it to a later call if it still runs. */
+void work_free(core *c, work *w);
+
+/* ---- py_array.c: memory that results own ---- */
+
+/* Memory that may outlive the array; freed with its last user, who needs no GIL. */
+typedef struct block {
+    atomic_long users;
+    void       *data;
+} block;
+
+typedef struct array {
+    PyObject_HEAD block *memory;
+    rsd_dtype            dtype;
+    int                  ndim;
+    int64_t              shape[RSD_MAX_NDIM], stride[RSD_MAX_NDIM]; /* stride in elements, packed */
+    Py_ssize_t           bytes;
+    Py_ssize_t byte_shape[RSD_MAX_NDIM], byte_stride[RSD_MAX_NDIM]; /* for the buffer protocol */
+    PyObject  *weak;
+} array;
+
+extern PyType_Spec array_spec;
+/* Not zeroed. */
+array *array_new(core *c, rsd_dtype dtype, int ndim, const int64_t *shape);
+
+/* ---- py_dlpack.c ---- */
+
+PyObject *dlpack_export(array *a, bool versioned);
+/* The device of memory on this machine's processors. */
+PyObject *dlpack_device(void);
+
+/* ---- py_view.c: memory of others ---- */
+
+typedef struct view {
+    PyObject_HEAD PyObject *owner;  /* keeps the memory; NULL: `buffer` does */
+    Py_buffer               buffer; /* buffer.obj NULL: not used */
+    rsd_dtype               dtype;
+    int                     ndim;
+    int64_t                 shape[RSD_MAX_NDIM];
+    int64_t                 stride[RSD_MAX_NDIM]; /* bytes; all zero: packed */
+    void                   *data;
+    bool                    read_only;
+} view;
+
+extern PyType_Spec view_spec;
+
+/* ---- py_overlap.c ---- */
+
+/* True if two of the boxes in memory share a byte, or one of them touches a byte twice. */
+bool views_overlap(size_t n, const rsd_view *view, const size_t *element_bytes, bool *no_memory);
+
+/* ---- py_ckpt.c, py_value.c, py_state.c, py_save.c ---- */
+
+extern PyType_Spec ckpt_spec, saving_spec;
+
+PyObject *core_open(PyObject *module, PyObject *args);
+PyObject *core_save(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *core_verify(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *core_convert(PyObject *module, PyObject *args, PyObject *kwargs);
+
+/* A value as a Python object. hook(kind, x) makes what Python has no type for: kind "dtype",
+ * "device", "opaque" with a str, "tensor" with an Array (None: not read). */
+PyObject *value_to_python(core *c, const rsd_value *v, PyObject *hook);
+/* The reverse; `hold` (a list) keeps what the value points to. Views become tensors. */
+int value_from_python(core *c, PyObject *x, rsd_values *owner, const rsd_value **out);
+/* Adds a dict, its nested dicts and lists to a state. `rules` may be NULL. */
+int state_fill(core *c, PyObject *tree, rsd_state *state, rsd_values *values,
+               const rsd_rules *rules);
+
+#endif
