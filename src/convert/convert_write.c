@@ -26,9 +26,8 @@ typedef struct unit {
 
 /* A file of the target on this rank. */
 typedef struct target {
-    rsi_file *file;
-    size_t    left;  /* units of this pass not yet done */
-    bool      later; /* the next pass has more for it */
+    size_t left;  /* units of this pass not yet done */
+    bool   later; /* the next pass has more for it */
 } target;
 
 typedef struct pass {
@@ -166,37 +165,25 @@ static rsd_err tell_progress(pass *p, uint64_t bytes, rsd_error *err)
     return stop ? rsi_fail(err, RSD_E_CANCELED, "canceled by the caller") : RSD_OK;
 }
 
-/* The file of a unit, opened on first use. */
-static rsd_err hold_file(pass *p, size_t f, rsi_file **out, rsd_error *err)
+/* Each thread has a handle of its own, so that none waits for another thread's file while it holds
+ * a lock. */
+static rsd_err open_unit(const pass *p, size_t f, rsi_file **out, rsd_error *err)
 {
-    target *t = &p->target[f];
-    rsd_err rc = RSD_OK;
-
-    pthread_mutex_lock(&p->lock);
-    if (!t->file)
-        rc = open_target(p->job, f, p->check ? RSD_OPEN_READ : RSD_OPEN_WRITE | RSD_OPEN_DIRECT,
-                         &t->file, err);
-    *out = t->file;
-    pthread_mutex_unlock(&p->lock);
-    return rc;
+    return open_target(p->job, f, p->check ? RSD_OPEN_READ : RSD_OPEN_WRITE | RSD_OPEN_DIRECT, out,
+                       err);
 }
 
-/* The thread that finishes a file's last unit syncs (C3) and closes it. */
-static rsd_err leave_file(pass *p, size_t f, rsd_error *err)
+/* The thread that finishes a file's last unit syncs what all of them wrote (C3). */
+static rsd_err close_unit(pass *p, size_t f, rsi_file *file, rsd_err rc, rsd_error *err)
 {
-    target   *t = &p->target[f];
-    rsi_file *file = NULL;
-    rsd_err   rc = RSD_OK, closed;
+    target *t = &p->target[f];
+    bool    last;
+    rsd_err closed;
 
     pthread_mutex_lock(&p->lock);
-    if (--t->left == 0) {
-        file = t->file;
-        t->file = NULL;
-    }
+    last = --t->left == 0;
     pthread_mutex_unlock(&p->lock);
-    if (!file)
-        return RSD_OK;
-    if (p->job->commit.flush.sync && !p->check && !t->later)
+    if (!rc && last && p->job->commit.flush.sync && !p->check && !t->later)
         rc = rsi_file_sync(file, err);
     closed = rsi_file_close(file, rc ? NULL : err);
     return rc ? rc : closed;
@@ -242,14 +229,14 @@ static rsd_err do_unit(void *arg, size_t i, rsd_error *err)
         rc = d.hash ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a hash");
     }
     if (!rc)
-        rc = hold_file(p, first->file, &d.file, err);
+        rc = open_unit(p, first->file, &d.file, err);
     if (!rc)
         rc = do_cuts(&d, u, err);
     rsi_hash128_free(d.hash);
     if (buf)
         rsi_pool_put(p->pool, buf);
-    if (!rc)
-        rc = leave_file(p, first->file, err);
+    if (d.file)
+        rc = close_unit(p, first->file, d.file, rc, err);
     if (p->check && (rc == RSD_E_FORMAT || rc == RSD_E_NOTFOUND)) /* shorter than expected */
         return RSD_OK;
     for (size_t k = u->first; k < u->first + u->n && !rc && !p->check; k++)
@@ -311,18 +298,13 @@ static rsd_err list_units(pass *p, bool late, rsd_error *err)
 
 static rsd_err run_pass(pass *p, bool check, bool late, rsd_error *err)
 {
-    size_t  nfiles = p->job->commit.image.nfiles;
     rsd_err rc;
 
-    memset(p->target, 0, nfiles * sizeof(p->target[0]));
+    memset(p->target, 0, p->job->commit.image.nfiles * sizeof(p->target[0]));
     p->check = check;
     rc = list_units(p, late, err);
     if (!rc)
         rc = rsi_workers_run(p->job->workers, p->n, do_unit, p, err);
-    for (size_t f = 0; f < nfiles; f++) { /* left open by a failure */
-        rsi_file_close(p->target[f].file, NULL);
-        p->target[f].file = NULL;
-    }
     return rsi_commit_agree(&p->job->commit, rc, err);
 }
 

@@ -5,6 +5,7 @@
 #include "store/handles.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -17,11 +18,12 @@
 
 int rsi_fs_openat(const rsi_fs *fs, int dir, const char *name, int flags, mode_t mode)
 {
-    int fd, tries = 0;
+    const bool to_write = (flags & O_ACCMODE) != O_RDONLY;
+    int        fd, tries = 0;
 
     do
         fd = RETRY(fs->sys->openat(dir, name, flags, mode));
-    while (fd < 0 && (errno == EMFILE || errno == ENFILE) && rsi_handles_spare(tries++));
+    while (fd < 0 && (errno == EMFILE || errno == ENFILE) && rsi_handles_spare(to_write, tries++));
     return fd;
 }
 

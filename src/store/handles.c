@@ -14,6 +14,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static rsi_file       *hand; /* NULL: none is open */
 static size_t          nopen;
 
+static atomic_int        writing; /* files open for writing, in all threads */
+static _Thread_local int mine;    /* those opened by this one */
+
 /* Half of the process's limit: the rest is for folders, locks and the program itself. */
 static size_t most(void)
 {
@@ -96,18 +99,25 @@ void rsi_handle_leave(rsi_file *file)
     atomic_fetch_sub(&file->users, 1);
 }
 
-bool rsi_handles_spare(int tries)
+void rsi_handles_writing(int change)
+{
+    atomic_fetch_add(&writing, change);
+    mine += change;
+}
+
+bool rsi_handles_spare(bool to_write, int tries)
 {
     const struct timespec ms = { .tv_nsec = 1000000 };
     const int             kept = errno;
-    bool                  busy, closed;
+    bool                  wait, closed;
 
     pthread_mutex_lock(&lock);
-    closed = close_one();
-    busy = hand != NULL && tries < WAITS;
+    closed = (!to_write || nopen > 1) && close_one();
+    wait =
+        !closed && tries < WAITS && !(to_write && mine > 0) && (hand || atomic_load(&writing) > 0);
     pthread_mutex_unlock(&lock);
-    if (!closed && busy)
+    if (wait)
         nanosleep(&ms, NULL);
     errno = kept;
-    return closed || busy;
+    return closed || wait;
 }

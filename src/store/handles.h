@@ -17,9 +17,15 @@ void rsi_handles_drop(rsi_file *file);
 bool rsi_handle_take(rsi_file *file);
 void rsi_handle_leave(rsi_file *file);
 
-/* Descriptors have run out: closes idle files, or waits a moment for one to become idle. False:
- * there are none. `tries` counts the calls of one request, so that it ends. Preserves errno. */
-bool rsi_handles_spare(int tries);
+/* This thread opened (1) or closed (-1) a file that it writes. */
+void rsi_handles_writing(int change);
+
+/* Descriptors have run out: closes an idle file, or waits a moment for other threads to close
+ * theirs. False: nothing to close or wait for. To write, the last open file is left alone, because
+ * threads that have a file to write may need it to read from; and a thread that writes files
+ * already doesn't wait, because it can finish those. `tries` counts the calls of one request, so
+ * that it ends. Preserves errno. */
+bool rsi_handles_spare(bool to_write, int tries);
 
 /* store_open.c: closes an idle file so that it can be reopened. */
 void rsi_file_shut(rsi_file *file);

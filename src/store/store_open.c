@@ -71,6 +71,8 @@ rsd_err rsi_file_open(rsd_store *store, const char *name, uint32_t flags, uint64
     }
     if (file->version)
         rsi_handles_add(file);
+    if (how != RSD_OPEN_READ)
+        rsi_handles_writing(1);
     *out = file;
     return RSD_OK;
 }
@@ -179,6 +181,8 @@ rsd_err rsi_file_close(rsi_file *file, rsd_error *err)
         return RSD_OK;
     if (file->version)
         rsi_handles_drop(file);
+    if (file->flags & (RSD_OPEN_CREATE | RSD_OPEN_WRITE))
+        rsi_handles_writing(-1);
     rc = atomic_load(&file->users) >= 0
              ? file->store->ops.close(file->store->self, file->handle, RSI_PLACE(err))
              : RSD_OK; /* already closed */
