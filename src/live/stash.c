@@ -10,8 +10,6 @@
 #include <inttypes.h>
 
 #define HANDLES_MAX ((size_t)1 << 20)
-/* Messages of each kind between two ranks: one rank can be a few ahead of the other. */
-#define WARM_UP (2 * RSI_STASH_WAYS + 4)
 
 typedef struct exposure {
     rsd_exposed where;
@@ -33,7 +31,7 @@ static rsd_err check_opts(const rsd_stash_opts *opts, rsd_error *err)
 static bool make_tables(rsd_stash *s)
 {
     size_t          size = (size_t)s->size, each = size * RSI_STASH_KINDS;
-    rsi_stash_peer *peer;
+    rsi_stash_head *head;
 
     s->nslots = s->handles + RSI_STASH_WAYS;
     s->arena_bytes = s->budget + s->nslots * RSI_STASH_ALIGN;
@@ -45,14 +43,12 @@ static bool make_tables(rsd_stash *s)
     s->peer = rsi_arena_array(&s->mem, s->nrequests, sizeof(s->peer[0]));
     s->reach = rsi_arena_array(&s->mem, size, sizeof(s->reach[0]));
     s->reached = rsi_arena_array(&s->mem, size, 1);
-    s->begun = rsi_arena_array(&s->mem, size, sizeof(s->begun[0]));
     s->way = rsi_arena_array(&s->mem, RSI_STASH_WAYS, sizeof(s->way[0]));
-    peer = rsi_arena_array(&s->mem, RSI_STASH_WAYS * size, sizeof(peer[0]));
-    if (!s->tensor || !s->request || !s->peer || !s->reach || !s->reached || !s->begun || !s->way ||
-        !peer)
+    head = rsi_arena_array(&s->mem, RSI_STASH_WAYS * size, sizeof(head[0]));
+    if (!s->tensor || !s->request || !s->peer || !s->reach || !s->reached || !s->way || !head)
         return false;
     for (size_t w = 0; w < RSI_STASH_WAYS; w++)
-        s->way[w] = (rsi_stash_way){ .peer = peer + w * size, .request = s->request + w * each };
+        s->way[w] = (rsi_stash_way){ .head = head + w * size, .request = s->request + w * each };
     for (size_t i = 0; i < s->nrequests; i++)
         s->peer[i] = (int32_t)(i % size);
     return true;
@@ -96,7 +92,9 @@ static rsd_err reach_others(rsd_stash *s, rsd_error *err)
         const exposure *other = (exposure *)(void *)all.data + r;
         void           *at = NULL;
 
-        if (other->is && rsi_reach(s->comm, r, &other->where, &at, NULL) == RSD_OK)
+        if (r == s->rank)
+            s->reach[r] = s->arena;
+        else if (other->is && rsi_reach(s->comm, r, &other->where, &at, NULL) == RSD_OK)
             s->reach[r] = at;
         s->reached[r] = s->reach[r] != NULL; /* by me, */
     }
@@ -109,40 +107,34 @@ static rsd_err reach_others(rsd_stash *s, rsd_error *err)
     return rc;
 }
 
-/* Puts as many messages in flight as there can ever be, half of them sent before their receives are
- * posted: the comm keeps the memory that it allocates for them. */
-static rsd_err warm_up(rsd_stash *s, void **request, int32_t *peer, rsd_error *err)
+/* Puts as many messages in flight as there can ever be: the comm keeps the memory that it allocates
+ * for them. `late`: they are sent before their receives are posted. */
+static rsd_err warm_up(rsd_stash *s, bool late, rsd_error *err)
 {
-    size_t  n = 0;
+    size_t  half = s->nrequests / 2;
     rsd_err rc = RSD_OK;
 
-    for (int pass = 0; pass < 2 && !rc; pass++) {
-        for (int32_t r = 0; r < s->size && !rc; r++)
-            for (int i = 0; i < 2 * WARM_UP && r != s->rank && !rc; i++, n++) {
-                int kind = i >= WARM_UP; /* 0: posted in the first pass; also the tag */
-
-                peer[n] = r;
-                rc = kind == pass ? rsi_recv(s->comm, r, kind, NULL, 0, &request[n], err)
-                                  : rsi_send(s->comm, r, kind, NULL, 0, &request[n], err);
-            }
-        if (!rc)
+    for (size_t i = 0; i < s->nrequests && !rc; i++) {
+        if (i == half)
             rc = rsi_barrier(s->comm, err);
+        if (s->peer[i] == s->rank || rc)
+            continue;
+        rc = late == (i < half) ? rsi_send(s->comm, s->peer[i], 0, NULL, 0, &s->request[i], err)
+                                : rsi_recv(s->comm, s->peer[i], 0, NULL, 0, &s->request[i], err);
     }
     if (!rc)
-        rc = rsi_wait_all(s->comm, n, request, peer, "making a stash", err);
+        rc = rsi_wait_all(s->comm, s->nrequests, s->request, s->peer, "making a stash", err);
     rsi_break(s->comm, rc, err);
-    rsi_drop(s->comm, n, request);
+    rsi_drop(s->comm, s->nrequests, s->request);
     return rc;
 }
 
 /* Sets up its own comm, arenas that reach each other, and messages. */
 static rsd_err connect_all(rsd_stash *s, rsd_comm *comm, rsd_error *err)
 {
-    size_t    size = (size_t)s->size, most = 4 * WARM_UP * size;
-    void     *arena = NULL, **request;
-    int32_t  *peer;
-    rsi_arena mem = { 0 };
-    rsd_err   rc = rsd_comm_split(comm, s->size, s->peer, &s->comm, err);
+    size_t  size = (size_t)s->size;
+    void   *arena = NULL;
+    rsd_err rc = rsd_comm_split(comm, s->size, s->peer, &s->comm, err);
 
     if (!rc)
         rc = rsd_comm_alloc(s->comm, s->arena_bytes, &arena, err);
@@ -151,19 +143,15 @@ static rsd_err connect_all(rsd_stash *s, rsd_comm *comm, rsd_error *err)
         rc = reach_others(s, err);
     if (rc)
         return rc;
-    request = rsi_arena_array(&mem, most, sizeof(request[0]));
-    peer = rsi_arena_array(&mem, most, sizeof(peer[0]));
-    for (size_t r = 0; r < size && !s->staging && request && peer; r++)
+    for (size_t r = 0; r < size && !s->staging && !rc; r++)
         if (!s->reach[r]) {
             s->staging = rsi_alloc_aligned(RSI_STASH_ALIGN, size * (size_t)RSI_STASH_STAGE);
-            peer = s->staging ? peer : NULL;
+            if (!s->staging)
+                rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the messages of a stash");
         }
-    if (!request || !peer)
-        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the messages of a stash");
     rc = rsi_agree(s->comm, rc, err);
-    if (!rc)
-        rc = warm_up(s, request, peer, err);
-    rsi_arena_release(&mem);
+    for (int late = 0; late < 2 && !rc; late++)
+        rc = warm_up(s, late, err);
     return rc;
 }
 

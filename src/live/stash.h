@@ -16,22 +16,14 @@
 #define RSI_STASH_WAYS  12 /* the same plus takes that other ranks have not finished */
 #define RSI_STASH_STAGE ((int64_t)256 << 10) /* bytes of a message that must be unpacked */
 
-/* Why a rank can't take part. */
-typedef enum rsi_stash_reason {
-    RSI_STASH_FINE = 0,
-    RSI_STASH_NEVER, /* no such tensor was saved */
-    RSI_STASH_TAKEN, /* already taken */
-    RSI_STASH_SMALL  /* the buffer has only `have` bytes */
-} rsi_stash_reason;
-
 /* A tensor as described between ranks: the fields before `offset` must be equal on all. */
 typedef struct rsi_stash_head {
     uint64_t number;             /* of the save; 0: the slot is free */
-    int32_t  reason;             /* rsi_stash_reason */
+    int32_t  code;               /* rsd_err: why the rank can't take part */
     int32_t  dtype, ndim, whole; /* whole: not cut into chunks */
     int64_t  shape[RSD_MAX_NDIM];
-    uint64_t offset; /* of the rank's chunk in its arena */
-    int64_t  have;
+    uint64_t offset;  /* of the rank's chunk in its arena */
+    char     why[96]; /* the text of `code`; short, as small messages cost least */
 } rsi_stash_head;
 
 /* A kept tensor: this rank's chunk of it, packed. */
@@ -47,15 +39,6 @@ typedef struct rsi_stash_tensor {
     struct rsi_stash_way    *way;        /* in flight */
 } rsi_stash_tensor;
 
-/* One rank as seen by a way of another rank; a rank's own entry exists too, with nothing to move.
- * Chunks are counted in the messages they would take; a chunk copied from memory counts as all of
- * its messages at once. */
-typedef struct rsi_stash_peer {
-    rsi_stash_head head;
-    int64_t        in, out;          /* to receive from it and to send to it */
-    int64_t        asked, got, sent; /* of these: requested, in place, sent */
-} rsi_stash_peer;
-
 /* The requests of one way: one of each kind per rank. */
 typedef enum rsi_stash_kind {
     RSI_STASH_HEAD_IN,
@@ -69,10 +52,9 @@ typedef enum rsi_stash_kind {
 typedef struct rsi_stash_way {
     uint64_t          seq;    /* the same on all ranks; 0: free */
     rsi_stash_tensor *tensor; /* NULL: this rank has none */
-    rsi_area          to;     /* the whole tensor; data NULL: given up */
+    rsi_area          to;     /* the whole tensor */
     bool              taken;
-    bool              judged;  /* all ranks agree */
-    rsi_stash_peer   *peer;    /* [size] */
+    rsi_stash_head   *head;    /* [size] */
     void            **request; /* [RSI_STASH_KINDS * size] */
 } rsi_stash_way;
 
@@ -89,24 +71,23 @@ struct rsd_stash {
 
     unsigned char  *arena; /* NULL: a thread's tensors outside any stash */
     size_t          arena_bytes;
-    unsigned char **reach;   /* [size] the arenas of others; NULL: chunks come in messages */
+    unsigned char **reach;   /* [size] the arenas of all; NULL: chunks come in messages */
     unsigned char  *reached; /* [size] true: that rank reaches ours */
     unsigned char  *staging; /* [size * RSI_STASH_STAGE]; NULL: all are reachable */
 
-    rsi_stash_way *way;    /* [RSI_STASH_WAYS] */
-    rsi_stash_way *taking; /* the one being waited for; it has the staging */
-    uint64_t       seq;
+    rsi_stash_way *way;     /* [RSI_STASH_WAYS] */
+    uint64_t       seq;     /* of the last way begun, */
+    uint64_t       agreed;  /* and of the last one in which all ranks agree */
     int32_t        open;    /* ways that are not free, */
     int32_t        ahead;   /* and of these not taken */
     void         **request; /* [nrequests] of all ways */
     int32_t       *peer;    /* of each request */
     size_t         nrequests;
-    bool           failed;      /* `error` is returned by all later calls */
-    bool           broken;      /* the comm is */
-    bool           ending;      /* it is being freed */
-    rsd_error      error;       /* also a verdict not yet reported: the ranks differ */
-    uint64_t       verdict_seq; /* way in which they differ; 0: none */
-    uint64_t      *begun;       /* [size] ways begun by each rank, for the end */
+    bool           refused; /* the ranks differ in the way after `agreed`; `error` says how */
+    bool           failed;  /* `error` is returned by all later calls */
+    bool           broken;  /* the comm is */
+    bool           ending;  /* it is being freed */
+    rsd_error      error;
 
     rsd_stash_stats stats;
     rsi_arena       mem; /* of the tables */
@@ -127,18 +108,6 @@ int64_t  rsi_stash_elem(const rsi_stash_head *head); /* bytes */
 /* The tensor as text: "float32 [4, 8]". */
 #define RSI_STASH_TEXT 256
 const char *rsi_stash_text(const rsi_stash_head *head, char out[RSI_STASH_TEXT]);
-
-/* Gives a tensor whose room is set a place in the arena. False: no contiguous space. */
-bool rsi_room_take(rsd_stash *stash, rsi_stash_tensor *t);
-void rsi_room_give(rsd_stash *stash, rsi_stash_tensor *t);
-/* Compacts everything that is not in flight. */
-void rsi_room_compact(rsd_stash *stash);
-
-/* ---- stash_take.c ---- */
-
-/* The reason in a head as an error of rank r; RSD_OK if there is none. */
-rsd_err rsi_stash_fail(const rsd_stash *stash, int32_t r, const rsi_stash_head *head,
-                       rsd_error *err);
 
 /* ---- stash_peers.c; does nothing for a local stash ---- */
 

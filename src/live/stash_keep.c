@@ -92,7 +92,8 @@ static size_t aligned(size_t bytes)
     return (bytes + RSI_STASH_ALIGN - 1) / RSI_STASH_ALIGN * RSI_STASH_ALIGN;
 }
 
-bool rsi_room_take(rsd_stash *s, rsi_stash_tensor *t)
+/* Gives a tensor whose room is set a place in the arena. False: no contiguous space. */
+static bool take_room(rsd_stash *s, rsi_stash_tensor *t)
 {
     rsi_stash_tensor **link = &s->first;
     unsigned char     *at = s->arena;
@@ -107,7 +108,7 @@ bool rsi_room_take(rsd_stash *s, rsi_stash_tensor *t)
     return true;
 }
 
-void rsi_room_give(rsd_stash *s, rsi_stash_tensor *t)
+static void give_room(rsd_stash *s, rsi_stash_tensor *t)
 {
     rsi_stash_tensor **link = &s->first;
 
@@ -116,7 +117,8 @@ void rsi_room_give(rsd_stash *s, rsi_stash_tensor *t)
     *link = t->next;
 }
 
-void rsi_room_compact(rsd_stash *s)
+/* Compacts everything that is not in flight. */
+static void compact(rsd_stash *s)
 {
     unsigned char *at = s->arena;
 
@@ -173,13 +175,13 @@ static rsd_err place(rsd_stash *s, rsi_stash_tensor *t, rsd_error *err)
 {
     rsd_err rc;
 
-    if (rsi_room_take(s, t))
+    if (take_room(s, t))
         return rsi_stash_settle(s, t->at, t->room, err);
     rc = rsi_stash_settle(s, s->arena, s->arena_bytes, err);
     if (rc)
         return rc;
-    rsi_room_compact(s);
-    if (!rsi_room_take(s, t))
+    compact(s);
+    if (!take_room(s, t))
         return rsi_fail(err, RSD_E_NOMEM,
                         "%zu of the budget of %zu bytes are left, but not in one part while "
                         "tensors are under way",
@@ -226,7 +228,7 @@ void rsi_stash_release(rsd_stash *s, rsi_stash_tensor *t)
     s->reserved -= t->room;
     s->stats.tensors--;
     s->stats.bytes_held -= (int64_t)t->held;
-    rsi_room_give(s, t);
+    give_room(s, t);
     t->taken = true;
     if (!s->comm)
         t->head.number = 0;

@@ -162,35 +162,52 @@ static void without_memory_all_ranks_fail_and_nothing_leaks(void **state)
     }
 }
 
+/* Rank 0 makes room while rank 1 has still to read the chunk that both have begun to restore. */
+static rsd_err compact_while_read(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    const stash_tensor t = { RSD_U8, 2, { 2, 4096 } }, large = { RSD_U8, 2, { 2, 5000 } };
+    unsigned char      data[8193];
+    rsd_stash         *stash;
+    rsd_stashed        saved[5];
+    rsd_err            rc = stash_make(comm, 0, 4 * 4096, 5, &stash, err);
+
+    for (size_t i = 0; i < 4 && !rc; i++)
+        rc = stash_save(stash, &t, i, &saved[i], err);
+    for (size_t i = 0; i < 4 && !rc; i += 2)
+        rc = stash_take(&saved[i], &t, i, err);
+    data[8192] = 0x5a;
+    if (comm->rank == 1 && !rc)
+        rc = rsd_stash_prefetch(&saved[1], data, 8192, err);
+    pthread_barrier_wait(arg);
+    if (comm->rank == 0 && !rc)
+        rc = rsd_stash_prefetch(&saved[1], data, 8192, err);
+    if (comm->rank == 0 && !rc)
+        rc = stash_save(stash, &large, 4, &saved[4], err);
+    pthread_barrier_wait(arg);
+    if (comm->rank == 1 && !rc)
+        rc = stash_save(stash, &large, 4, &saved[4], err);
+    if (!rc)
+        rc = rsd_stash_take(&saved[1], NULL, 0, err);
+    if (!rc)
+        rc = stash_check(&t, 1, data, err);
+    if (!rc)
+        rc = stash_take(&saved[3], &t, 3, err);
+    if (!rc)
+        rc = stash_take(&saved[4], &large, 4, err);
+    rsd_stash_free(stash);
+    return rc;
+}
+
 static void gaps_are_closed_around_what_is_under_way(void **state)
 {
-    unsigned char    arena[512];
-    rsi_stash_tensor t[5] = { { .room = 64, .held = 64 },
-                              { .room = 64, .held = 64 },
-                              { .room = 64, .held = 64 },
-                              { .room = 64, .held = 64 },
-                              { .room = 192, .held = 192 } };
-    rsi_stash_way    way;
-    rsd_stash        s = { .arena = arena, .arena_bytes = 384 };
+    pthread_barrier_t both;
+    rsd_error         err = { 0 };
 
     (void)state;
-    for (size_t i = 0; i < 4; i++) {
-        assert_true(rsi_room_take(&s, &t[i]));
-        assert_ptr_equal(t[i].at, arena + 64 * i);
-        memset(arena + 64 * i, (int)i, 64);
-    }
-    t[1].way = &way;
-    rsi_room_give(&s, &t[0]);
-    rsi_room_give(&s, &t[2]);
-    assert_false(rsi_room_take(&s, &t[4])); /* 64 + 64 + 128 are free */
-    rsi_room_compact(&s);
-    assert_ptr_equal(t[1].at, arena + 64);
-    assert_ptr_equal(t[3].at, arena + 128);
-    assert_int_equal(arena[64], 1);
-    assert_int_equal(arena[128], 3);
-    assert_int_equal(arena[191], 3);
-    assert_true(rsi_room_take(&s, &t[4]));
-    assert_ptr_equal(t[4].at, arena + 192);
+    pthread_barrier_init(&both, NULL, 2);
+    if (rsd_comm_run_threads(2, compact_while_read, &both, &err))
+        fail_msg("%s", err.msg);
+    pthread_barrier_destroy(&both);
 }
 
 /* ---- ranks that fail ---- */
