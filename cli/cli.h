@@ -137,6 +137,10 @@ const char *nearest(const char *wrong, const char *const *word);
 
 /* ---- progress.c: the bar, and signals ---- */
 
+/* True if a program reads stderr: RESHARD_REPORT is set. Progress comes as lines "progress DONE
+ * TOTAL", an error of the library also as "error CODE ERRNO MESSAGE". */
+bool reporting(void);
+
 /* From now on SIGINT and SIGTERM only set a flag, so that work can stop cleanly. Work that does not
  * check it in time is ended, and a third signal ends the program as usual. */
 void signals_watch(void);

@@ -85,6 +85,8 @@ int fail(const args *a, const rsd_error *err)
 
     if (sig)
         return 128 + sig;
+    if (reporting())
+        fprintf(stderr, "error %d %d %s\n", (int)err->code, (int)err->sys_errno, err->msg);
     return refuse(a, exit_code(err), "%s",
                   err->msg[0] ? err->msg : rsd_err_name((rsd_err)err->code));
 }

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -71,11 +72,11 @@ void progress_begin(progress *p, const args *a, const char *verb)
     const bool terminal = isatty(STDERR_FILENO);
     bool       show = terminal;
 
-    if (args_has(a, "progress"))
+    if (args_has(a, "progress") || reporting())
         show = true;
     if (args_has(a, "no-progress") || args_has(a, "quiet") || !speaks(a))
         show = false;
-    *p = (progress){ .out = show ? stderr : NULL, .line = terminal, .verb = verb };
+    *p = (progress){ .out = show ? stderr : NULL, .line = terminal || reporting(), .verb = verb };
     p->start = p->last = now();
     signals_watch();
 }
@@ -90,6 +91,12 @@ static void draw_bar(FILE *out, double part, int width)
     fprintf(out, "]");
 }
 
+/* For programs that run the tool: RESHARD_REPORT=1 makes stderr easy to read for them. */
+bool reporting(void)
+{
+    return getenv("RESHARD_REPORT") != NULL;
+}
+
 static void draw(const progress *p, double t)
 {
     const double part = p->total > 0 ? (double)p->done / (double)p->total : 1;
@@ -99,6 +106,10 @@ static void draw(const progress *p, double t)
     const long   seconds = (long)left + 1;
     const double rate = gone > 0 ? (double)p->done / gone / 1e9 : 0;
 
+    if (reporting()) {
+        fprintf(p->out, "progress %" PRId64 " %" PRId64 "\n", p->done, p->total);
+        return;
+    }
     if (p->line)
         fprintf(p->out, "\r");
     fprintf(p->out, "%s ", p->verb);
@@ -135,7 +146,9 @@ int progress_step(void *progress_arg, int64_t done, int64_t total)
 
 void progress_end(progress *p)
 {
-    if (p->out && p->line && p->drawn)
+    if (p->out && reporting())
+        draw(p, now());
+    else if (p->out && p->line && p->drawn)
         fprintf(p->out, "\r\033[K");
     p->out = NULL;
 }

@@ -9,16 +9,16 @@
 #define SMALL (1 << 20) /* bytes that are read without a thread of their own */
 
 /* Shared by reads in progress: the last user closes it. */
-typedef struct opened {
+struct opened {
     atomic_long users;
     rsd_ckpt   *ckpt;
-} opened;
+};
 
 typedef struct ckpt {
     PyObject_HEAD opened *from; /* NULL: closed */
 } ckpt;
 
-static void leave(opened *o)
+void ckpt_leave(opened *o)
 {
     if (!o || atomic_fetch_sub(&o->users, 1) > 1)
         return;
@@ -35,6 +35,19 @@ static rsd_ckpt *ckpt_of(PyObject *self)
         return NULL;
     }
     return k->from->ckpt;
+}
+
+opened *ckpt_enter(PyObject *self)
+{
+    if (!ckpt_of(self))
+        return NULL;
+    atomic_fetch_add(&((ckpt *)self)->from->users, 1);
+    return ((ckpt *)self)->from;
+}
+
+rsd_ckpt *ckpt_opened(opened *o)
+{
+    return o->ckpt;
 }
 
 /* ---- opening ---- */
@@ -265,6 +278,50 @@ static PyObject *ckpt_kind(PyObject *self, void *none)
     return k ? name_of(rsd_ckpt_kind(k)) : NULL;
 }
 
+static PyObject *ckpt_has_checksums(PyObject *self, void *none)
+{
+    rsd_ckpt *k = ckpt_of(self);
+
+    (void)none;
+    return k ? PyBool_FromLong(rsd_ckpt_has_checksums(k)) : NULL;
+}
+
+static int append_new(PyObject *list, PyObject *item)
+{
+    int rc = item ? PyList_Append(list, item) : -1;
+
+    Py_XDECREF(item);
+    return rc;
+}
+
+/* lost() -> names of tensors that an index lists in missing files */
+static PyObject *ckpt_lost(PyObject *self, PyObject *none)
+{
+    rsd_ckpt   *k = ckpt_of(self);
+    PyObject   *list = k ? PyList_New(0) : NULL;
+    const char *name;
+
+    (void)none;
+    for (size_t i = 0; list && (name = rsd_ckpt_lost(k, i)); i++)
+        if (append_new(list, name_of(name)) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+/* object_healths() -> ["whole", "damaged" or "gone", ...] */
+static PyObject *ckpt_object_healths(PyObject *self, PyObject *none)
+{
+    static const char *const word[] = { "whole", "damaged", "gone" };
+    rsd_ckpt                *k = ckpt_of(self);
+    PyObject                *list = k ? PyList_New(0) : NULL;
+
+    (void)none;
+    for (size_t i = 0; list && i < rsd_ckpt_objects(k); i++)
+        if (append_new(list, PyUnicode_FromString(word[rsd_ckpt_object_health(k, i)])) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
 /* ---- reading ---- */
 
 typedef struct read_work {
@@ -299,7 +356,7 @@ static void free_read(work *w)
 {
     read_work *r = (read_work *)w;
 
-    leave(r->from);
+    ckpt_leave(r->from);
     Py_XDECREF(r->items);
     free(r->tensor);
     free(r->into);
@@ -418,8 +475,7 @@ static PyObject *ckpt_read(PyObject *self, PyObject *args)
     r = (read_work *)work_new(sizeof(*r), run_read, free_read);
     if (!r)
         return NULL;
-    r->from = ((ckpt *)self)->from;
-    atomic_fetch_add(&r->from->users, 1);
+    r->from = ckpt_enter(self);
     r->opts = (rsd_read_opts){ .size = sizeof(r->opts),
                                .verify = (rsd_choice)verify,
                                .threads = threads,
@@ -500,7 +556,7 @@ static void free_object(work *w)
 {
     object_work *o = (object_work *)w;
 
-    leave(o->from);
+    ckpt_leave(o->from);
     rsd_values_free(o->owner);
     free(o);
 }
@@ -518,8 +574,7 @@ static PyObject *ckpt_object(PyObject *self, PyObject *args)
     o = (object_work *)work_new(sizeof(*o), run_object, free_object);
     if (!o)
         return NULL;
-    o->from = ((ckpt *)self)->from;
-    atomic_fetch_add(&o->from->users, 1);
+    o->from = ckpt_enter(self);
     o->i = (size_t)i;
     if (work_inline(c, &o->w) == 0)
         result = value_to_python(c, o->value, hook);
@@ -536,13 +591,13 @@ static PyObject *ckpt_close(PyObject *self, PyObject *none)
 
     (void)none;
     k->from = NULL;
-    leave(o);
+    ckpt_leave(o);
     return Py_NewRef(Py_None);
 }
 
 static void ckpt_dealloc(PyObject *self)
 {
-    leave(((ckpt *)self)->from);
+    ckpt_leave(((ckpt *)self)->from);
     object_free(self);
 }
 
@@ -558,6 +613,8 @@ static PyMethodDef methods[] = {
       "read([(tensor, offsets, sizes, Array or View)], verify, threads, max_memory, progress)" },
     { "object_names", ckpt_object_names, METH_NOARGS, "object_names() -> [name of object 0, ...]" },
     { "object", ckpt_object, METH_VARARGS, "object(i, hook) -> value" },
+    { "lost", ckpt_lost, METH_NOARGS, "lost() -> names of tensors in missing files" },
+    { "object_healths", ckpt_object_healths, METH_NOARGS, "object_healths() -> [word, ...]" },
     { "close", ckpt_close, METH_NOARGS, "Closes it; reads in progress end first." },
     { 0 },
 };
@@ -565,6 +622,7 @@ static PyMethodDef methods[] = {
 static PyGetSetDef members[] = {
     { "format", ckpt_format, NULL, NULL, NULL },
     { "kind", ckpt_kind, NULL, NULL, NULL },
+    { "has_checksums", ckpt_has_checksums, NULL, NULL, NULL },
     { 0 },
 };
 

@@ -72,6 +72,8 @@ int work_inline(core *c, work *w);
 int work_run(core *c, work *w, int phase, PyObject *progress);
 /* Waits for a started work: 1 if it reached `phase`, 0 after `seconds` (negative: never). */
 int work_wait(core *c, work *w, int phase, double seconds, PyObject *progress);
+/* Waits for a started work to its end, whatever signals come; nothing is raised. */
+void work_join(work *w);
 /* Frees it, or leaves it to a later call if it still runs. */
 void work_free(core *c, work *w);
 
@@ -123,19 +125,36 @@ extern PyType_Spec view_spec;
 /* True if two of the boxes in memory share a byte, or one of them touches a byte twice. */
 bool views_overlap(size_t n, const rsd_view *view, const size_t *element_bytes, bool *no_memory);
 
-/* ---- py_ckpt.c, py_value.c, py_state.c, py_save.c ---- */
+/* ---- py_notes.c: findings of a work, as pairs of texts ---- */
+
+typedef struct notes {
+    size_t n, cap;
+    char **text;      /* [2 * n] */
+    bool   no_memory; /* some are missing */
+} notes;              /* zeroed: none */
+
+void      notes_add(notes *all, const char *one, const char *two);
+PyObject *notes_list(const notes *all); /* of pairs */
+void      notes_free(notes *all);
+
+/* ---- py_ckpt.c, py_value.c, py_state.c, py_save.c, py_convert.c, py_verify.c ---- */
 
 extern PyType_Spec ckpt_spec, saving_spec;
 
 PyObject *core_open(PyObject *module, PyObject *args);
-PyObject *core_save(PyObject *module, PyObject *args, PyObject *kwargs);
-PyObject *core_verify(PyObject *module, PyObject *args, PyObject *kwargs);
-PyObject *core_convert(PyObject *module, PyObject *args, PyObject *kwargs);
+/* The checkpoint behind a Ckpt, until ckpt_leave; NULL with ValueError if it is closed. */
+typedef struct opened opened;
+opened               *ckpt_enter(PyObject *self);
+rsd_ckpt             *ckpt_opened(opened *o);
+void                  ckpt_leave(opened *o); /* NULL is fine */
+PyObject             *core_save(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject             *core_verify(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject             *core_convert(PyObject *module, PyObject *args);
 
 /* A value as a Python object. hook(kind, x) makes what Python has no type for: kind "dtype",
  * "device", "opaque" with a str, "tensor" with an Array (None: not read). */
 PyObject *value_to_python(core *c, const rsd_value *v, PyObject *hook);
-/* The reverse; `hold` (a list) keeps what the value points to. Views become tensors. */
+/* The reverse; the value may point into Views, which become tensors. */
 int value_from_python(core *c, PyObject *x, rsd_values *owner, const rsd_value **out);
 /* Adds a dict, its nested dicts and lists to a state. `rules` may be NULL. */
 int state_fill(core *c, PyObject *tree, rsd_state *state, rsd_values *values,

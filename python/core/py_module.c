@@ -120,6 +120,11 @@ static PyObject *core_dtype(PyObject *module, PyObject *name)
 static PyMethodDef methods[] = {
     { "dtype", core_dtype, METH_O, "dtype(name) -> (torch's name, bytes of one element)" },
     { "open", core_open, METH_VARARGS, "open(path, salvage) -> Ckpt" },
+    { "save", WITH_KEYWORDS(core_save), METH_VARARGS | METH_KEYWORDS,
+      "save(path, tree, *, stage, ...) -> None or Saving" },
+    { "verify", WITH_KEYWORDS(core_verify), METH_VARARGS | METH_KEYWORDS,
+      "verify(ckpt, *, quick, threads, progress) -> [(error, message), ...]" },
+    { "convert", core_convert, METH_VARARGS, "convert(ckpt, path, ...) -> statistics" },
     { 0 },
 };
 
@@ -138,7 +143,8 @@ static int exec(PyObject *module)
     Py_XDECREF(errors);
     if (!c->make_error || add_type(module, &array_spec, "Array", &c->array) < 0 ||
         add_type(module, &view_spec, "View", &c->view) < 0 ||
-        add_type(module, &ckpt_spec, "Ckpt", &c->ckpt) < 0)
+        add_type(module, &ckpt_spec, "Ckpt", &c->ckpt) < 0 ||
+        add_type(module, &saving_spec, "Saving", &c->saving) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "version", rsd_version());
 }

@@ -107,6 +107,12 @@ static int wait_without_gil(work *w, int phase, double seconds)
     Py_END_ALLOW_THREADS return now;
 }
 
+void work_join(work *w)
+{
+    while (wait_without_gil(w, WORK_DONE, TICK) < WORK_DONE)
+        continue;
+}
+
 static int tell(work *w, PyObject *progress, long long *last)
 {
     const long long at = atomic_load(&w->at), total = atomic_load(&w->total);

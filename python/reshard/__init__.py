@@ -23,6 +23,8 @@ from ._errors import (
     SystemIOError,
     UnsupportedError,
 )
-from ._reading import Checkpoint, Chunk, Device, DType, Objects, Opaque, Tensor, open
+from ._reading import Checkpoint, Chunk, Device, DType, Objects, Opaque, Tensor, load, open
+from ._saving import Saving, convert, save, save_async, verify
+from ._tool import diff, plan
 
 __version__ = _core.version

@@ -39,6 +39,12 @@ def open(path, framework=None, *, salvage=False):  # pylint: disable=redefined-b
     return Checkpoint(_core.open(path, salvage), path, _arrays.pick(framework))
 
 
+def load(path, framework=None, *, verify=None, threads=0, progress=None):
+    """The whole checkpoint as the nested dict that was saved: tensors in the framework, and values."""
+    with open(path, framework) as ck:
+        return ck.state_dict(verify=verify, threads=threads, progress=progress)
+
+
 class Chunk:
     """One stored box of a tensor: offsets, shape, file (below the checkpoint's path), offset and length in bytes there,
     and the transforms that were applied."""
@@ -75,9 +81,13 @@ class Opaque:
 class DType(str):
     """A dtype that was saved as a value; torch.dtype with framework="pt"."""
 
+    _reshard_kind = "dtype"
+
 
 class Device(str):
     """A device that was saved as a value; torch.device with framework="pt"."""
+
+    _reshard_kind = "device"
 
 
 def _hook(framework):
@@ -211,6 +221,29 @@ class Objects(Mapping):
         return f"Objects({list(self._numbers)})"
 
 
+class _Numbered(dict):
+    """A list in the making."""
+
+
+def _put(root, steps, x, name):
+    at = root
+    for (step, _), (_, below_is_list) in zip(steps, steps[1:]):
+        below = at.setdefault(step, _Numbered() if below_is_list else {})
+        if not isinstance(below, dict):  # a value has the place
+            at, steps = root, [(name, False)]
+            break
+        at = below
+    at[steps[-1][0]] = x
+
+
+def _lists(x):
+    """The same with lists for what is numbered."""
+    for step in x:
+        if isinstance(x[step], dict):
+            x[step] = _lists(x[step])
+    return [x[i] for i in sorted(x)] if isinstance(x, _Numbered) else x
+
+
 class Checkpoint(Mapping):
     """An open checkpoint: a mapping of names to Tensor. It stays the same, whatever is published under its name later.
     Any number of threads may read from it."""
@@ -234,6 +267,11 @@ class Checkpoint(Mapping):
     def metadata(self):
         """safetensors' __metadata__, otherwise empty."""
         return self._core.metadata()
+
+    @property
+    def has_checksums(self):
+        """True if it has a checksum file of reshard's."""
+        return self._core.has_checksums
 
     @property
     def objects(self):
@@ -288,6 +326,17 @@ class Checkpoint(Mapping):
         if into is not None:
             return results
         return {name: _arrays.wrap(array, framework) for name, array in results.items()}
+
+    def state_dict(self, *, framework=None, verify=None, threads=0, progress=None):
+        """All tensors and values, nested as they were saved; flat names if the format keeps no nesting."""
+        framework = _arrays.pick(framework) if framework else self.framework
+        flat = self.load(framework=framework, verify=verify, threads=threads, progress=progress)
+        hook = _hook(framework)
+        flat.update((name, self._core.object(i, hook)) for name, i in self.objects._numbers.items())
+        root = {}
+        for name, x in flat.items():
+            _put(root, self._core.path(name) or [(name, False)], x, name)
+        return _lists(root)
 
     def close(self):
         """Closes the files; reads in progress end first."""
