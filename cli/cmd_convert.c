@@ -40,7 +40,8 @@ static int read_format(converting *c)
         rsd_format  format;
     } known[] = { { "dcp", RSD_FORMAT_DCP },
                   { "safetensors", RSD_FORMAT_SAFETENSORS },
-                  { "torch", RSD_FORMAT_TORCH } };
+                  { "torch", RSD_FORMAT_TORCH },
+                  { "universal", RSD_FORMAT_ZERO } };
     const char *to = args_text(c->a, "to", NULL);
 
     for (size_t i = 0; to && i < sizeof(known) / sizeof(known[0]); i++)
@@ -421,7 +422,8 @@ static int run(const args *a)
 }
 
 static const option_spec options[] = {
-    { "to", 0, OPT_CHOICE, "dcp|safetensors|torch", "format of DST; default: chosen by its name" },
+    { "to", 0, OPT_CHOICE, "dcp|safetensors|torch|universal",
+      "format of DST; default: chosen by its name" },
     { "layout", 'l', OPT_PATH, "SPEC",
       "distribute the tensors over ranks: rules, or a file with rules" },
     { "include", 0, OPT_NAME, "GLOB", "convert only names that match; may be repeated" },
@@ -483,6 +485,8 @@ const command cmd_convert = {
                 "# sharded for a mesh, in bfloat16, but norms in float32\n"
                 "reshard convert model.safetensors dcp --layout 'mesh tp=4; * shard(0)@tp' --dtype "
                 "bf16 --dtype '*norm*=f32'\n"
+                "# what DeepSpeed resumes from on any number of ranks\n"
+                "reshard convert zero_run universal --to universal\n"
                 "# only the model, with shorter names\n"
                 "reshard convert step_1000 model.pt --include 'model.*' --rename 's/^model\\.//'",
     .ranks = true,

@@ -423,9 +423,8 @@ typedef enum rsd_format {
     RSD_FORMAT_DCP = 1,         /* PyTorch's distributed checkpoint: a folder */
     RSD_FORMAT_SAFETENSORS = 2, /* one file, or a folder of them */
     RSD_FORMAT_TORCH = 3,       /* torch.save: one file; a folder of them can be read */
-    /* Read only: */
-    RSD_FORMAT_RANKS = 4, /* torch.save on every rank, with DTensors: a folder of files */
-    RSD_FORMAT_ZERO = 5   /* DeepSpeed's ZeRO: a folder of files */
+    RSD_FORMAT_RANKS = 4,       /* torch.save on every rank, with DTensors: a folder; read only */
+    RSD_FORMAT_ZERO = 5         /* DeepSpeed's ZeRO: a folder; written in its universal form */
 } rsd_format;
 
 /* A choice that is usually best left to the library. */

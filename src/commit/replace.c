@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRIES = 16 };
+enum { TRIES = 16, DEEPEST = 4 };
 
 /* Entries of a folder whose names are not those of checkpoint files. */
 typedef struct strange {
@@ -91,8 +91,8 @@ static bool lists(const rsi_sums_book *book, const char *file)
     return book && rsi_sums_find(book, file) != SIZE_MAX;
 }
 
-/* A subfolder passes if it has at least one file and all its files are listed. */
-static rsd_err check_folder(rsd_store *store, const char *top, const char *folder,
+/* A subfolder passes if it has at least one file or folder, and all its files are listed. */
+static rsd_err check_folder(rsd_store *store, const char *top, const char *folder, int depth,
                             const rsi_sums_book *book, rsd_error *err)
 {
     char   *path = rsi_name_below(top, folder);
@@ -100,7 +100,8 @@ static rsd_err check_folder(rsd_store *store, const char *top, const char *folde
     rsd_err rc = path ? rsi_store_list(store, path, note, &s, err)
                       : rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
 
-    if (!rc && (s.folders.n || s.others.n || s.files.n != s.entries || s.entries == 0))
+    if (!rc &&
+        (depth == DEEPEST || s.others.n || s.files.n + s.folders.n != s.entries || s.entries == 0))
         rc = refuse(folder, err);
     for (size_t i = 0; i < s.files.n && !rc; i++) {
         char *file = rsi_name_below(folder, s.files.at[i]);
@@ -110,6 +111,13 @@ static rsd_err check_folder(rsd_store *store, const char *top, const char *folde
         else if (!lists(book, file))
             rc = refuse(file, err);
         rsi_free(file);
+    }
+    for (size_t i = 0; i < s.folders.n && !rc; i++) {
+        char *below = rsi_name_below(folder, s.folders.at[i]);
+
+        rc = below ? check_folder(store, top, below, depth + 1, book, err)
+                   : rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+        rsi_free(below);
     }
     release(&s);
     rsi_free(path);
@@ -130,7 +138,7 @@ static rsd_err check_strange(rsd_store *store, const char *name, const strange *
         if (!lists(book, s->files.at[i]))
             rc = refuse(s->files.at[i], err);
     for (size_t i = 0; i < s->folders.n && !rc; i++)
-        rc = check_folder(store, name, s->folders.at[i], book, err);
+        rc = check_folder(store, name, s->folders.at[i], 0, book, err);
     rsi_sums_book_free(book);
     return rc;
 }

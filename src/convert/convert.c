@@ -67,7 +67,8 @@ static rsd_err make_image(converting *c, rsd_error *err)
                                     flat ? &again : c->opts, err);
         if (!rc)
             rc = rsi_image_make(&c->job.commit.image, c->taken.state, &c->spec, err);
-        if (rc != RSD_E_INVALID || c->spec.format != RSD_FORMAT_TORCH)
+        if (rc != RSD_E_INVALID ||
+            (c->spec.format != RSD_FORMAT_TORCH && c->spec.format != RSD_FORMAT_ZERO))
             break; /* else a list has holes, or a name is part of another's path */
         rsi_convert_state_release(&c->taken);
     }
@@ -145,6 +146,8 @@ static rsd_err choose(converting *c, rsd_error *err)
                                   .arg = o->arg };
     if (o->rules && c->spec.one_file)
         return rsi_fail(err, RSD_E_INVALID, "one file has no layout: a folder has");
+    if (o->rules && c->spec.format == RSD_FORMAT_ZERO)
+        return rsi_fail(err, RSD_E_INVALID, "DeepSpeed's universal form has no layout");
     if (o->shard_size && c->spec.format != RSD_FORMAT_SAFETENSORS)
         return rsi_fail(err, RSD_E_INVALID, "only safetensors are cut into files of a size");
     if (o->shard_size && c->spec.one_file)

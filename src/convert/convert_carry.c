@@ -147,8 +147,12 @@ static bool has_links(const rsd_ckpt *source)
     return links;
 }
 
+/* True for a part of the checkpoint itself. DeepSpeed's has files that need not be opened. */
 static bool is_source(const rsd_ckpt *source, const char *name)
 {
+    if (source->format == RSD_FORMAT_ZERO &&
+        (strcmp(name, "zero") == 0 || rsi_zero_is_latest(name) || ends(name, "_states.pt")))
+        return true;
     for (size_t i = 0; i < source->files.n; i++)
         if (strcmp(rsi_files_name(&source->files, (uint32_t)i), name) == 0)
             return true;

@@ -208,33 +208,58 @@ rsd_err rsi_partial_begin(rsi_partial *partial, const char *target, bool resume,
 
 typedef struct tidying {
     const rsi_image *image;
-    rsi_map          file; /* by name */
-    rsi_strings      stale;
+    rsi_map          file; /* by name; folders of files are nfiles */
+    rsi_strings      stale, folders;
+    const char      *below; /* the folder being listed; NULL: the tree itself */
 } tidying;
 
-/* Keeps a file of the image that is no longer than planned: its blocks are checked one by one. */
+/* Keeps folders of files, and a file of the image that is no longer than planned: its blocks are
+ * checked one by one. */
 static rsd_err note_stale(void *arg, const rsd_entry *entry, rsd_error *err)
 {
     tidying *t = arg;
+    char    *name = t->below ? rsi_name_below(t->below, entry->name) : rsi_strdup(entry->name);
     uint64_t f;
+    bool     known = name && rsi_map_get(&t->file, name, strlen(name), &f);
+    rsd_err  rc = name ? RSD_OK : no_memory(err);
 
-    if (entry->kind == RSD_ENTRY_FILE &&
-        rsi_map_get(&t->file, entry->name, strlen(entry->name), &f) &&
-        entry->size <= t->image->file[f].bytes)
-        return RSD_OK;
-    return add_name(&t->stale, entry->name, err);
+    if (known && f == t->image->nfiles && entry->kind == RSD_ENTRY_FOLDER)
+        rc = add_name(&t->folders, name, err);
+    else if (!rc && !(known && f < t->image->nfiles && entry->kind == RSD_ENTRY_FILE &&
+                      entry->size <= t->image->file[f].bytes))
+        rc = add_name(&t->stale, name, err);
+    rsi_free(name);
+    return rc;
+}
+
+/* Adds a file and the folders that lead to it. */
+static bool know_file(tidying *t, uint64_t f)
+{
+    const char *name = t->image->file[f].name;
+    uint64_t    place = f, folder = t->image->nfiles;
+    bool        ok = rsi_map_add(&t->file, name, strlen(name), &place, NULL);
+
+    for (const char *end = strchr(name, '/'); end && ok; end = strchr(end + 1, '/'))
+        ok = rsi_map_add(&t->file, name, (size_t)(end - name), &folder, NULL);
+    return ok;
 }
 
 static rsd_err list_stale(const rsi_partial *partial, tidying *t, rsd_error *err)
 {
-    for (uint64_t f = 0; f < t->image->nfiles; f++) {
-        const char *name = t->image->file[f].name;
-        uint64_t    place = f;
+    rsd_err rc;
 
-        if (!rsi_map_add(&t->file, name, strlen(name), &place, NULL))
+    for (uint64_t f = 0; f < t->image->nfiles; f++)
+        if (!know_file(t, f))
             return no_memory(err);
+    rc = rsi_store_list(partial->store, partial->tree, note_stale, t, err);
+    for (size_t i = 0; i < t->folders.n && !rc; i++) {
+        char *path = rsi_name_below(partial->tree, t->folders.at[i]);
+
+        t->below = t->folders.at[i];
+        rc = path ? rsi_store_list(partial->store, path, note_stale, t, err) : no_memory(err);
+        rsi_free(path);
     }
-    return rsi_store_list(partial->store, partial->tree, note_stale, t, err);
+    return rc;
 }
 
 static rsd_err remove_stale(const rsi_partial *partial, const tidying *t, rsd_error *err)
@@ -277,6 +302,7 @@ rsd_err rsi_partial_tidy(const rsi_partial *partial, const rsi_image *image, rsd
         rc = remove_stale(partial, &t, err);
     rsi_map_release(&t.file);
     rsi_strings_release(&t.stale);
+    rsi_strings_release(&t.folders);
     return rc;
 }
 

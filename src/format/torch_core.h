@@ -110,9 +110,16 @@ rsd_err rsi_torch_add_once(rsi_torch *t, const rsi_torch_entry *e, rsd_error *er
 rsd_err rsi_torch_alias(rsi_torch *t, const char *name, const char *same, rsd_error *err);
 /* Refuses tensors with overlaps or holes. */
 rsd_err rsi_torch_check_pieces(const rsi_torch *t, rsd_error *err);
-/* zero_open.c: adds names for the shared parameters that a model file lists. */
-rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err);
 /* A piece as a tensor. */
 void rsi_torch_piece_view(const rsi_torch_piece *piece, rsd_value_tensor *out);
+
+/* ---- zero_rest.c ---- */
+
+/* Adds names for the shared parameters that a model file lists. */
+rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err);
+/* Adds the values of a model file, or of an optimizer file, whose dict this is; its root is no
+ * longer valid then. */
+rsd_err rsi_zero_add_model(rsi_torch *t, uint32_t file, rsd_error *err);
+rsd_err rsi_zero_add_optim(rsi_torch *t, uint32_t file, const rsd_value *dict, rsd_error *err);
 
 #endif

@@ -3,7 +3,7 @@
  * the ranks. In stages 1 and 2 the vectors of all ranks form one vector for each group of
  * parameters; in stage 3 each parameter is cut into equal parts, the last one padded. Buffers,
  * frozen and shared parameters are in the model files. Parameters keep their names, the optimizer's
- * state is below "optim.state.<parameter>", the rest below "deepspeed". */
+ * state is below "optim.state.<parameter>"; zero_rest.c adds the rest. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -376,51 +376,6 @@ static rsd_err add_module(zero *z, const rsd_value *root, rsd_error *err)
     return rc;
 }
 
-/* {name: name of the parameter that it shares} */
-rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err)
-{
-    const rsd_value *all = rsd_value_get(root, "shared_params");
-    rsd_err          rc = RSD_OK;
-
-    for (size_t i = 0;
-         all && rsd_value_type_of(all) == RSD_VALUE_DICT && i < rsd_value_count(all) && !rc; i++)
-        rc = rsi_torch_alias(t, rsd_value_bytes(rsd_value_key(all, i), NULL),
-                             rsd_value_bytes(rsd_value_item(all, i), NULL), err);
-    return rc;
-}
-
-/* The remaining contents of the first model file: steps, schedules, options. */
-static rsd_err add_rest(zero *z, rsd_error *err)
-{
-    static const char *const known[] = { "module",        "param_shapes",
-                                         "buffer_names",  "frozen_param_shapes",
-                                         "shared_params", "frozen_param_fragments",
-                                         "optimizer" };
-    rsi_torch_file          *f = &z->t->file[z->model[0]];
-    const size_t             n = rsd_value_count(f->root);
-    const rsd_value        **item = rsi_arena_array(&f->values->mem, 2 * n, sizeof(item[0]));
-    size_t                   kept = 0;
-    rsd_err                  rc;
-
-    if (!item)
-        return rsi_torch_no_memory(err);
-    for (size_t i = 0; i < n; i++) {
-        const char *key = rsd_value_bytes(rsd_value_key(f->root, i), NULL);
-        bool        used = false;
-
-        for (size_t k = 0; key && k < sizeof(known) / sizeof(known[0]); k++)
-            used = used || strcmp(key, known[k]) == 0;
-        if (used)
-            continue;
-        item[2 * kept] = rsd_value_key(f->root, i);
-        item[2 * kept++ + 1] = rsd_value_item(f->root, i);
-    }
-    rc = rsd_value_create_list(f->values, RSD_VALUE_DICT, kept, item, &f->root, err);
-    return rc || kept == 0
-               ? rc
-               : rsi_torch_flatten(z->t, z->model[0], "deepspeed", rsi_torch_add, z->t, err);
-}
-
 /* ---- the folder ---- */
 
 /* "..zero_pp_rank_3_mp_rank_00_optim_states.pt": the number after `what`; -1: none. */
@@ -603,6 +558,7 @@ rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err)
     rc = rc ? rc : add_frozen(&z, root, err);
     rc = rc ? rc : rsi_zero_add_shared(z.t, root, err);
     rc = rc ? rc : add_module(&z, root, err);
-    rc = rc ? rc : add_rest(&z, err);
+    rc = rc ? rc : rsi_zero_add_optim(z.t, z.optim[0], z.state[0], err);
+    rc = rc ? rc : rsi_zero_add_model(z.t, z.model[0], err);
     return rc ? rc : rsi_torch_end(ckpt, err);
 }

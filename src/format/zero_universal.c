@@ -16,6 +16,8 @@ typedef struct universal {
     rsd_ckpt        *ckpt;
     rsi_torch       *t;
     const rsd_value *shapes; /* list of dicts; NULL: unknown */
+    const rsd_value *step;   /* of parameters that have none of their own; NULL: none */
+    uint32_t         common; /* the file that has it */
     char           **name;   /* [n] of the folder being listed */
     size_t           n, cap;
 } universal;
@@ -127,16 +129,32 @@ static rsd_err read_file(universal *u, const char *parameter, const char *folder
     return rc ? rc : add_value(u, &e, parameter, err);
 }
 
+/* The step that all parameters have. */
+static rsd_err add_step(universal *u, const char *parameter, rsd_error *err)
+{
+    const char     *part[] = { "optim", "state", parameter, "step" };
+    rsi_torch_entry e = { .value = u->step, .file = u->common };
+    rsd_err         rc = rsi_torch_name(u->t, part, 4, &e, err);
+
+    return rc ? rc : rsi_torch_add(u->t, &e, err);
+}
+
 static rsd_err read_parameter(universal *u, const char *parameter, rsd_error *err)
 {
     char   *folder = join(u, "zero", parameter);
     char  **files = NULL;
     size_t  n = 0;
+    bool    step = u->step, state = false;
     rsd_err rc = folder ? list(u, folder, &files, &n, err) : rsi_torch_no_memory(err);
 
-    for (size_t i = 0; i < n && !rc; i++)
+    for (size_t i = 0; i < n && !rc; i++) {
+        step = step && strcmp(files[i], "step.pt") != 0;
+        state = state || strcmp(files[i], "fp32.pt") != 0;
         if (rsi_text_ends(files[i], ".pt"))
             rc = read_file(u, parameter, folder, files[i], err);
+    }
+    if (!rc && step && state)
+        rc = add_step(u, parameter, err);
     rsi_free(files);
     return rc ? rsi_while(err, rc, "parameter \"%s\"", parameter) : RSD_OK;
 }
@@ -159,9 +177,34 @@ static rsd_err read_model(universal *u, rsd_error *err)
     return rc;
 }
 
+/* The optimizer's values; one of stage 3 has the step among them. */
+static rsd_err read_optimizer(universal *u, char *const *name, size_t n, rsd_error *err)
+{
+    static const char file[] = "optimizer_state.pt";
+    const rsd_value  *v;
+    char             *path = join(u, "zero", file);
+    bool              there = false;
+    rsd_err           rc = path ? RSD_OK : rsi_torch_no_memory(err);
+
+    for (size_t i = 0; i < n; i++)
+        there = there || strcmp(name[i], file) == 0;
+    if (rc || !there)
+        return rc;
+    u->common = (uint32_t)u->t->nfiles;
+    rc = rsi_torch_add_file(u->ckpt, path, err);
+    if (rc)
+        return rc;
+    v = rsd_value_get(u->t->file[u->common].root, "optimizer_state_dict");
+    v = v ? rsd_value_get(v, "state") : NULL;
+    v = v && rsd_value_type_of(v) == RSD_VALUE_DICT && rsd_value_count(v) ? rsd_value_item(v, 0)
+                                                                          : NULL;
+    u->step = v ? rsd_value_get(v, "step") : NULL;
+    return rsi_zero_add_optim(u->t, u->common, u->t->file[u->common].root, err);
+}
+
 static rsd_err add_buffers(universal *u, rsd_error *err)
 {
-    const rsd_value *module = u->t->nfiles ? rsd_value_get(u->t->file[0].root, "module") : NULL;
+    const rsd_value *module = rsd_value_get(u->t->file[0].root, "module");
     rsd_err          rc = RSD_OK;
 
     for (size_t i = 0; module && i < rsd_value_count(module) && !rc; i++) {
@@ -186,6 +229,7 @@ rsd_err rsi_universal_open(rsd_ckpt *ckpt, rsd_error *err)
     universal u = { .ckpt = ckpt };
     char    **parameter = NULL;
     size_t    n = 0;
+    bool      model;
     rsd_err   rc = rsi_torch_begin(ckpt, &u.t, err);
 
     ckpt->kind = "DeepSpeed's universal form";
@@ -193,12 +237,18 @@ rsd_err rsi_universal_open(rsd_ckpt *ckpt, rsd_error *err)
         rc = list(&u, "zero", &parameter, &n, err);
     if (!rc)
         rc = read_model(&u, err);
+    model = !rc && u.t->nfiles;
+    if (!rc)
+        rc = read_optimizer(&u, parameter, n, err);
     for (size_t i = 0; i < n && !rc; i++)
-        if (!rsi_text_ends(parameter[i], ".pt")) /* optimizer files beside the folders */
+        if (!rsi_text_ends(parameter[i], ".pt")) /* files beside the folders */
             rc = read_parameter(&u, parameter[i], err);
     rsi_free(parameter);
-    if (!rc && u.t->nfiles)
-        rc = rsi_zero_add_shared(u.t, u.t->file[0].root, err);
-    rc = rc ? rc : add_buffers(&u, err);
+    if (model)
+        rc = rc ? rc : rsi_zero_add_shared(u.t, u.t->file[0].root, err);
+    if (model)
+        rc = rc ? rc : add_buffers(&u, err);
+    if (model)
+        rc = rc ? rc : rsi_zero_add_model(u.t, 0, err);
     return rc ? rc : rsi_torch_end(ckpt, err);
 }

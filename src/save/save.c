@@ -84,6 +84,10 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
     s->commit.one_file = s->spec.one_file;
     s->shared = shares_files(s);
     s->spec.own_only = comm && !s->shared;
+    if (s->spec.format == RSD_FORMAT_ZERO && ranks(s) > 1)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "several ranks can't save DeepSpeed's universal form: save DCP and convert "
+                        "it");
     rc = rsi_commit_want_sums(&s->commit, opts->checksum, err);
     if (!rc)
         rc = rsi_stateful_expand(state, false, &s->expanded, err);

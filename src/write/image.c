@@ -226,7 +226,6 @@ void rsi_image_release(rsi_image *image)
     rsi_free(image->file);
     rsi_free(image->item);
     rsi_free(image->part);
-    rsi_free(image->pickle);
     rsi_map_release(&image->pickles);
     rsi_map_release(&image->archives);
     rsi_arena_release(&image->mem);
@@ -278,6 +277,14 @@ rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image
         break;
     case RSD_FORMAT_TORCH:
         rc = rsi_image_torch(image, state, err);
+        break;
+    case RSD_FORMAT_ZERO:
+        rc = spec->one_file ? rsi_fail(err, RSD_E_INVALID,
+                                       "DeepSpeed's universal form is a folder, not a file")
+                            : rsi_image_universal(image, state, err);
+        break;
+    case RSD_FORMAT_RANKS:
+        rc = rsi_fail(err, RSD_E_UNSUPPORTED, "files of ranks can only be read");
         break;
     default:
         rc = rsi_fail(err, RSD_E_INVALID, "no output format given");

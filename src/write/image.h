@@ -59,9 +59,8 @@ typedef struct rsi_image {
     size_t        nitems, item_cap;
     rsi_out_part *part;
     size_t        nparts, part_cap;
-    rsi_dcp_meta *meta;   /* DCP: written last, once all rows have their places */
-    int32_t       keep;   /* only this rank's files have items, others name and size; -1: all */
-    void         *pickle; /* the pickle of a torch.save file; for rsi_free */
+    rsi_dcp_meta *meta; /* DCP: written last, once all rows have their places */
+    int32_t       keep; /* only this rank's files have items, others name and size; -1: all */
     rsi_map       pickles, archives; /* identical ones are made once */
     rsi_arena     mem;
 } rsi_image;
@@ -86,12 +85,19 @@ void    rsi_image_release(rsi_image *image);
  * images have equal digests. `before` as in digest.h. */
 uint64_t rsi_image_digest(const rsi_image *image, const rsd_state *state, uint64_t before);
 
-/* ---- for the formats: image_dcp.c, image_st.c, image_torch.c ---- */
+/* ---- for the formats: image_dcp.c, image_st.c, image_torch.c, image_universal.c ---- */
 
 rsd_err rsi_image_dcp(rsi_image *image, const rsd_state *state, rsd_error *err);
 rsd_err rsi_image_st(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
                      rsd_error *err);
 rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err);
+rsd_err rsi_image_universal(rsi_image *image, const rsd_state *state, rsd_error *err);
+/* Adds a torch.save file with this value, in which tensors of the state may occur. */
+rsd_err rsi_image_torch_file(rsi_image *image, const rsd_state *state, const char *name,
+                             const rsd_value *root, rsd_error *err);
+/* The value that stands for a tensor of the state. */
+rsd_err rsi_image_tensor_value(const rsi_state_tensor *tensor, rsd_values *owner,
+                               const rsd_value **out, rsd_error *err);
 /* Serializes a torch.save image, for rsi_free, and recreates it from those bytes on another rank,
  * replacing its present contents: its pickle and the bytes of its values; tensors come from
  * `state`. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The image of a torch.save file: the state as nested dicts and lists in data.pkl, with one storage
- * per tensor. */
+ * per tensor. image_universal.c makes several such files. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "write/image.h"
@@ -14,10 +14,9 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
 }
 
-/* The value of a tensor: a dense view of a storage. Its bytes pointer identifies the tensor: see
- * own_tensor. */
-static rsd_err tensor_value(const rsi_state_tensor *tensor, rsd_values *owner,
-                            const rsd_value **out, rsd_error *err)
+/* A dense view of a storage. Its bytes pointer identifies the tensor: see own_tensor. */
+rsd_err rsi_image_tensor_value(const rsi_state_tensor *tensor, rsd_values *owner,
+                               const rsd_value **out, rsd_error *err)
 {
     rsd_value_tensor v = { .dtype = tensor->dtype, .ndim = tensor->ndim, .bytes = tensor };
     int64_t          step = 1;
@@ -41,7 +40,7 @@ static rsd_err state_value(const rsd_state *state, rsd_values *owner, const rsd_
 
     for (size_t i = 0; i < state->ntensors && !rc; i++) {
         leaf[i] = (rsi_leaf){ .spot = &state->tensor[i].spot };
-        rc = tensor_value(&state->tensor[i], owner, &leaf[i].value, err);
+        rc = rsi_image_tensor_value(&state->tensor[i], owner, &leaf[i].value, err);
     }
     for (size_t i = 0; i < state->nvalues && !rc; i++)
         leaf[state->ntensors + i] =
@@ -100,30 +99,43 @@ static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi
     return rc;
 }
 
+rsd_err rsi_image_torch_file(rsi_image *image, const rsd_state *state, const char *name,
+                             const rsd_value *root, rsd_error *err)
+{
+    rsi_bytes     pickle = { 0 };
+    rsi_storages  storages = { 0 };
+    rsi_out_part *part = NULL;
+    const char   *kept = NULL;
+    rsd_err       rc = rsi_value_to_pickle(root, &pickle, &storages, err);
+
+    if (!rc)
+        rc = make_storages(image, state, &storages, &part, err);
+    if (!rc)
+        kept = rsi_arena_text(&image->mem, (const char *)pickle.at, pickle.len);
+    if (!rc && !kept)
+        rc = no_memory(err);
+    if (!rc)
+        rc = rsi_image_file(image, name, 0, err);
+    if (!rc)
+        rc = rsi_image_archive(image, NULL, kept, pickle.len, storages.n, part, err);
+    rsi_free(pickle.at);
+    rsi_free(storages.tensor);
+    rsi_free(part);
+    return rc;
+}
+
 rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err)
 {
-    rsi_bytes        pickle = { 0 };
-    rsi_storages     storages = { 0 };
     rsd_values      *owner;
     const rsd_value *root;
-    rsi_out_part    *part = NULL;
     rsd_err          rc = rsd_values_create(&owner, err);
 
     if (rc)
         return rc;
     rc = state_value(state, owner, &root, err);
     if (!rc)
-        rc = rsi_value_to_pickle(root, &pickle, &storages, err);
-    if (!rc)
-        rc = make_storages(image, state, &storages, &part, err);
+        rc = rsi_image_torch_file(image, state, NULL, root, err);
     rsd_values_free(owner);
-    rsi_free(storages.tensor);
-    image->pickle = pickle.at;
-    if (!rc)
-        rc = rsi_image_file(image, NULL, 0, err);
-    if (!rc)
-        rc = rsi_image_archive(image, NULL, pickle.at, pickle.len, storages.n, part, err);
-    rsi_free(part);
     return rc;
 }
 

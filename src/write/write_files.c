@@ -82,18 +82,33 @@ static rsd_err tell_progress(void *arg, size_t bytes, rsd_error *err)
 
 /* ---- opening ---- */
 
+/* Creates the folder of a file that is to be created in one. */
+static rsd_err make_parent(rsd_store *store, char *path, rsd_error *err)
+{
+    char   *end = strrchr(path, '/');
+    rsd_err rc;
+
+    *end = '\0';
+    rc = rsi_store_make_folder(store, path, err);
+    *end = '/';
+    return rc;
+}
+
 rsd_err rsi_write_open(rsd_store *store, const rsi_write_opts *opts, const char *name,
                        uint32_t flags, uint64_t bytes, rsi_file **out, rsd_error *err)
 {
     size_t  len = strlen(opts->top) + (name ? strlen(name) : 0) + 2;
     char   *path = rsi_calloc(len, 1);
-    rsd_err rc;
+    rsd_err rc = RSD_OK;
 
     if (!path)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a file");
     snprintf(path, len, name ? "%s/%s" : "%s%s", opts->top, name ? name : "");
     flags &= opts->sync ? UINT32_MAX : ~(uint32_t)RSD_OPEN_DIRECT;
-    rc = rsi_file_open(store, path, flags, bytes, out, err);
+    if (flags & RSD_OPEN_CREATE && name && strchr(name, '/'))
+        rc = make_parent(store, path, err);
+    if (!rc)
+        rc = rsi_file_open(store, path, flags, bytes, out, err);
     rsi_free(path);
     return rc;
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes golden/folders/zero*: what DeepSpeed saves of a small model on two ranks, with listings from DeepSpeed's own tools.
 
-    python -m venv v && v/bin/pip install torch==2.13.0 safetensors deepspeed==0.19.8 && v/bin/python make_zero.py
+    python -m venv v && v/bin/pip install torch==2.13.0 safetensors deepspeed==0.19.8 && v/bin/python make_zero.py [CASE]...
 
 Runs on any CPU; deepspeed builds nothing. Run by hand, never in CI.
 """
@@ -16,10 +16,11 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDERS = HERE / "golden" / "folders"
-CASES = {"zero1_bf16": (1, True), "zero2": (2, False), "zero3": (3, False)}
+CASES = {"zero1_bf16": (1, "bf16"), "zero1_bf16_optimizer": (1, "fp32_gradients"), "zero2": (2, "fp32"), "zero3": (3, "fp32")}
+SHARDED = ("base_optimizer_state", "optimizer_state_dict", "single_partition_of_fp32_groups", "fp32_flat_groups", "param_slice_mappings")
 
 
-def train(stage, bf16, out):
+def train(stage, kind, out):
     """One rank; the environment says which."""
     import deepspeed
     import torch
@@ -50,8 +51,11 @@ def train(stage, bf16, out):
         "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
         "zero_allow_untested_optimizer": True,
     }
+    bf16 = kind != "fp32"
     if bf16:
         config["bf16"] = {"enabled": True}
+    if kind == "fp32_gradients":  # which BF16_Optimizer does
+        config["data_types"] = {"grad_accum_dtype": "fp32"}
     some = [(n, p) for n, p in net.named_parameters() if p.requires_grad]
     groups = [{"params": [p for n, p in some if n[0] == "a"]}, {"params": [p for n, p in some if n[0] != "a"]}]
     engine, *_ = deepspeed.initialize(model=net, model_parameters=groups, config=config)
@@ -94,45 +98,72 @@ def listing(name, stage):
     import values
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
+    import torch
+
     target = FOLDERS / name
     flat, model = moments(target / "global_step2", stage)
-    weights = get_fp32_state_dict_from_zero_checkpoint(str(target))
+    if name == "zero1_bf16_optimizer":  # which that function refuses
+        weights = model["module"] | by_universal(target / "global_step2")
+        weights |= {k: weights[v] for k, v in model["shared_params"].items()}
+    else:
+        weights = get_fp32_state_dict_from_zero_checkpoint(str(target))
     flat |= {k: v for k, v in model["module"].items() if k not in weights} | weights
     used = ("module", "param_shapes", "buffer_names", "frozen_param_shapes", "frozen_param_fragments", "shared_params")
     rest = {k: v for k, v in model.items() if k not in (*used, "optimizer")}
     flat |= states.flatten_as_we_do({"deepspeed": rest})
+    optim = torch.load(sorted((target / "global_step2").glob("*optim_states.pt"))[0], weights_only=False)["optimizer_state_dict"]
+    groups = optim["optimizer_state_dict" if stage == 3 else "base_optimizer_state"]["param_groups"]
+    flat |= states.flatten_as_we_do({"optim": {k: v for k, v in optim.items() if k not in SHARDED} | {"param_groups": groups}})
     (FOLDERS / f"{name}.json").write_text(values.listing(flat))
 
 
+def to_universal(folder, out):
+    args = ["--input_folder", str(folder), "--output_folder", str(out), "--inject_missing_state"]
+    subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", *args], check=True)
+
+
+def by_universal(folder):
+    """The weights of trained parameters, as DeepSpeed's own converter joins them."""
+    import tempfile
+
+    import torch
+
+    with tempfile.TemporaryDirectory() as temp:
+        to_universal(folder, pathlib.Path(temp) / "out")
+        files = (pathlib.Path(temp) / "out" / "zero").glob("*/exp_avg.pt")
+        return {f.parent.name: torch.load(f.with_name("fp32.pt"), weights_only=False)["param"] for f in files}
+
+
 def universal():
-    """By DeepSpeed's own converter; frozen parameters and steps don't go along."""
+    """By DeepSpeed's own converter; frozen parameters don't go along."""
     target = FOLDERS / "zero_universal"
     shutil.rmtree(target, ignore_errors=True)
-    args = ["--input_folder", str(FOLDERS / "zero3" / "global_step2"), "--output_folder", str(target / "global_step2_universal")]
-    subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", *args], check=True)
-    gone = ("deepspeed.", "frozen.")
+    to_universal(FOLDERS / "zero3" / "global_step2", target / "global_step2_universal")
     lines = (FOLDERS / "zero3.json").read_text().splitlines()
     names = [json.loads(line)["name"] for line in lines]
-    kept = [line for name, line in zip(names, lines) if not name.startswith(gone) and not name.endswith(".step")]
+    kept = [line for name, line in zip(names, lines) if not name.startswith("frozen.")]
     (FOLDERS / "zero_universal.json").write_text("".join(line + "\n" for line in kept))
 
 
 def main():
-    for port, (name, (stage, bf16)) in enumerate(CASES.items(), 29500):
+    for port, (name, (stage, kind)) in enumerate(CASES.items(), 29500):
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         shutil.rmtree(FOLDERS / name, ignore_errors=True)
         env = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_SIZE": "2"}
         env["DS_ACCELERATOR"] = "cpu"
-        args = [sys.executable, __file__, str(stage), str(int(bf16)), str(FOLDERS / name)]
+        args = [sys.executable, __file__, str(stage), kind, str(FOLDERS / name)]
         ranks = [subprocess.Popen(args, env=env | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(2)]
         assert not any(r.wait(timeout=300) for r in ranks)
         for script in (FOLDERS / name).glob("*.py"):
             script.unlink()
         listing(name, stage)
-    universal()
+    if not sys.argv[1:]:
+        universal()
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        train(int(sys.argv[1]), sys.argv[2] == "1", sys.argv[3])
+    if len(sys.argv) > 3:
+        train(int(sys.argv[1]), sys.argv[2], sys.argv[3])
     else:
         main()

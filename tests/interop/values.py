@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors with known bytes, and what it means that two things are the same."""
 
+import enum
 import json
 import math
 import zlib
@@ -108,7 +109,7 @@ def problem(got, want, where="state"):
 
 def to_json(value):
     """What rsd_value_json makes of a Python object."""
-    if value is None or isinstance(value, (bool, int, str)):
+    if (value is None or isinstance(value, (bool, int, str))) and not isinstance(value, enum.Enum):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"$float": repr(value)}
