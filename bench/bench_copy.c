@@ -63,6 +63,12 @@ static bool run64(bench_result *out)
     return rows(64, 4 * 64, out);
 }
 
+/* A column of 4 values of 2 bytes: a call of memcpy for each costs more than its bytes. */
+static bool run8(bench_result *out)
+{
+    return rows(8, 4 * 8, out);
+}
+
 /* A transposed matrix: the source's rows are the target's columns. */
 static bool transpose(bench_result *out)
 {
@@ -90,6 +96,7 @@ static bool transpose(bench_result *out)
 const bench_case copy_cases[] = {
     { "copy.run4k", run4k },
     { "copy.run64", run64 },
+    { "copy.run8", run8 },
     { "copy.transpose", transpose },
     { 0 },
 };
