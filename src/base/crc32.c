@@ -5,9 +5,18 @@
 #include "base/crc32.h"
 
 #include <pthread.h>
-#include <string.h>
+#include <stdbool.h>
 
 #define POLY 0xedb88320u /* x^32 + x^26 + ... + 1, lowest power in the highest bit */
+
+#if defined(RSI_HAVE_ISAL)
+#include <isa-l/crc.h>
+
+uint32_t rsi_crc32(uint32_t crc, const void *bytes, size_t len)
+{
+    return len ? crc32_gzip_refl(crc, bytes, len) : crc;
+}
+#else
 
 /* ---- tables: 16 bytes per step -------------------------------------------------------------- */
 
@@ -123,46 +132,11 @@ static bool can_fold(void)
 }
 #endif
 
-static uint32_t by_hand(uint32_t crc, const void *bytes, size_t len)
+uint32_t rsi_crc32(uint32_t crc, const void *bytes, size_t len)
 {
     return len >= 64 && can_fold() ? by_fold(crc, bytes, len) : by_table(crc, bytes, len);
 }
-
-/* ---- choice --------------------------------------------------------------------------------- */
-
-#if defined(RSI_HAVE_ISAL)
-#include <isa-l/crc.h>
-
-enum { HAVE_ISAL = true };
-
-static uint32_t by_isal(uint32_t crc, const void *bytes, size_t len)
-{
-    return crc32_gzip_refl(crc, bytes, len);
-}
-#else
-enum { HAVE_ISAL = false };
-
-static uint32_t by_isal(uint32_t crc, const void *bytes, size_t len)
-{
-    return by_hand(crc, bytes, len);
-}
 #endif
-
-uint32_t rsi_crc32(uint32_t crc, const void *bytes, size_t len)
-{
-    return len ? by_isal(crc, bytes, len) : crc;
-}
-
-bool rsi_crc32_by(rsi_crc32_way way, uint32_t crc, const void *bytes, size_t len, uint32_t *out)
-{
-    if ((way == RSI_CRC32_ISAL && !HAVE_ISAL) || (way == RSI_CRC32_FOLD && !can_fold()))
-        return false;
-    if (way == RSI_CRC32_ISAL)
-        *out = by_isal(crc, bytes, len);
-    else
-        *out = way == RSI_CRC32_FOLD ? by_hand(crc, bytes, len) : by_table(crc, bytes, len);
-    return true;
-}
 
 /* ---- combining ---------------------------------------------------------------------------------
  */

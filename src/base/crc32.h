@@ -3,7 +3,6 @@
 #ifndef RSI_CRC32_H
 #define RSI_CRC32_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,9 +10,5 @@
 uint32_t rsi_crc32(uint32_t crc, const void *bytes, size_t len);
 /* The CRC of two adjacent pieces, from the CRC of each and the length of the second. */
 uint32_t rsi_crc32_combine(uint32_t first, uint32_t second, uint64_t second_len);
-
-/* Selects one variant, for tests and benchmarks. False: this build or processor lacks it. */
-typedef enum rsi_crc32_way { RSI_CRC32_TABLE, RSI_CRC32_FOLD, RSI_CRC32_ISAL } rsi_crc32_way;
-bool rsi_crc32_by(rsi_crc32_way way, uint32_t crc, const void *bytes, size_t len, uint32_t *out);
 
 #endif

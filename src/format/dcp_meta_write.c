@@ -4,6 +4,7 @@
  * of the file. */
 #include "base/mem.h"
 #include "format/dcp_meta.h"
+#include "format/tensor_pickle.h"
 
 enum { BUFFER = 64 << 10, BATCH = 1000 };
 
@@ -189,25 +190,9 @@ static void word(writer *w, enum word what)
 
 static void integer(writer *w, int64_t x)
 {
-    int n = 8;
+    unsigned char code[RSI_PICKLE_INT_MAX];
 
-    if (x >= 0 && x < 256) {
-        byte(w, 'K'); /* BININT1 */
-        little(w, (uint64_t)x, 1);
-    } else if (x >= 0 && x < 65536) {
-        byte(w, 'M'); /* BININT2 */
-        little(w, (uint64_t)x, 2);
-    } else if (x >= INT32_MIN && x <= INT32_MAX) {
-        byte(w, 'J'); /* BININT */
-        little(w, (uint64_t)x, 4);
-    } else {
-        /* LONG1: as few bytes as keep the sign */
-        while (x == (int64_t)((uint64_t)x << (72 - 8 * n)) >> (72 - 8 * n))
-            n--;
-        byte(w, 0x8a);
-        byte(w, n);
-        little(w, (uint64_t)x, n);
-    }
+    bytes(w, code, rsi_pickle_put_int(code, x));
 }
 
 /* torch.Size((a, b)) */

@@ -187,12 +187,6 @@ void rsi_json_i64(rsi_json_out *out, int64_t value)
     rsi_json_raw(out, text, (size_t)n);
 }
 
-void rsi_json_word(rsi_json_out *out, const char *word)
-{
-    separate(out);
-    rsi_json_raw(out, word, strlen(word));
-}
-
 rsd_err rsi_json_out_end(rsi_json_out *out, rsd_error *err)
 {
     if (out->put)

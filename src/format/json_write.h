@@ -35,7 +35,6 @@ void rsi_json_key(rsi_json_out *out, const char *text, size_t len);
 void rsi_json_string(rsi_json_out *out, const char *text, size_t len);
 void rsi_json_u64(rsi_json_out *out, uint64_t value);
 void rsi_json_i64(rsi_json_out *out, int64_t value);
-void rsi_json_word(rsi_json_out *out, const char *word); /* "true", "false", "null" */
 /* Appends bytes unchanged: padding, a final newline. */
 void rsi_json_raw(rsi_json_out *out, const char *bytes, size_t len);
 

@@ -54,6 +54,14 @@ typedef struct rsi_pickle_class {
     unsigned    fold;
 } rsi_pickle_class;
 
+/* torch's dtypes for a list of classes: item("bool"), item("uint8") and so on. */
+#define RSI_TORCH_DTYPES(item)                                                                     \
+    item("bool"), item("uint8"), item("int8"), item("uint16"), item("int16"), item("uint32"),      \
+        item("int32"), item("uint64"), item("int64"), item("float16"), item("bfloat16"),           \
+        item("float32"), item("float64"), item("complex32"), item("complex64"),                    \
+        item("complex128"), item("float8_e4m3fn"), item("float8_e5m2"), item("float8_e4m3fnuz"),   \
+        item("float8_e5m2fnuz"), item("float8_e8m0fnu"), item("float4_e2m1fn_x2")
+
 /* The call that REDUCE, NEWOBJ or NEWOBJ_EX would make, and the state that BUILD would set. */
 typedef struct rsi_pickle_object {
     rsi_pv   callee; /* a class, or an object: the result of another call */

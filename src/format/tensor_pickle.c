@@ -84,26 +84,28 @@ static void put_text(out *o, const char *text)
     put_memo(o);
 }
 
-/* value >= 0. Takes one, two or four bytes if it fits (four are signed), else as many as two's
- * complement needs. */
-static void put_int(out *o, int64_t value)
+size_t rsi_pickle_put_int(unsigned char *code, int64_t x)
 {
-    int bytes = 1;
+    size_t head = 1, bytes = 1;
 
-    if (value < 256)
-        put(o, "K");
-    else if (value < 65536)
-        put(o, "M"), bytes = 2;
-    else if (value <= INT32_MAX)
-        put(o, "J"), bytes = 4;
-    else {
-        for (bytes = 4; bytes < 8 && value >> (8 * bytes - 1); bytes++)
-            ;
-        put_byte(o, 0x8a);
-        put_byte(o, bytes);
+    if (x >= 0 && x < 256) {
+        code[0] = 'K'; /* BININT1 */
+    } else if (x >= 0 && x < 65536) {
+        code[0] = 'M'; /* BININT2 */
+        bytes = 2;
+    } else if (x >= INT32_MIN && x <= INT32_MAX) {
+        code[0] = 'J'; /* BININT */
+        bytes = 4;
+    } else {
+        for (bytes = 5; bytes < 8 && (x >> (8 * bytes - 1)) != 0 && (x >> (8 * bytes - 1)) != -1;)
+            bytes++;
+        code[0] = 0x8a; /* LONG1: as few bytes as keep the sign */
+        code[1] = (unsigned char)bytes;
+        head = 2;
     }
-    for (int i = 0; i < bytes; i++)
-        put_byte(o, (int)(value >> (8 * i) & 0xff));
+    for (size_t i = 0; i < bytes; i++)
+        code[head + i] = (unsigned char)((uint64_t)x >> 8 * i);
+    return head + bytes;
 }
 
 static void put_tuple(out *o, int n, const int64_t *value)
@@ -115,7 +117,7 @@ static void put_tuple(out *o, int n, const int64_t *value)
     if (n > 3)
         put(o, "(");
     for (int i = 0; i < n; i++)
-        put_int(o, value[i]);
+        o->at += rsi_pickle_put_int(o->at, value[i]);
     put_byte(o, n > 3 ? 't' : 0x84 + n);
     put_memo(o);
 }
@@ -179,11 +181,12 @@ rsd_err rsi_tensor_pickle_write(const rsi_tensor_pickle *t, unsigned char *buf, 
     put_global(&o, storage ? "torch" : "torch.storage", storage ? storage : "UntypedStorage");
     put_text(&o, t->key[0] ? t->key : "0");
     put_text(&o, "cpu");
-    put_int(&o, storage ? t->storage_bytes / (int64_t)rsd_dtype_size(t->dtype) : t->storage_bytes);
+    o.at += rsi_pickle_put_int(o.at, storage ? t->storage_bytes / (int64_t)rsd_dtype_size(t->dtype)
+                                             : t->storage_bytes);
     put(&o, "t");
     put_memo(&o);
     put(&o, "Q");
-    put_int(&o, t->offset);
+    o.at += rsi_pickle_put_int(o.at, t->offset);
     put_tuple(&o, t->ndim, t->size);
     put_tuple(&o, t->ndim, t->stride);
     put_byte(&o, 0x89); /* requires_grad */

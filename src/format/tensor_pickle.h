@@ -33,4 +33,8 @@ bool rsi_tensor_pickle_read(const void *bytes, size_t len, rsi_tensor_pickle *ou
 rsd_err rsi_tensor_pickle_check(const rsi_tensor_pickle *tensor, uint64_t record_bytes,
                                 rsd_error *err);
 
+/* Writes the opcode of an integer, the shortest as Python's pickle does; returns its bytes. */
+enum { RSI_PICKLE_INT_MAX = 10 };
+size_t rsi_pickle_put_int(unsigned char *code, int64_t x);
+
 #endif

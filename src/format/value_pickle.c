@@ -59,23 +59,9 @@ static void put_global(writer *w, const char *module_and_name)
 
 static void put_int(writer *w, int64_t x)
 {
-    int bytes = 1;
+    unsigned char code[RSI_PICKLE_INT_MAX];
 
-    if (x >= 0 && x < 256) {
-        put_byte(w, 'K');
-    } else if (x >= 0 && x < 65536) {
-        put_byte(w, 'M');
-        bytes = 2;
-    } else if (x >= INT32_MIN && x <= INT32_MAX) {
-        put_byte(w, 'J');
-        bytes = 4;
-    } else {
-        for (bytes = 4; bytes < 8 && (x >> (8 * bytes - 1)) != 0 && (x >> (8 * bytes - 1)) != -1;)
-            bytes++;
-        put_byte(w, 0x8a);
-        put_byte(w, bytes);
-    }
-    put_little(w, (uint64_t)x, bytes);
+    put(w, code, rsi_pickle_put_int(code, x));
 }
 
 size_t rsi_bigint(const char *digits, size_t len, unsigned char *le)
