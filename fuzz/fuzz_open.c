@@ -4,7 +4,8 @@
  *     0  a torch.save file          3  a data file next to valid metadata
  *     1  a safetensors file         4  the same, with items that are zstd frames
  *     2  .metadata next to valid    5  a safetensors index next to a valid file
- *        data files
+ *        data files                 6  both files of a rank of DeepSpeed's ZeRO
+ *                                   7  all files of its universal form
  *
  * Whatever it is: no crash, a message for each error, little memory, nothing left behind. */
 #include "base/mem.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KINDS = 6 };
+enum { KINDS = 8, MOST_COPIES = 4 };
 #define READ_MOST ((int64_t)1 << 16)
 /* Fixed costs of a read: two buffers of 4 MiB, and those of decoding a frame. */
 #define READ_FIXED ((int64_t)10 << 20)
@@ -52,6 +53,23 @@ static rsd_store *index_store(const uint8_t *bytes, size_t len)
     return store;
 }
 
+/* A folder of files with the same bytes. */
+static rsd_store *zero_store(bool universal, const uint8_t *bytes, size_t len)
+{
+    static const char *const rank[] = { "ck/zero_pp_rank_0_mp_rank_00_model_states.pt",
+                                        "ck/zero_pp_rank_0_mp_rank_00_optim_states.pt" };
+    static const char *const form[] = { "ck/zero/w/fp32.pt", "ck/zero/w/exp_avg.pt",
+                                        "ck/zero/optimizer_state.pt",
+                                        "ck/mp_rank_00_model_states.pt" };
+    rsd_store               *store;
+
+    require(rsd_store_open("mem:", &store, NULL) == RSD_OK);
+    require(rsi_store_make_folder(store, universal ? "ck/zero/w" : "ck", NULL) == RSD_OK);
+    for (int i = 0; i < (universal ? MOST_COPIES : 2); i++)
+        require(ckpt_walk_put(store, universal ? form[i] : rank[i], bytes, len) == RSD_OK);
+    return store;
+}
+
 static rsd_store *make_store(int kind, const uint8_t *bytes, size_t len, const char **path)
 {
     static const struct {
@@ -67,6 +85,8 @@ static rsd_store *make_store(int kind, const uint8_t *bytes, size_t len, const c
     *path = "ck";
     if (kind == 5)
         return index_store(bytes, len);
+    if (kind > 5)
+        return zero_store(kind == 7, bytes, len);
     which = exchanged[kind].which;
     *path = ckpt_sample_path(which);
     return ckpt_sample_copy(sample_store(which), which,
@@ -97,7 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     store = make_store(kind, data + 1, size - 1, &path);
     require(store != NULL);
     /* The valid files beside it have less than 16 kB. */
-    allowed = 16 * ((int64_t)size + 16384) + (1 << 20);
+    allowed = (kind > 5 ? MOST_COPIES : 1) * (16 * ((int64_t)size + 16384) + (1 << 20));
     ckpt_walk_run(store, path, READ_MOST, &walk);
     require(walk.open_peak <= allowed && walk.read_peak <= allowed + READ_FIXED);
     if (walk.opened || walk.read || walk.verified)

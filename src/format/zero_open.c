@@ -412,7 +412,7 @@ static rsd_err refuse_parallel(char *const *names, size_t n, rsd_error *err)
                             "file \"%s\": ZeRO with model parallelism; how its parts join only the "
                             "model knows: convert it with DeepSpeed's ds_to_universal",
                             names[i]);
-        if (states && strstr(names[i], "expp_rank_"))
+        if (states && (strstr(names[i], "expp_rank_") || strstr(names[i], "_expert_")))
             return rsi_fail(err, RSD_E_UNSUPPORTED,
                             "file \"%s\": ZeRO with experts in files of their own is not supported",
                             names[i]);
@@ -472,6 +472,23 @@ static int64_t most_of(const rsd_value *v)
     return most;
 }
 
+/* Groups of experts may be cut into fewer parts than there are ranks. */
+static rsd_err refuse_uneven(const zero *z, const rsd_value *state, rsd_error *err)
+{
+    const rsd_value *all = rsd_value_get(state, "ds_zero_partition_groups");
+
+    for (size_t g = 0; all && g < rsd_value_count(all); g++) {
+        const rsd_value *count = rsd_value_get(rsd_value_item(all, g), "partition_count");
+
+        if (count && rsd_value_int(count) != (int64_t)z->ranks)
+            return rsi_fail(err, RSD_E_UNSUPPORTED,
+                            "group %zu of parameters is cut into %" PRId64
+                            " parts, others into %zu: experts that ranks divide are not supported",
+                            g, rsd_value_int(count), z->ranks);
+    }
+    return RSD_OK;
+}
+
 static rsd_err read_states(zero *z, rsd_error *err)
 {
     for (size_t r = 0; r < z->ranks; r++) {
@@ -493,7 +510,7 @@ static rsd_err read_states(zero *z, rsd_error *err)
                             most_of(rsd_value_get(state, "partition_count")), z->ranks);
         z->state[r] = state;
     }
-    return RSD_OK;
+    return refuse_uneven(z, z->state[0], err);
 }
 
 /* Enters the folder that a file such as "latest" names. */

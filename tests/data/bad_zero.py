@@ -18,13 +18,13 @@ def names(*pairs):
     return dct(*((txt(name), value) for name, value in pairs))
 
 
-def optim(stage=3, ranks=2, vector=None, state=None, **more):
+def optim(stage=3, ranks=2, vector=None, state=None, extra=(), **more):
     vectors = lst(tensor() if vector is None else vector)
     key = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
     inner = names(("exp_avg", tensor() if vector is None else vector), ("step", num(7)))
     base = "optimizer_state_dict" if stage == 3 else "base_optimizer_state"
     pairs = [(key, vectors), ("partition_count", num(ranks) if isinstance(ranks, int) else ranks), (base, names(("state", dct((num(0), state or inner)))))]
-    return file(names(("optimizer_state_dict", names(*pairs))), **more)
+    return file(names(("optimizer_state_dict", names(*pairs, *extra))), **more)
 
 
 def model(shapes=None, **parts):
@@ -73,6 +73,12 @@ def cases():
     yield "zero/latest_leads_out", {"latest": b"../stage_3"}
     yield "zero/latest_is_empty", {"latest": b""}
     yield "zero/other_state", three([optim(state=names(("exp_avg", tensor(size=(1,)))))] * 2)
+    yield "zero/experts", two() | {"layer_0_expert_1_mp_rank_00_model_states.pt": model()}
+    yield "zero/expert_ranks", two() | {"expp_rank_0_mp_rank_00_optim_states.pt": model()}
+    groups = lst(names(("partition_count", num(2))), names(("partition_count", num(1))))
+    yield "zero/groups_cut_otherwise", three([optim(extra=[("ds_zero_partition_groups", groups)])] * 2)
+    yield "zero/groups_are_numbers", three([optim(extra=[("ds_zero_partition_groups", lst(num(7)))])] * 2)
+    yield "zero/optimizer_value_has_a_name_twice", three([optim(extra=[("state.w.step", num(1))])] * 2)
     inside = {"zero/w/fp32.pt": file(names(("param", tensor()), ("cat_dim", num(0)))), "zero/w/exp_avg.pt": file(tensor())}
     yield "universal/whole", inside
     yield "universal/with_shapes", inside | {"mp_rank_00_model_states.pt": model(lst(names(("w", size(2, 1)))))}
@@ -85,3 +91,15 @@ def cases():
     yield "universal/storage_is_missing", inside | {"zero/w/exp_avg.pt": file(tensor(), data=None)}
     yield "universal/the_same_name_twice", inside | {"zero/optim.state.w.exp_avg/fp32.pt": file(tensor())}
     yield "universal/latest_leads_out", {"latest_universal": b"/tmp"}
+    common = "zero/optimizer_state.pt"
+    inner = names(("state", dct((num(0), names(("step", num(7)))))))
+    yield "universal/optimizer", inside | {common: file(names(("param_groups", lst(names(("lr", num(1))))), ("optimizer_state_dict", inner)), data=None)}
+    yield "universal/optimizer_is_a_number", inside | {common: file(num(3), data=None)}
+    yield "universal/optimizer_is_cut", inside | {common: file(names(), data=None)[:-4]}
+    yield "universal/optimizer_is_empty", inside | {common: file(names(("optimizer_state_dict", names(("state", dct())))), data=None)}
+    yield "universal/optimizer_state_is_a_list", inside | {common: file(names(("optimizer_state_dict", names(("state", lst(num(1)))))), data=None)}
+    yield "universal/optimizer_has_a_name_twice", inside | {common: file(names(("state.w.exp_avg", num(1))), data=None)}
+    yield "universal/step_has_no_storage", inside | {common: file(names(("optimizer_state_dict", names(("state", dct((num(0), names(("step", tensor())))))))), data=None)}
+    yield "universal/model_has_a_name_twice", inside | {"zero/deepspeed.x/fp32.pt": file(tensor()), "mp_rank_00_model_states.pt": model(x=num(1))}
+    yield "universal/model_is_text", inside | {"mp_rank_00_model_states.pt": file(txt("none"), data=None)}
+    yield "universal/parameter_is_a_file", inside | {"zero/v": b"hello"}
