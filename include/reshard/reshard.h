@@ -6,9 +6,9 @@
  *     mesh + placements -> layout -> state -> comm / store -> tensor bytes
  *
  * A layout says which rank owns which box of a tensor. A function communicates or touches files
- * only if its comment says so. Three more headers: reshard_live.h (plans, moving tensors between
- * ranks, the stash), reshard_plugin.h (custom comms, stores and transforms), reshard_mpi.h (a comm
- * made from an MPI_Comm).
+ * only if its comment says so. Four more headers: reshard_live.h (plans, moving tensors between
+ * ranks, the stash), reshard_folder.h (saving inside a folder with other files), reshard_plugin.h
+ * (custom comms, stores and transforms), reshard_mpi.h (a comm made from an MPI_Comm).
  *
  * Rules that hold for every function:
  *  result     Returns rsd_err; RSD_OK is 0, so `if (rc)` reads "it failed".

@@ -140,6 +140,16 @@ enum {
                           needed, and the folder may be removed soon */
 };
 
+/* How a file is claimed. */
+typedef enum rsd_claim {
+    RSD_CLAIM_NEW = 1,    /* create it, empty, for writing: RSD_E_EXISTS if the name is taken */
+    RSD_CLAIM_SHARED = 2, /* as others may too; RSD_E_NOTFOUND: missing or about to be removed */
+    RSD_CLAIM_ALONE = 3,  /* to remove it: RSD_E_EXISTS while another claim exists, and
+                             RSD_E_UNSUPPORTED where claims of other machines may be invisible */
+    RSD_CLAIM_OLD = 4     /* the same for a file that is known to be obsolete: claims that can't be
+                             seen don't count */
+} rsd_claim;
+
 /* What a held name stands for now. */
 typedef enum rsd_held {
     RSD_HELD_CURRENT = 0,  /* the same */
@@ -320,6 +330,15 @@ typedef struct rsd_store_ops {
     /* Removes permissions from a created file: it keeps at most those of `mode`, as in rsd_opened.
      * Durable on return. NULL: there are no permissions. */
     rsd_err (*protect)(void *self, const char *name, uint32_t mode, rsd_error *err);
+
+    /* -- publishing inside a folder (C8 in docs/commit.md): all three or none -- */
+
+    /* Claims a file until unclaim, or until this process ends in whatever way. A claimed file can
+     * be opened and removed as usual: claims only keep RSD_CLAIM_ALONE out. */
+    rsd_err (*claim)(void *self, const char *name, rsd_claim how, void **out, rsd_error *err);
+    void (*unclaim)(void *self, void *claim);
+    /* On success the names in the folder `name` survive a power cut. */
+    rsd_err (*sync_names)(void *self, const char *name, rsd_error *err);
 } rsd_store_ops;
 
 /* A custom store. The table is copied; `self` is passed to its functions, and belongs to the store

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/opts.h"
 
+#include <reshard/reshard_folder.h>
 #include <reshard/reshard_live.h>
 #include <stddef.h>
 #include <string.h>
@@ -24,6 +25,10 @@ static const struct {
     { "rsd_convert_opts", "checksum", offsetof(rsd_convert_opts, checksum), RSD_NEVER },
     { "rsd_convert_opts", "verify", offsetof(rsd_convert_opts, verify), RSD_NEVER },
     { "rsd_convert_opts", "carry", offsetof(rsd_convert_opts, carry), RSD_NEVER },
+    { "rsd_part_opts", "sync", offsetof(rsd_part_opts, sync), RSD_NEVER },
+    { "rsd_part_opts", "checksum", offsetof(rsd_part_opts, checksum), RSD_NEVER },
+    { "rsd_publish_opts", "sync", offsetof(rsd_publish_opts, sync), RSD_NEVER },
+    { "rsd_publish_opts", "checksum", offsetof(rsd_publish_opts, checksum), RSD_NEVER },
     { "rsd_reshard_opts", "direct", offsetof(rsd_reshard_opts, direct), RSD_NEVER },
 };
 

@@ -24,11 +24,15 @@ bool rsi_replace_is_ours(const char *name)
                                            "__*.metadata",  "*.distcp",
                                            "*.safetensors", "*.safetensors.index.json",
                                            RSI_SUMS_NAME };
+    int32_t                  rank;
+    int64_t                  number;
 
     for (size_t i = 0; i < sizeof(pattern) / sizeof(pattern[0]); i++)
         if (fnmatch(pattern[i], name, 0) == 0)
             return true;
-    return rsi_temp_match(name, RSI_SUMS_NAME); /* left by a writer that died */
+    /* left by a writer that died; of a save inside the folder */
+    return rsi_temp_match(name, RSI_SUMS_NAME) || rsi_temp_match(name, ".metadata") ||
+           rsi_sums_key(name, &rank, &number);
 }
 
 /* A file whose name alone marks it as part of a checkpoint. Other names are ambiguous: a folder may

@@ -196,7 +196,7 @@ rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
     carry->follow = source->format == RSD_FORMAT_SAFETENSORS && has_links(source);
     rc = rsi_files_list(&source->files, &names, &n, err);
     for (size_t i = 0; i < n && !rc; i++)
-        if (!is_source(source, names[i]) && strcmp(names[i], RSI_SUMS_NAME) != 0)
+        if (!is_source(source, names[i]) && !rsi_sums_is_name(names[i]))
             rc = take_file(carry, names[i], into, opts, err);
     if (!rc)
         tell_missing(carry, names, n, opts);

@@ -2,19 +2,34 @@
 /* Keeps the checksum file of an opened checkpoint. read/check_sums.c compares it with bytes. */
 #include "format/ckpt_sums.h"
 #include "base/mem.h"
+#include "format/dcp.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #define SMALL ((uint64_t)1 << 20) /* bytes that are read without checking both ends first */
 
+/* The bound name first. */
+static rsd_err open_sums(rsi_ckpt_sums *sums, const rsi_files *files, bool follow, rsd_error *err)
+{
+    rsd_err rc = RSD_E_NOTFOUND;
+
+    sums->name = sums->bound;
+    if (sums->bound)
+        rc = rsi_files_open_beside(files, sums->bound, follow, &sums->file, err);
+    if (rc != RSD_E_NOTFOUND || sums->only_bound)
+        return rc;
+    sums->name = RSI_SUMS_NAME;
+    return rsi_files_open_beside(files, RSI_SUMS_NAME, follow, &sums->file, err);
+}
+
 rsd_err rsi_ckpt_sums_find(rsi_ckpt_sums *sums, rsi_files *files, bool follow, rsd_error *err)
 {
-    rsd_error why;
+    rsd_error why = { .rank = -1 };
     rsd_err   rc;
 
-    *sums = (rsi_ckpt_sums){ .lock = PTHREAD_MUTEX_INITIALIZER };
-    rc = rsi_files_open_beside(files, RSI_SUMS_NAME, follow, &sums->file, &why);
+    pthread_mutex_init(&sums->lock, NULL);
+    rc = open_sums(sums, files, follow, &why);
     sums->there = rc != RSD_E_NOTFOUND;
     if (rc == RSD_E_NOMEM) {
         if (err)
@@ -89,12 +104,35 @@ rsd_err rsi_sums_load(rsi_file *side, rsi_sums_book **out, rsd_error *err)
     return rc;
 }
 
+/* True if it lists data files, but none of this checkpoint: a save inside the folder replaced the
+ * one it belongs to. */
+static bool is_foreign(const rsi_ckpt_sums *sums, const rsi_files *files)
+{
+    int32_t rank;
+    int64_t number;
+
+    if (!sums->key || sums->name == sums->bound)
+        return false;
+    for (size_t i = 0; i < files->n; i++)
+        if (sums->place[i] != SIZE_MAX &&
+            rsi_dcp_data_name(rsi_files_name(files, (uint32_t)i), &rank, &number))
+            return false;
+    for (size_t i = 0; i < sums->book->nfiles; i++)
+        if (rsi_dcp_data_name(sums->book->file[i].name, &rank, &number))
+            return true;
+    return false;
+}
+
 static rsd_err read_book(rsi_ckpt_sums *sums, const rsi_files *files, rsd_error *err)
 {
     rsd_err rc = rsi_sums_load(sums->file, &sums->book, err);
 
     if (!rc)
         rc = find_places(sums, files, err);
+    if (!rc && is_foreign(sums, files)) {
+        rsi_sums_book_free(sums->book);
+        sums->book = NULL;
+    }
     if (rc) {
         rsi_sums_book_free(sums->book);
         sums->book = NULL;

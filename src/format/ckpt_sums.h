@@ -18,6 +18,11 @@ typedef struct rsi_ckpt_sums {
     rsi_sums_book *book;
     size_t        *place; /* [files.n] of each file in the book; SIZE_MAX: not listed */
     rsd_error      why, proof;
+    /* DCP: set by the reader of the metadata before the checksum file is looked for. */
+    const char *key;        /* the data file that `bound` is named after; else NULL */
+    const char *bound;      /* the name that a save inside a folder uses (sums.h) */
+    bool        only_bound; /* RSI_SUMS_NAME would belong to another checkpoint */
+    const char *name;       /* the file found, or the one to make */
 } rsi_ckpt_sums;
 
 /* Looks for the checksum file. One that can't be opened is no error until it is needed. `follow`:

@@ -17,6 +17,14 @@ typedef struct rsi_dcp {
 /* "__12.metadata": written by one rank when the ranks did not gather. */
 bool rsi_dcp_is_rank_metadata(const char *name);
 
+/* "__12_3.distcp", the name of a data file: rank 12's number 3. */
+bool rsi_dcp_data_name(const char *name, int32_t *rank, int64_t *number);
+/* The data file after which the checksum file of a save inside a folder is named: the first by rank
+ * and number. NULL: no file has such a name. */
+const char *rsi_dcp_key_file(const rsi_dcp_meta *meta, int32_t *rank, int64_t *number);
+/* Refuses tensors whose chunks overlap or leave holes. */
+rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, rsd_error *err);
+
 /* dcp_item.c: rsi_ckpt_ops.locate, .object and .archive */
 rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
                        rsd_error *err);

@@ -31,6 +31,50 @@ bool rsi_dcp_is_rank_metadata(const char *name)
     return digits > 0 && strcmp(name + 2 + digits, ".metadata") == 0;
 }
 
+/* A decimal number without superfluous zeros; false if it is something else or larger. */
+static bool take_number(const char **at, int64_t most, int64_t *out)
+{
+    size_t digits = strspn(*at, "0123456789");
+
+    *out = 0;
+    if (digits == 0 || digits > 18 || (digits > 1 && **at == '0'))
+        return false;
+    for (size_t i = 0; i < digits; i++)
+        *out = *out * 10 + (*at)[i] - '0';
+    *at += digits;
+    return *out <= most;
+}
+
+bool rsi_dcp_data_name(const char *name, int32_t *rank, int64_t *number)
+{
+    const char *at = name + 2;
+    int64_t     r;
+
+    if (strncmp(name, "__", 2) != 0 || !take_number(&at, INT32_MAX, &r) || *at++ != '_' ||
+        !take_number(&at, INT64_MAX, number) || strcmp(at, ".distcp") != 0)
+        return false;
+    *rank = (int32_t)r;
+    return true;
+}
+
+const char *rsi_dcp_key_file(const rsi_dcp_meta *meta, int32_t *rank, int64_t *number)
+{
+    const char *key = NULL;
+
+    for (size_t i = 0; i < meta->nfiles; i++) {
+        int32_t r;
+        int64_t n;
+
+        if (!rsi_dcp_data_name(meta->file[i], &r, &n) ||
+            (key && (r > *rank || (r == *rank && n >= *number))))
+            continue;
+        key = meta->file[i];
+        *rank = r;
+        *number = n;
+    }
+    return key;
+}
+
 static rsd_err read_rank_metas(rsd_ckpt *ckpt, char **names, size_t n, rsi_dcp_meta **out,
                                rsd_error *err)
 {
@@ -173,7 +217,7 @@ static void get_chunk(const void *arg, size_t i, rsd_box *out)
     memcpy(out->len, off + c->tensor->ndim, (size_t)c->tensor->ndim * sizeof(off[0]));
 }
 
-static rsd_err check_tensors(const rsi_dcp_meta *meta, rsd_error *err)
+rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, rsd_error *err)
 {
     for (size_t t = 0; t < meta->ntensors; t++) {
         const rsi_dcp_tensor *tensor = &meta->tensor[t];
@@ -311,6 +355,26 @@ static rsd_err index_names(rsi_dcp *dcp, rsd_error *err)
     return ok ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu names", meta->ntensors);
 }
 
+/* A number above 0 comes from a save inside a folder, which never uses the plain name; that one may
+ * then be left from an earlier checkpoint. */
+static rsd_err name_sums(rsd_ckpt *ckpt, const rsi_dcp_meta *meta, rsd_error *err)
+{
+    int32_t rank = 0;
+    int64_t number = 0;
+    char   *name;
+
+    ckpt->sums.key = rsi_dcp_key_file(meta, &rank, &number);
+    if (!ckpt->sums.key)
+        return RSD_OK;
+    name = rsi_arena_array(&ckpt->mem, RSI_SUMS_BOUND, 1);
+    if (!name)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
+    rsi_sums_bound(rank, number, name);
+    ckpt->sums.bound = name;
+    ckpt->sums.only_bound = number > 0;
+    return RSD_OK;
+}
+
 rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err)
 {
     rsi_dcp *dcp = rsi_arena_array(&ckpt->mem, 1, sizeof(*dcp));
@@ -327,12 +391,12 @@ rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err)
     if (!rc)
         rc = check_places(ckpt, dcp, err);
     if (!rc)
-        rc = check_tensors(dcp->meta, err);
+        rc = rsi_dcp_check_tensors(dcp->meta, err);
     if (!rc)
         rc = index_names(dcp, err);
     if (rc)
         return rc;
     ckpt->ntensors = dcp->meta->ntensors;
     ckpt->nobjects = dcp->meta->nitems;
-    return RSD_OK;
+    return name_sums(ckpt, dcp->meta, err);
 }

@@ -119,6 +119,20 @@ rsd_err rsi_files_there(const rsi_files *files, rsd_error *err)
                : RSD_OK;
 }
 
+bool rsi_files_republished(const rsi_files *files)
+{
+    static const char meta[] = ".metadata";
+    char             *name = rsi_files_name_beside(files, meta);
+    rsd_entry         now = { .version = 0 };
+    uint64_t          seen = 0;
+    bool              is = false;
+
+    if (name && !files->single && rsi_map_get(&files->seen, meta, strlen(meta), &seen))
+        is = rsi_store_stat(files->base, name, &now, NULL) == RSD_OK && now.version != seen;
+    rsi_free(name);
+    return is;
+}
+
 /* "<top>/<name>" at `to`, which has room for two bytes more than both names; after the name of a
  * single file the '/' is left out. */
 static void join_name(const rsi_files *files, const char *name, char *to)

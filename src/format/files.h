@@ -40,6 +40,10 @@ rsd_err rsi_files_unchanged(const rsi_files *files, rsd_error *err);
  * before. Success if the store can't tell. */
 rsd_err rsi_files_there(const rsi_files *files, rsd_error *err);
 
+/* True if the folder's `.metadata` was replaced since the folder was listed: a save inside the
+ * folder published another checkpoint, and files of the listed one may be gone. */
+bool rsi_files_republished(const rsi_files *files);
+
 /* Splits a local path into a store at its folder, with symbolic links followed, and a name in it,
  * freed with rsi_free. */
 rsd_err rsi_files_local(const char *path, rsd_store **store, char **name, rsd_error *err);

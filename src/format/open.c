@@ -115,7 +115,8 @@ rsd_err rsi_ckpt_open_with(rsd_store *store, const char *path, bool salvage, rsd
         ckpt->salvage = salvage;
         rc = open_once(store, path, i ? RSD_HOLD_FILES : 0, ckpt, err);
         again = (rc || has_lost(ckpt)) && ckpt->files.held &&
-                rsi_store_replaced(ckpt->files.store) != RSD_HELD_CURRENT;
+                (rsi_store_replaced(ckpt->files.store) != RSD_HELD_CURRENT ||
+                 rsi_files_republished(&ckpt->files));
         if (!rc && !again) {
             *out = ckpt;
             return RSD_OK;

@@ -3,6 +3,7 @@
  * checkpoints decides where and when to write it. Next: sums_book.c. */
 #include "format/sums.h"
 #include "base/mem.h"
+#include "format/dcp.h"
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -14,6 +15,30 @@
 bool rsi_sums_available(void)
 {
     return rsi_hash128_available();
+}
+
+void rsi_sums_bound(int32_t rank, int64_t number, char name[RSI_SUMS_BOUND])
+{
+    snprintf(name, RSI_SUMS_BOUND, RSI_SUMS_NAME "-__%" PRId32 "_%" PRId64, rank, number);
+}
+
+bool rsi_sums_key(const char *name, int32_t *rank, int64_t *number)
+{
+    char data[RSI_SUMS_BOUND + 8];
+    int  len = snprintf(data, sizeof(data), "%s.distcp",
+                       strncmp(name, RSI_SUMS_NAME "-", sizeof(RSI_SUMS_NAME)) == 0
+                            ? name + sizeof(RSI_SUMS_NAME)
+                            : "");
+
+    return len < (int)sizeof(data) && rsi_dcp_data_name(data, rank, number);
+}
+
+bool rsi_sums_is_name(const char *name)
+{
+    int32_t rank;
+    int64_t number;
+
+    return strcmp(name, RSI_SUMS_NAME) == 0 || rsi_sums_key(name, &rank, &number);
 }
 
 static rsd_err no_memory(const rsi_sums *s, size_t more, rsd_error *err)

@@ -22,6 +22,15 @@
 #define RSI_SUMS_NAME  ".reshard-sums" /* in a folder; appended to the name of a single file */
 #define RSI_SUMS_FIRST "reshard sums 1\n"
 
+/* The checksum file of a save inside a folder (C8): named after its first data file, and so bound
+ * to the metadata that name that file; ".reshard-sums-__0_3" belongs to "__0_3.distcp". */
+enum { RSI_SUMS_BOUND = 64 }; /* room for such a name */
+void rsi_sums_bound(int32_t rank, int64_t number, char name[RSI_SUMS_BOUND]);
+/* True for such a name. */
+bool rsi_sums_key(const char *name, int32_t *rank, int64_t *number);
+/* True for the name of any checksum file in a folder. */
+bool rsi_sums_is_name(const char *name);
+
 enum {
     RSI_SUM_ROW_BYTES = 4 << 20, /* maximum length of a row */
     RSI_SUMS_TRAILER = 38        /* bytes of the last line: "self ", 32 digits, a line feed */

@@ -382,6 +382,9 @@ static const rsd_store_ops fs_ops = {
     .lock = rsi_fs_lock,
     .unlock = rsi_fs_unlock,
     .protect = rsi_fs_protect,
+    .claim = rsi_fs_claim,
+    .unclaim = rsi_fs_unclaim,
+    .sync_names = rsi_fs_sync_names,
 };
 
 rsd_err rsi_file_store_make(rsi_fs *fs, rsd_store **out, rsd_error *err)

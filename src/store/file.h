@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the parts of the file store: file.c (open, transfer, sync), file_folder.c (names),
- * file_tree.c (begin), file_publish.c (commit), file_hold.c (hold, lock) and file_uring.c (queues).
- */
+ * file_tree.c (begin), file_publish.c (commit), file_hold.c (hold, lock), file_claim.c (claims) and
+ * file_uring.c (queues). */
 #ifndef RSI_FILE_H
 #define RSI_FILE_H
 
@@ -150,6 +150,12 @@ rsd_err rsi_fs_list_held(const rsi_fs *fs,
                          void *arg, rsd_error *err);
 /* Descriptor of the held file of this name; -1: known not to exist; -2: not held. */
 int rsi_fs_find_held(const rsi_fs *fs, const char *name);
+
+/* ---- file_claim.c ---- */
+
+rsd_err rsi_fs_claim(void *self, const char *name, rsd_claim how, void **out, rsd_error *err);
+void    rsi_fs_unclaim(void *self, void *claim);
+rsd_err rsi_fs_sync_names(void *self, const char *name, rsd_error *err);
 
 /* ---- file.c: a thread or io_uring moves one request in pieces ---- */
 

@@ -37,7 +37,7 @@ void rsi_fs_tree_free(const rsi_fs *fs, rsi_fs_tree *t)
 
 /* On these file systems a folder's lock may hold on this machine only: trees of other machines'
  * writers look dead, so nothing is removed. */
-static bool locks_reach_everyone(const rsi_fs *fs, int fd)
+bool rsi_fs_locks_reach_everyone(const rsi_fs *fs, int fd)
 {
     static const unsigned long remote[] = {
         0x6969,     /* NFS */
@@ -62,9 +62,7 @@ static bool locks_reach_everyone(const rsi_fs *fs, int fd)
     return true;
 }
 
-/* Locks a writer's tree. 1: locked, or locks are unsupported (then no process removes anything
- * either); 0: another process is about to remove it; -1 and errno. */
-static int lock_shared(const rsi_fs *fs, int fd)
+int rsi_fs_lock_shared(const rsi_fs *fs, int fd)
 {
     struct statx st;
 
@@ -285,7 +283,7 @@ static rsd_err make_temp(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
             return rsi_fs_fail(fs, err, errno, "create", t->temp);
         if (!t->one_file)
             t->lock = rsi_fs_openat(fs, t->parent, t->temp_last, RSI_OPEN_ANY | O_DIRECTORY, 0);
-        locked = t->lock < 0 ? -1 : lock_shared(fs, t->lock);
+        locked = t->lock < 0 ? -1 : rsi_fs_lock_shared(fs, t->lock);
         if (locked > 0 && set_private(fs, t) == 0)
             return RSD_OK;
         if (locked > 0 || (locked < 0 && errno != ENOENT)) {
@@ -411,7 +409,7 @@ static rsd_err begin(const rsi_fs *fs, const char *name, uint32_t flags, const c
         goto out;
     }
     s.last = t->last;
-    if (locks_reach_everyone(fs, t->parent))
+    if (rsi_fs_locks_reach_everyone(fs, t->parent))
         rsi_fs_entries(fs, t->parent, sweep_entry, &s);
     rc = check_target(fs, t, err);
     if (!rc && from) {
@@ -458,7 +456,7 @@ rsd_err rsi_fs_attach(void *self, const char *temp, void **out, rsd_error *err)
         goto out;
     t->attached = true;
     t->lock = rsi_fs_openat(fs, dir, last, RSI_OPEN_ANY, 0);
-    locked = t->lock < 0 ? -1 : lock_shared(fs, t->lock);
+    locked = t->lock < 0 ? -1 : rsi_fs_lock_shared(fs, t->lock);
     if (locked < 0)
         rc = rsi_fs_fail(fs, err, errno, "attach to", temp);
     else if (locked == 0)

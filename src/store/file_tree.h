@@ -39,6 +39,12 @@ bool    rsi_fs_is_there(const rsi_fs *fs, int dir, const char *name);
 rsd_err rsi_fs_refuse_replace(const rsi_fs *fs, const rsi_fs_tree *t, rsd_error *err);
 rsd_err rsi_fs_refuse_kind(const rsi_fs *fs, const rsi_fs_tree *t, rsd_error *err);
 
+/* False: locks may hold on this machine only. */
+bool rsi_fs_locks_reach_everyone(const rsi_fs *fs, int fd);
+/* Locks what a writer has open. 1: locked, or locks are unsupported (then no process removes
+ * anything either); 0: another process is about to remove it; -1 and errno. */
+int rsi_fs_lock_shared(const rsi_fs *fs, int fd);
+
 /* True if the errno means that the file system lacks the call. */
 bool rsi_fs_cannot(int sys_errno);
 /* True if it may mean that: containers answer EPERM to unknown calls. */

@@ -34,6 +34,8 @@ static const char *missing_op(const rsd_store_ops *o)
         return "begin, attach, commit or abort";
     if (!o->hold != !o->replaced || !o->lock != !o->unlock)
         return "hold, replaced, lock or unlock";
+    if (!o->claim != !o->unclaim || !o->claim != !o->sync_names)
+        return "claim, unclaim or sync_names";
     if (queue && (!o->queue_open || !o->queue_close || !o->submit || !o->reap))
         return "queue_open, queue_close, submit or reap";
     return NULL;
@@ -238,6 +240,41 @@ void rsi_store_unlock(rsd_store *store, void *lock)
 {
     if (lock)
         store->ops.unlock(store->self, lock);
+}
+
+/* ---- claims ---- */
+
+static rsd_err no_claims(const rsd_store *store, rsd_error *err)
+{
+    return rsi_fail(err, RSD_E_UNSUPPORTED, "a %s store can't publish inside an existing folder",
+                    store->ops.name);
+}
+
+rsd_err rsi_store_claim(rsd_store *store, const char *name, rsd_claim how, void **out,
+                        rsd_error *err)
+{
+    rsd_err rc = rsi_store_name_check(name, err);
+
+    if (rc)
+        return rc;
+    return store->ops.claim ? store->ops.claim(store->self, name, how, out, RSI_PLACE(err))
+                            : no_claims(store, err);
+}
+
+void rsi_store_unclaim(rsd_store *store, void *claim)
+{
+    if (claim)
+        store->ops.unclaim(store->self, claim);
+}
+
+rsd_err rsi_store_sync_names(rsd_store *store, const char *name, rsd_error *err)
+{
+    rsd_err rc = rsi_store_name_check(name, err);
+
+    if (rc)
+        return rc;
+    return store->ops.sync_names ? store->ops.sync_names(store->self, name, RSI_PLACE(err))
+                                 : no_claims(store, err);
 }
 
 /* ---- names and trees: store_name.c has the rules ---- */

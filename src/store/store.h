@@ -90,6 +90,14 @@ rsd_held rsi_store_replaced(const rsd_store *store);
 rsd_err rsi_store_lock(rsd_store *store, const char *name, void **out, rsd_error *err);
 void    rsi_store_unlock(rsd_store *store, void *lock);
 
+/* ---- claims: files of a writer that is still alive ---- */
+
+/* See rsd_store_ops; RSD_E_UNSUPPORTED if the store lacks them. */
+rsd_err rsi_store_claim(rsd_store *store, const char *name, rsd_claim how, void **out,
+                        rsd_error *err);
+void    rsi_store_unclaim(rsd_store *store, void *claim); /* NULL is fine */
+rsd_err rsi_store_sync_names(rsd_store *store, const char *name, rsd_error *err);
+
 /* ---- names; `name` may be "" for the top in list and stat ---- */
 
 typedef rsd_err (*rsi_visit)(void *arg, const rsd_entry *entry, rsd_error *err);

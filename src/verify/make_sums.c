@@ -183,7 +183,7 @@ static rsd_err give_name(making *s, const char *name, rsi_tree **tree, rsd_error
 static rsd_err publish(making *s, rsd_error *err)
 {
     uint32_t  flags = RSD_TREE_FILE | (s->opts->overwrite ? RSD_TREE_OVERWRITE : 0);
-    char     *name = rsi_files_name_beside(&s->ckpt->files, RSI_SUMS_NAME);
+    char     *name = rsi_files_name_beside(&s->ckpt->files, s->ckpt->sums.name);
     rsi_tree *tree = NULL;
     rsi_file *file = NULL;
     rsd_err   rc, rc2;

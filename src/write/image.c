@@ -232,17 +232,16 @@ void rsi_image_release(rsi_image *image)
     *image = (rsi_image){ 0 };
 }
 
-/* The descriptor by which readers find the transform: its name with its version. */
-static rsd_err name_transform(rsi_image *image, const rsi_image_spec *spec, rsd_error *err)
+rsd_err rsi_image_transform(rsi_image *image, const char *name, rsd_error *err)
 {
     const rsd_transform *transform;
     char                *text;
     size_t               len;
     rsd_err              rc;
 
-    if (spec->format != RSD_FORMAT_DCP)
+    if (image->format != RSD_FORMAT_DCP)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "only DCP checkpoints can be transformed");
-    rc = rsi_transform_find(spec->transform, &transform, err);
+    rc = rsi_transform_find(name, &transform, err);
     if (rc)
         return rc;
     len = rsi_transform_descriptor(transform, NULL, 0);
@@ -251,7 +250,7 @@ static rsd_err name_transform(rsi_image *image, const rsi_image_spec *spec, rsd_
         return no_memory(err);
     rsi_transform_descriptor(transform, text, len + 1);
     image->transform = text;
-    image->encode = rsi_arena_text(&image->mem, spec->transform, strlen(spec->transform));
+    image->encode = rsi_arena_text(&image->mem, name, strlen(name));
     return image->encode ? RSD_OK : no_memory(err);
 }
 
@@ -261,7 +260,7 @@ rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image
     rsd_err rc;
 
     *image = (rsi_image){ .format = spec->format, .keep = spec->own_only ? spec->rank : -1 };
-    rc = spec->transform ? name_transform(image, spec, err) : RSD_OK;
+    rc = spec->transform ? rsi_image_transform(image, spec->transform, err) : RSD_OK;
     if (rc) {
         rsi_image_release(image);
         return rc;

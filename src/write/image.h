@@ -81,6 +81,23 @@ typedef struct rsi_image_spec {
 rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
                        rsd_error *err);
 void    rsi_image_release(rsi_image *image);
+
+/* An item of a part: a box of a tensor, or bytes that are stored as they are. */
+typedef struct rsi_part_item {
+    const char *name;
+    size_t      tensor; /* in the state, with one view; SIZE_MAX: `bytes` */
+    const void *bytes;
+    size_t      len;
+    rsi_dcp_row row; /* receives its place in the file */
+} rsi_part_item;
+/* The image of a part: one DCP file, which is the target itself, with the items in this order.
+ * transform NULL: none. */
+rsd_err rsi_image_items(rsi_image *image, const rsd_state *state, size_t n, rsi_part_item *item,
+                        const char *transform, rsd_error *err);
+/* The metadata of the same items, once they are written to `file`; for rsi_dcp_meta_free. */
+rsd_err rsi_items_meta(const rsi_image *image, const rsd_state *state, size_t n,
+                       const rsi_part_item *item, const char *file, rsi_dcp_meta **out,
+                       rsd_error *err);
 /* A digest of all parts, including headers, pickles and values but not the tensors' bytes: equal
  * images have equal digests. `before` as in digest.h. */
 uint64_t rsi_image_digest(const rsi_image *image, const rsd_state *state, uint64_t before);
@@ -98,6 +115,13 @@ rsd_err rsi_image_torch_file(rsi_image *image, const rsd_state *state, const cha
 /* The value that stands for a tensor of the state. */
 rsd_err rsi_image_tensor_value(const rsi_state_tensor *tensor, rsd_values *owner,
                                const rsd_value **out, rsd_error *err);
+/* Sets the transform of a DCP image: its name with a version, by which readers find it, and the
+ * text for the encoder. */
+rsd_err rsi_image_transform(rsi_image *image, const char *transform, rsd_error *err);
+/* Adds a box of tensor t, [2][ndim] in memory that lives as long as the image, as one chunk of
+ * DCP. */
+rsd_err rsi_image_chunk(rsi_image *image, const rsd_state *state, size_t t, const int64_t *box,
+                        rsi_dcp_row *row, rsd_error *err);
 /* Serializes a torch.save image, for rsi_free, and recreates it from those bytes on another rank,
  * replacing its present contents: its pickle and the bytes of its values; tensors come from
  * `state`. */

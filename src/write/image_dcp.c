@@ -209,7 +209,7 @@ typedef struct pickle {
     unsigned char bytes[RSI_TENSOR_PICKLE_MAX];
 } pickle;
 
-static rsd_err find_pickle(building *b, const rsi_state_tensor *tensor, const rsd_box *box,
+static rsd_err find_pickle(rsi_image *image, const rsi_state_tensor *tensor, const rsd_box *box,
                            const pickle **out, rsd_error *err)
 {
     rsi_tensor_pickle facts = { .dtype = tensor->dtype, .ndim = tensor->ndim };
@@ -219,11 +219,11 @@ static rsd_err find_pickle(building *b, const rsi_state_tensor *tensor, const rs
     rsd_err           rc;
 
     memcpy(key.len, box->len, (size_t)tensor->ndim * sizeof(key.len[0]));
-    if (rsi_map_get(&b->image->pickles, &key, sizeof(key), &found)) {
+    if (rsi_map_get(&image->pickles, &key, sizeof(key), &found)) {
         *out = (const pickle *)(uintptr_t)found;
         return RSD_OK;
     }
-    made = rsi_arena_array(&b->image->mem, 1, sizeof(*made));
+    made = rsi_arena_array(&image->mem, 1, sizeof(*made));
     if (!made)
         return no_memory(err);
     made->key = key;
@@ -235,30 +235,34 @@ static rsd_err find_pickle(building *b, const rsi_state_tensor *tensor, const rs
     facts.storage_bytes = rsd_box_count(box) * tensor->views.elem_bytes;
     rc = rsi_tensor_pickle_write(&facts, made->bytes, &made->len, err);
     found = (uint64_t)(uintptr_t)made;
-    if (!rc && !rsi_map_add(&b->image->pickles, &made->key, sizeof(made->key), &found, NULL))
+    if (!rc && !rsi_map_add(&image->pickles, &made->key, sizeof(made->key), &found, NULL))
         rc = no_memory(err);
     *out = made;
     return rc;
 }
 
-static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
+rsd_err rsi_image_chunk(rsi_image *image, const rsd_state *state, size_t t, const int64_t *at,
+                        rsi_dcp_row *row, rsd_error *err)
 {
-    const rsi_state_tensor *tensor = &b->state->tensor[t];
-    rsi_dcp_row            *row = &b->meta->row[b->meta->tensor[t].first + i];
-    rsi_out_part            data = { .kind = RSI_PART_DATA, .tensor = t };
+    const rsi_state_tensor *tensor = &state->tensor[t];
+    rsi_out_part            data = { .kind = RSI_PART_DATA, .tensor = t, .box = at };
+    rsd_box                 box = rsi_part_box(state, &data);
     const pickle           *kept = NULL;
-    rsd_box                 box;
-    rsd_err                 rc;
-
-    data.box = rsi_dcp_chunk_offset(b->meta, &b->meta->tensor[t], i);
-    box = rsi_part_box(b->state, &data);
-    rc = find_pickle(b, tensor, &box, &kept, err);
+    rsd_err                 rc = find_pickle(image, tensor, &box, &kept, err);
 
     if (rc)
         return rc;
     data.len = (uint64_t)(rsd_box_count(&box) * tensor->views.elem_bytes);
+    return rsi_image_archive(image, row, kept->bytes, kept->len, 1, &data, err);
+}
+
+static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
+{
+    rsi_dcp_row *row = &b->meta->row[b->meta->tensor[t].first + i];
+
     open_row(b, row);
-    return rsi_image_archive(b->image, row, kept->bytes, kept->len, 1, &data, err);
+    return rsi_image_chunk(b->image, b->state, t,
+                           rsi_dcp_chunk_offset(b->meta, &b->meta->tensor[t], i), row, err);
 }
 
 /* Adds the file of one rank: values first, then chunks, both in the order of the state. Only a

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reshard_folder.h - DCP checkpoints inside folders that belong to other programs too. The rules at
+ * the top of reshard.h apply here too.
+ *
+ * rsd_save publishes a whole folder and refuses one that holds anything else. Here the folder
+ * exists and keeps its other files: each rank writes a part, a data file with a new number, and one
+ * rank publishes all parts by renaming `.metadata`. Nothing communicates: the caller carries the
+ * parts' receipts to the rank that publishes (rule C8 in docs/commit.md).
+ *
+ *     every rank   rsd_part_create, rsd_part_tensor ..., rsd_part_write, rsd_part_receipt
+ *     one rank     rsd_parts_publish with all receipts
+ *     every rank   rsd_part_free
+ */
+#ifndef RESHARD_FOLDER_H
+#define RESHARD_FOLDER_H
+
+#include <reshard/reshard.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- a part: the items that one rank writes ---- */
+
+typedef struct rsd_part rsd_part;
+
+typedef struct rsd_part_opts {
+    size_t       size;      /* sizeof(rsd_part_opts) */
+    rsd_store   *store;     /* NULL: `path` is a local path */
+    const char  *transform; /* "stream.zstd", "stream.zstd:9" or a registered one; NULL: none */
+    rsd_choice   sync;      /* NEVER: return before the bytes are safe from a power cut */
+    rsd_choice   checksum;  /* as in rsd_save_opts */
+    int32_t      threads;   /* 0: one per available processor */
+    size_t       max_memory; /* bytes of buffers; 0: 64 MiB; at least 8 MiB are used */
+    rsd_progress on_progress;
+    void        *arg;
+} rsd_part_opts;
+
+/* Begins rank `rank`'s part of a checkpoint in the folder `path`, which is created if missing.
+ * RSD_E_UNSUPPORTED for stores without claims (see rsd_store_ops); local files have them. [local]
+ */
+RSD_API rsd_err rsd_part_create(const char *path, int32_t rank, const rsd_part_opts *opts,
+                                rsd_part **out, rsd_error *err);
+/* Releases the part. What it wrote stays if it was published; otherwise a later save removes it.
+ * Keep the part until it is published: it is also the claim that protects its file from the
+ * clean-up of other writers. */
+RSD_API void rsd_part_free(rsd_part *part);
+
+/* Adds a box of a tensor with the given global shape, `view` being the caller's memory for it. It
+ * becomes one item, as torch.save would store the box. A tensor may have several boxes in a part.
+ * The memory is read by rsd_part_write; dtype, shape and name are copied. [local] */
+RSD_API rsd_err rsd_part_tensor(rsd_part *part, const char *name, rsd_dtype dtype, int ndim,
+                                const int64_t *shape, const rsd_view *view, rsd_error *err);
+/* Adds an object as bytes that are stored as they are. torch expects what torch.save writes. They
+ * must stay until rsd_part_write returns. [local] */
+RSD_API rsd_err rsd_part_object(rsd_part *part, const char *name, const void *bytes, size_t len,
+                                rsd_error *err);
+
+/* Writes all items, in the order added, to `__<rank>_<n>.distcp` with a number that no file of this
+ * rank has (0 in a fresh folder) and syncs file and folder. A part without items writes nothing.
+ * First removes files that earlier saves left, see rsd_parts_publish. Once per part: after a
+ * failure nothing is left and the part can only be freed. [local] */
+RSD_API rsd_err rsd_part_write(rsd_part *part, rsd_error *err);
+
+/* Number of items; of these, the i-th in the order added. Known once written: */
+RSD_API size_t rsd_part_items(const rsd_part *part);
+/* its place: file, offset, length and transforms; for a tensor also its box. */
+RSD_API rsd_err rsd_part_extent(const rsd_part *part, size_t i, rsd_chunk *out, rsd_error *err);
+
+/* What the publishing rank must know of this part: the file and its hashes and, with `describe`,
+ * the names, dtypes, shapes and places of all items. Plain bytes that can be sent to another
+ * process; they live as long as the part or until the next call. [local] */
+RSD_API rsd_err rsd_part_receipt(rsd_part *part, bool describe, const void **bytes, size_t *len,
+                                 rsd_error *err);
+
+/* ---- publishing ---- */
+
+typedef struct rsd_receipt {
+    const void *bytes;
+    size_t      len;
+} rsd_receipt;
+
+typedef struct rsd_publish_opts {
+    size_t     size;  /* sizeof(rsd_publish_opts) */
+    rsd_store *store; /* NULL: `path` is a local path */
+    /* The pickle to become `.metadata`, made by the caller, for example by torch. NULL: made from
+     * the receipts, which must then have descriptions; the boxes must tile their tensors. */
+    const void *metadata;
+    size_t      metadata_len;
+    const char *save_id, *checkpoint_id; /* for metadata made here; NULL: none, "reshard" */
+    bool        overwrite; /* replace the folder's `.metadata`; otherwise that is RSD_E_EXISTS */
+    /* For ranks that don't communicate: this is rank `rank`'s own `__<rank>.metadata`, and only
+     * that rank's files are ever removed. No checksum file is written. */
+    bool       alone;
+    int32_t    rank;
+    rsd_choice sync;     /* NEVER: return before the bytes are safe from a power cut */
+    rsd_choice checksum; /* DEFAULT: if all parts have hashes and the library can read the metadata;
+                            ALWAYS: otherwise RSD_E_UNSUPPORTED */
+} rsd_publish_opts;
+
+/* Makes the parts the folder's checkpoint: checks that their files are present, writes the checksum
+ * file, then a temporary file that is renamed to `.metadata`, in one step and durably. Before that
+ * the folder holds the previous checkpoint whole, after it the new one; files with other names are
+ * never touched. A failure leaves the previous one.
+ *
+ * The previous checkpoint's data files stay: a reader may have read its metadata and not yet its
+ * data. The next save removes them, and what killed writers left, but never the files of a part
+ * that still exists. [local] */
+RSD_API rsd_err rsd_parts_publish(const char *path, size_t n, const rsd_receipt *receipts,
+                                  const rsd_publish_opts *opts, rsd_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
