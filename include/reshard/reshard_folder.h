@@ -25,12 +25,12 @@ extern "C" {
 typedef struct rsd_part rsd_part;
 
 typedef struct rsd_part_opts {
-    size_t       size;      /* sizeof(rsd_part_opts) */
-    rsd_store   *store;     /* NULL: `path` is a local path */
-    const char  *transform; /* "stream.zstd", "stream.zstd:9" or a registered one; NULL: none */
-    rsd_choice   sync;      /* NEVER: return before the bytes are safe from a power cut */
-    rsd_choice   checksum;  /* as in rsd_save_opts */
-    int32_t      threads;   /* 0: one per available processor */
+    size_t       size;       /* sizeof(rsd_part_opts) */
+    rsd_store   *store;      /* NULL: `path` is a local path */
+    const char  *transform;  /* "stream.zstd", "stream.zstd:9" or a registered one; NULL: none */
+    rsd_choice   sync;       /* NEVER: return before the bytes are safe from a power cut */
+    rsd_choice   checksum;   /* as in rsd_save_opts */
+    int32_t      threads;    /* 0: one per available processor */
     size_t       max_memory; /* bytes of buffers; 0: 64 MiB; at least 8 MiB are used */
     rsd_progress on_progress;
     void        *arg;

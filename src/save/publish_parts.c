@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Publishes parts inside a folder (C8), on one rank: claims their files, so that no clean-up removes
- * them any more, checks them against the metadata, writes the checksum file, removes what earlier
- * saves left, and renames the new metadata over the old ones. */
+/* Publishes parts inside a folder (C8), on one rank: claims their files, so that no clean-up
+ * removes them any more, checks them against the metadata, writes the checksum file, removes what
+ * earlier saves left, and renames the new metadata over the old ones. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "format/dcp.h"
@@ -15,7 +15,7 @@ typedef struct publishing {
     rsi_folder              folder;
     const rsd_publish_opts *opts;
     size_t                  n;
-    rsi_receipt               *told;  /* [n] */
+    rsi_receipt            *told;  /* [n] */
     void                  **claim; /* [n] */
     rsi_dcp_meta           *meta;  /* NULL: the caller's are beyond us */
     const void             *text;  /* the bytes of the metadata */

@@ -109,7 +109,7 @@ static rsd_err write_file(rsd_part *p, const char *full, rsd_error *err)
                              .sums = p->sums_wanted ? &p->sums : NULL,
                              .on_progress = p->opts.on_progress,
                              .arg = p->opts.arg };
-    rsd_err rc = rsi_image_items(&p->image, p->state, p->n, p->item, p->opts.transform, err);
+    rsd_err        rc = rsi_image_items(&p->image, p->state, p->n, p->item, p->opts.transform, err);
 
     if (!rc)
         rc = rsi_write_files(&p->image, p->state, -1, p->folder.store, &flush, err);

@@ -105,8 +105,7 @@ static rsd_err list_items(table *t, const rsd_state *state, size_t n, const rsi_
         meta->path[meta->npaths++] =
             (rsi_dcp_path){ .name = item[i].name, .part = key, .nparts = 1 };
         if (item[i].tensor == SIZE_MAX)
-            meta->item[meta->nitems++] =
-                (rsi_dcp_item){ .name = item[i].name, .row = item[i].row };
+            meta->item[meta->nitems++] = (rsi_dcp_item){ .name = item[i].name, .row = item[i].row };
         else
             list_tensor(t, &state->tensor[item[i].tensor], &item[i]);
     }

@@ -144,9 +144,8 @@ static void files_of_ranks_that_are_gone_are_removed_too(void **state)
     assert_true(is_there("__3_0.distcp"));
     save(3, &(folder_how){ .ranks = 1 });
     expect(3);
-    assert_string_equal(list(),
-                        ".metadata .reshard-sums-__0_1 .reshard-sums-__0_2 __0_1.distcp "
-                        "__0_2.distcp");
+    assert_string_equal(list(), ".metadata .reshard-sums-__0_1 .reshard-sums-__0_2 __0_1.distcp "
+                                "__0_2.distcp");
 }
 
 static void other_files_stay(void **state)
@@ -203,8 +202,8 @@ static void a_plain_checksum_file_of_an_earlier_save_does_not_count(void **state
 
     (void)state;
     assert_int_equal(rsd_state_create(&s, NULL), RSD_OK);
-    assert_int_equal(
-        rsd_state_tensor(s, "x", NULL, RSD_F32, 1, (int64_t[]){ 4 }, 1, &view, NULL), RSD_OK);
+    assert_int_equal(rsd_state_tensor(s, "x", NULL, RSD_F32, 1, (int64_t[]){ 4 }, 1, &view, NULL),
+                     RSD_OK);
     assert_int_equal(rsd_save(path, NULL, s, NULL, NULL), RSD_OK);
     rsd_state_free(s);
     assert_true(is_there(".reshard-sums"));

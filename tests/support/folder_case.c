@@ -84,9 +84,8 @@ rsd_err folder_save(const char *path, int gen, const folder_how *how, rsd_error 
 
 static int generation_of(rsd_ckpt *ckpt, rsd_error *err)
 {
-    float         data[FOLDER_ROWS * FOLDER_COLS];
-    rsd_view      view = { .box = { .ndim = 2, .len = { FOLDER_ROWS, FOLDER_COLS } },
-                           .data = data };
+    float    data[FOLDER_ROWS * FOLDER_COLS];
+    rsd_view view = { .box = { .ndim = 2, .len = { FOLDER_ROWS, FOLDER_COLS } }, .data = data };
     rsd_read_opts opts = { .size = sizeof(opts), .verify = RSD_ALWAYS, .threads = 1 };
     size_t        t, bad = 0;
     int           gen;
