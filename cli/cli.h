@@ -270,9 +270,6 @@ int source_open(const args *a, const char *path, rsd_ckpt **out);
 int source_salvage(const args *a, const char *path, rsd_ckpt **out);
 /* SPEC is rules as text, or a file that contains them. */
 int source_rules(const args *a, const char *spec, rsd_rules **out);
-/* How many bytes of a tensor to read at once: `usual`, or more if its chunks are compressed, since
- * each read then starts at the beginning of a chunk. */
-int64_t source_part(rsd_ckpt *ckpt, size_t t, int64_t usual);
 /* One object as text ("{'step': 100}") or JSON; the caller frees *out. */
 int source_object(const args *a, rsd_ckpt *ckpt, size_t i, bool json, const char **name,
                   char **out);

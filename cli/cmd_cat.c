@@ -191,7 +191,7 @@ static int print_parts(const args *a, rsd_ckpt *ckpt, size_t t, const cutting *c
 {
     const int64_t size = (int64_t)rsd_dtype_size(c->info.dtype);
     const int64_t all = rsd_box_count(&c->box);
-    const int64_t part = source_part(ckpt, t, PART_BYTES) / size;
+    const int64_t part = PART_BYTES / size;
     const int64_t most = part < all ? part : all;
     char         *data = malloc((size_t)(most > 0 ? most * size : 1));
     rsd_error     err = { .msg = "" };

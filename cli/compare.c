@@ -15,8 +15,7 @@
 #define MOST_THREADS 16
 
 typedef struct work {
-    pthread_mutex_t  large; /* held by the one thread with a part above PART_BYTES */
-    pthread_mutex_t  lock;  /* guards everything below */
+    pthread_mutex_t  lock; /* guards everything below */
     rsd_ckpt        *a, *b;
     pair            *pair;
     size_t           n, at;
@@ -135,16 +134,12 @@ static void begin_pair(work *w)
 {
     const pair *p = &w->pair[w->at];
     rsd_box     whole = { .ndim = 0 };
-    int64_t     part;
 
     if (w->at == w->n)
         return;
     whole.ndim = p->info.ndim;
     memcpy(whole.len, p->info.shape, sizeof(whole.len));
-    part = source_part(w->a, p->ta, PART_BYTES);
-    if (part == PART_BYTES)
-        part = source_part(w->b, p->tb, PART_BYTES);
-    pieces_begin(&w->pieces, &whole, part / (int64_t)element_bytes(p));
+    pieces_begin(&w->pieces, &whole, PART_BYTES / (int64_t)element_bytes(p));
     w->first = 0;
 }
 
@@ -212,25 +207,6 @@ static rsd_err look(work *w, pair *part, const rsd_box *box, int64_t first, char
     return rc;
 }
 
-static rsd_err look_at_large(work *w, pair *part, const rsd_box *box, int64_t first, size_t bytes,
-                             rsd_error *err)
-{
-    char   *data;
-    rsd_err rc = RSD_E_NOMEM;
-
-    pthread_mutex_lock(&w->large);
-    data = malloc(3 * bytes);
-    if (data)
-        rc = look(w, part, box, first, data, bytes, err);
-    else
-        *err = (rsd_error){ .code = (int32_t)rc,
-                            .rank = -1,
-                            .msg = "no memory for a compressed chunk" };
-    free(data);
-    pthread_mutex_unlock(&w->large);
-    return rc;
-}
-
 static void *worker(void *arg)
 {
     work     *w = arg;
@@ -245,8 +221,7 @@ static void *worker(void *arg)
         give(w, 0, &part, 0, RSD_E_NOMEM, &err);
     while (data && take(w, &at, &part, &box, &first)) {
         const size_t bytes = (size_t)rsd_box_count(&box) * element_bytes(&part);
-        rsd_err rc = bytes > (size_t)PART_BYTES ? look_at_large(w, &part, &box, first, bytes, &err)
-                                                : look(w, &part, &box, first, data, bytes, &err);
+        rsd_err      rc = look(w, &part, &box, first, data, bytes, &err);
 
         give(w, at, &part, 2 * (int64_t)bytes, rc, &err);
     }
@@ -275,7 +250,6 @@ rsd_err compare_pairs(rsd_ckpt *a, rsd_ckpt *b, pair *p, size_t n, const toleran
     threads = threads > 0 ? threads : processors();
     threads = threads > MOST_THREADS ? MOST_THREADS : threads;
     pthread_mutex_init(&w.lock, NULL);
-    pthread_mutex_init(&w.large, NULL);
     begin_pair(&w);
     while (started < threads - 1 && pthread_create(&id[started], NULL, worker, &w) == 0)
         started++;
@@ -283,7 +257,6 @@ rsd_err compare_pairs(rsd_ckpt *a, rsd_ckpt *b, pair *p, size_t n, const toleran
     for (int32_t i = 0; i < started; i++)
         pthread_join(id[i], NULL);
     pthread_mutex_destroy(&w.lock);
-    pthread_mutex_destroy(&w.large);
     if (w.rc)
         *err = w.err;
     if (!w.rc && w.stop) {

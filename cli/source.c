@@ -7,8 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define MOST_RULES          ((off_t)16 << 20) /* bytes of a rules file */
-#define PART_OF_TRANSFORMED ((int64_t)256 << 20)
+#define MOST_RULES ((off_t)16 << 20) /* bytes of a rules file */
 
 static int open_with(const args *a, const char *path, bool salvage, rsd_ckpt **out)
 {
@@ -89,17 +88,6 @@ int source_rules(const args *a, const char *spec, rsd_rules **out)
     if (rc == RSD_E_INVALID)
         return refuse(a, EXIT_MISUSE, "layout \"%s\": %s", spec, err.msg);
     return fail(a, &err);
-}
-
-int64_t source_part(rsd_ckpt *ckpt, size_t t, int64_t usual)
-{
-    rsd_tensor_info info = { .size = sizeof(info) };
-    rsd_chunk       chunk = { .size = sizeof(chunk) };
-
-    if (rsd_ckpt_tensor(ckpt, t, &info, NULL) || info.chunks == 0 ||
-        rsd_ckpt_chunk(ckpt, t, 0, &chunk, NULL) || chunk.ntransforms == 0)
-        return usual;
-    return PART_OF_TRANSFORMED;
 }
 
 int source_object(const args *a, rsd_ckpt *ckpt, size_t i, bool json, const char **name, char **out)

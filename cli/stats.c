@@ -244,9 +244,8 @@ static void add_part(stats *s, rsd_dtype dtype, const char *data, int64_t n)
 /* ---- threads ---- */
 
 typedef struct work {
-    pthread_mutex_t large; /* held by the one thread with a part above PART_BYTES */
-    pthread_mutex_t lock;  /* guards everything below */
-    pthread_cond_t  turn;  /* `joined` has changed */
+    pthread_mutex_t lock; /* guards everything below */
+    pthread_cond_t  turn; /* `joined` has changed */
     rsd_ckpt       *ckpt;
     const size_t   *tensor; /* [n] */
     stats          *out;    /* [n] */
@@ -292,8 +291,7 @@ static bool next_piece(work *w, rsd_box *box)
             return false;
         if (w->begun) {
             pieces_begin(&w->pieces, &chunk.box,
-                         source_part(w->ckpt, w->tensor[w->at], PART_BYTES) /
-                             (int64_t)rsd_dtype_size(w->info.dtype));
+                         PART_BYTES / (int64_t)rsd_dtype_size(w->info.dtype));
         } else {
             w->at++;
             w->chunk = 0;
@@ -353,24 +351,6 @@ static rsd_err look(work *w, const share *s, char *data, stats *part, rsd_error 
     return rc;
 }
 
-static rsd_err look_at_large(work *w, const share *s, size_t bytes, stats *part, rsd_error *err)
-{
-    char   *data;
-    rsd_err rc = RSD_E_NOMEM;
-
-    pthread_mutex_lock(&w->large);
-    data = malloc(bytes);
-    if (data)
-        rc = look(w, s, data, part, err);
-    else
-        *err = (rsd_error){ .code = (int32_t)rc,
-                            .rank = -1,
-                            .msg = "no memory for a compressed chunk" };
-    free(data);
-    pthread_mutex_unlock(&w->large);
-    return rc;
-}
-
 static void *worker(void *arg)
 {
     work     *w = arg;
@@ -379,14 +359,9 @@ static void *worker(void *arg)
     share     s;
 
     while (take(w, &s)) {
-        const size_t bytes = (size_t)rsd_box_count(&s.box) * rsd_dtype_size(s.dtype);
-        stats        part;
-        rsd_err      rc = RSD_E_NOMEM;
+        stats   part;
+        rsd_err rc = data ? look(w, &s, data, &part, &err) : RSD_E_NOMEM;
 
-        if (bytes > (size_t)PART_BYTES)
-            rc = look_at_large(w, &s, bytes, &part, &err);
-        else if (data)
-            rc = look(w, &s, data, &part, &err);
         give(w, &s, &part, rc, &err);
     }
     free(data);
@@ -420,7 +395,6 @@ rsd_err stats_read(rsd_ckpt *ckpt, const size_t *tensor, size_t n, stats *out, i
     threads = threads > 0 ? threads : processors();
     threads = threads > MOST_THREADS ? MOST_THREADS : threads;
     pthread_mutex_init(&w.lock, NULL);
-    pthread_mutex_init(&w.large, NULL);
     pthread_cond_init(&w.turn, NULL);
     while (started < threads - 1 && pthread_create(&id[started], NULL, worker, &w) == 0)
         started++;
@@ -429,7 +403,6 @@ rsd_err stats_read(rsd_ckpt *ckpt, const size_t *tensor, size_t n, stats *out, i
         pthread_join(id[i], NULL);
     pthread_cond_destroy(&w.turn);
     pthread_mutex_destroy(&w.lock);
-    pthread_mutex_destroy(&w.large);
     for (size_t i = 0; i < n && !w.rc; i++) {
         w.rc = rsd_ckpt_tensor(ckpt, tensor[i], &w.info, &w.err);
         finish(&out[i], w.info.dtype);

@@ -875,11 +875,10 @@ typedef struct rsd_convert_opts {
 } rsd_convert_opts;
 
 /* Writes the contents of a checkpoint as another one, with another format, layout, names or dtypes,
- * in one pass and in bounded memory whatever its size (an item of a compressed source is decoded
- * whole). The target is published as by rsd_save, all or nothing; the same source and options give
- * the same bytes. Nothing is published if the source's files change meanwhile (RSD_E_MISMATCH) or
- * don't match its checksums (RSD_E_CORRUPT). All tensors with a dtype that the target can't hold
- * are named before anything is written.
+ * in one pass and in bounded memory whatever its size. The target is published as by rsd_save, all
+ * or nothing; the same source and options give the same bytes. Nothing is published if the source's
+ * files change meanwhile (RSD_E_MISMATCH) or don't match its checksums (RSD_E_CORRUPT). All tensors
+ * with a dtype that the target can't hold are named before anything is written.
  *
  * Casts round to nearest even; see rsd_load_opts. If leaving something out would make holes in the
  * original's lists, a torch.save file gets flat names.

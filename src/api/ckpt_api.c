@@ -6,6 +6,7 @@
 #include "read/fetch.h"
 #include "verify/make_sums.h"
 #include "verify/verify.h"
+#include "format/decoded.h"
 #include "format/open.h"
 #include "format/value_digest.h"
 
@@ -50,6 +51,8 @@ const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i)
 
 void rsd_ckpt_close(rsd_ckpt *ckpt)
 {
+    if (ckpt)
+        rsi_extents_free(ckpt->extents);
     rsi_ckpt_close(ckpt);
 }
 
@@ -142,7 +145,7 @@ rsd_err rsd_ckpt_extent(rsd_ckpt *ckpt, size_t t, size_t i, uint64_t *offset, in
         rc = ckpt->ops->locate(ckpt, t, i, false, &extent, err);
     if (rc)
         return rc;
-    rsi_free(extent.decoded);
+    rsi_decoded_free(extent.decoded);
     if (extent.decoded || extent.big_endian || extent.conj || extent.neg)
         return rsi_fail(
             err, RSD_E_UNSUPPORTED,

@@ -12,6 +12,8 @@
 #include "shape/layout.h"
 
 struct rsi_archive; /* torch_archive.h */
+struct rsi_decoded; /* decoded.h */
+struct rsi_extents; /* read/extents.h */
 
 /* Where the elements of a chunk lie in its file, once located. */
 typedef struct rsi_extent {
@@ -23,7 +25,8 @@ typedef struct rsi_extent {
     bool     big_endian, conj, neg; /* conversions to apply to the elements after reading */
     /* Not NULL: the item was transformed, and these are its decoded bytes; `offset` and `record`
      * count in them. The caller that asked for the extent frees them. */
-    unsigned char *decoded;
+    struct rsi_decoded *decoded;
+    bool                proved; /* of decoded bytes: all of them were checked */
 } rsi_extent;
 
 /* A range of a file that has a meaning. */
@@ -44,6 +47,10 @@ typedef struct rsi_ckpt_ops {
      * around the chunk except that of *out. Any thread. */
     rsd_err (*locate)(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
                       rsd_error *err);
+    /* Looks at all of an extent's decoded bytes, of which `locate` saw the first, and checks that
+     * they are what it expected, as `locate` does. Sets the CRC. Called for decoded bytes only. Any
+     * thread. */
+    rsd_err (*prove)(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *x, rsd_error *err);
     bool (*find)(const rsd_ckpt *ckpt, const char *name, size_t *out);
     /* Object i < nobjects: its name and, if `owner` is not NULL, its value, created in `owner`. Any
      * thread. */
@@ -89,7 +96,9 @@ struct rsd_ckpt {
     size_t        nbroken;
     rsi_files     files;
     rsi_ckpt_sums sums;
-    rsi_arena     mem;
+    /* read/extents.h: decoders between reads; NULL: not needed yet. `sums.lock` guards it. */
+    struct rsi_extents *extents;
+    rsi_arena           mem;
 };
 
 /* Each opens a checkpoint of its format, or fails; `ckpt` already has its files. */

@@ -25,9 +25,10 @@ const char *rsi_dcp_key_file(const rsi_dcp_meta *meta, int32_t *rank, int64_t *n
 /* Refuses tensors whose chunks overlap or leave holes. */
 rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, rsd_error *err);
 
-/* dcp_item.c: rsi_ckpt_ops.locate, .object and .archive */
+/* dcp_item.c: rsi_ckpt_ops.locate, .prove, .object and .archive */
 rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
                        rsd_error *err);
+rsd_err rsi_dcp_prove(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *x, rsd_error *err);
 rsd_err rsi_dcp_archive(rsd_ckpt *ckpt, size_t i, struct rsi_archive *out, rsd_error *err);
 rsd_err rsi_dcp_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                        const rsd_value **out, rsd_error *err);

@@ -5,8 +5,8 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "format/dcp.h"
+#include "format/decoded.h"
 #include "format/torch_archive.h"
-#include "format/transform.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -14,34 +14,25 @@
 /* Bytes of an archive besides its data: headers, names, padding, a pickle. */
 #define ITEM_EXTRA ((uint64_t)1 << 20)
 
-/* An item before it was transformed: from the file, or decoded into memory. */
-struct item {
-    rsi_source     source;
-    unsigned char *decoded; /* NULL: stored as is in the file */
-};
-
-/* `most`: the maximum number of decoded bytes. */
-static rsd_err open_item(rsd_ckpt *ckpt, const rsi_dcp_row *row, uint64_t most, struct item *out,
-                         rsd_error *err)
+static rsi_source source_of(const rsd_ckpt *ckpt, const rsi_dcp_row *row)
 {
-    const rsi_dcp            *dcp = ckpt->self;
-    const rsi_dcp_transforms *transforms;
-    size_t                    len;
-    rsd_err                   rc;
+    const rsi_dcp *dcp = ckpt->self;
 
-    *out =
-        (struct item){ .source = rsi_files_source(&ckpt->files, dcp->file[row->file],
-                                                  (uint64_t)row->offset, (uint64_t)row->length) };
-    if (row->transforms == RSI_DCP_NO_TRANSFORMS || dcp->meta->transforms[row->transforms].n == 0)
-        return RSD_OK;
-    transforms = &dcp->meta->transforms[row->transforms];
-    rc =
-        rsi_undo_all(transforms->name, transforms->n, &out->source, most, &out->decoded, &len, err);
-    if (rc)
-        return rc;
-    out->source = rsi_memory_source(out->decoded, len, out->source.name);
-    return RSD_OK;
+    return rsi_files_source(&ckpt->files, dcp->file[row->file], (uint64_t)row->offset,
+                            (uint64_t)row->length);
 }
+
+/* NULL: the item is stored as it is. */
+static const rsi_dcp_transforms *transforms_of(const rsd_ckpt *ckpt, const rsi_dcp_row *row)
+{
+    const rsi_dcp_meta *meta = ((const rsi_dcp *)ckpt->self)->meta;
+
+    return row->transforms == RSI_DCP_NO_TRANSFORMS || meta->transforms[row->transforms].n == 0
+               ? NULL
+               : &meta->transforms[row->transforms];
+}
+
+/* ---- tensors ---- */
 
 static rsd_err check_promise(const rsi_dcp_tensor *tensor, const int64_t *size,
                              const rsi_tensor_pickle *found, rsd_error *err)
@@ -62,44 +53,129 @@ static rsd_err check_promise(const rsi_dcp_tensor *tensor, const int64_t *size,
     return RSD_OK;
 }
 
-rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
-                       rsd_error *err)
+/* Where a chunk is, from all of its item. */
+static rsd_err find_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, const rsi_source *source,
+                          bool all, rsi_extent *out, rsd_error *err)
 {
     const rsi_dcp        *dcp = ckpt->self;
     const rsi_dcp_tensor *tensor = &dcp->meta->tensor[t];
-    const rsi_dcp_row    *row = &dcp->meta->row[tensor->first + i];
-    const int64_t        *size = rsi_dcp_chunk_size(dcp->meta, tensor, i);
     rsi_tensor_pickle     found;
-    rsi_extent            extent;
-    int64_t               bytes = 0;
-    struct item           item;
-    rsd_err               rc;
+    rsd_err               rc = rsi_torch_tensor_item(source, all, &found, out, err);
 
-    rsi_product(tensor->ndim, size, (int64_t)rsd_dtype_size(tensor->dtype), &bytes);
-    rc = open_item(ckpt, row, (uint64_t)bytes + ITEM_EXTRA, &item, err);
+    if (!rc)
+        rc = check_promise(tensor, rsi_dcp_chunk_size(dcp->meta, tensor, i), &found, err);
+    return rc ? rsi_while(err, rc, "item at byte %" PRId64,
+                          dcp->meta->row[tensor->first + i].offset)
+              : RSD_OK;
+}
+
+/* The beginning of an item tells where its chunk is, the end confirms it: so the item need not be
+ * decoded twice. If the beginning says nothing, all of it must. */
+static rsd_err find_decoded(rsd_ckpt *ckpt, size_t t, size_t i, rsi_decoded *decoded,
+                            rsi_extent *out, rsd_error *err)
+{
+    const rsi_dcp        *dcp = ckpt->self;
+    const rsi_dcp_tensor *tensor = &dcp->meta->tensor[t];
+    const unsigned char  *front;
+    size_t                len;
+    rsi_tensor_pickle     found;
+    rsi_source            source;
+    rsd_err               rc = rsi_decoded_front(decoded, &front, &len, err);
+
     if (rc)
         return rc;
-    rc = rsi_torch_tensor_item(&item.source, all, &found, &extent, err);
-    if (!rc)
-        rc = check_promise(tensor, size, &found, err);
-    if (rc) {
-        rsi_free(item.decoded);
-        return rsi_while(err, rc, "item at byte %" PRId64, row->offset);
+    if (!rsi_torch_tensor_front(front, len, &found, out) ||
+        check_promise(tensor, rsi_dcp_chunk_size(dcp->meta, tensor, i), &found, NULL)) {
+        rc = rsi_decoded_source(decoded, &source, err);
+        if (!rc)
+            rc = find_chunk(ckpt, t, i, &source, false, out, err);
     }
-    extent.decoded = item.decoded;
+    if (!rc)
+        rsi_decoded_watch(decoded, out->record, out->record_bytes);
+    return rc;
+}
+
+rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
+                       rsd_error *err)
+{
+    const rsi_dcp            *dcp = ckpt->self;
+    const rsi_dcp_tensor     *tensor = &dcp->meta->tensor[t];
+    const rsi_dcp_row        *row = &dcp->meta->row[tensor->first + i];
+    const rsi_dcp_transforms *transforms = transforms_of(ckpt, row);
+    const rsi_source          source = source_of(ckpt, row);
+    rsi_decoded              *decoded;
+    rsi_extent                extent;
+    int64_t                   bytes = 0;
+    rsd_err                   rc;
+
+    if (!transforms)
+        return find_chunk(ckpt, t, i, &source, all, out, err);
+    rsi_product(tensor->ndim, rsi_dcp_chunk_size(dcp->meta, tensor, i),
+                (int64_t)rsd_dtype_size(tensor->dtype), &bytes);
+    rc = rsi_decoded_create(transforms->name, transforms->n, &source, (uint64_t)bytes + ITEM_EXTRA,
+                            &decoded, err);
+    if (rc)
+        return rc;
+    rc = find_decoded(ckpt, t, i, decoded, &extent, err);
+    if (rc) {
+        rsi_decoded_free(decoded);
+        return rc;
+    }
+    extent.decoded = decoded;
     *out = extent;
     return RSD_OK;
 }
 
+rsd_err rsi_dcp_prove(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *x, rsd_error *err)
+{
+    const rsi_dcp_tensor *tensor = &((const rsi_dcp *)ckpt->self)->meta->tensor[t];
+    rsi_extent            real;
+    rsi_source            source;
+    rsd_err               rc = rsi_decoded_source(x->decoded, &source, err);
+
+    if (!rc)
+        rc = find_chunk(ckpt, t, i, &source, all, &real, err);
+    if (rc)
+        return rc;
+    if (real.offset != x->offset || real.record != x->record ||
+        real.record_bytes != x->record_bytes || real.big_endian != x->big_endian ||
+        real.conj != x->conj || real.neg != x->neg ||
+        memcmp(real.stride, x->stride, (size_t)tensor->ndim * sizeof(x->stride[0])) != 0)
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "the beginning and the end of the decoded item don't agree on where its "
+                        "elements are");
+    x->crc32 = real.crc32;
+    x->has_crc = real.has_crc;
+    return RSD_OK;
+}
+
+/* ---- objects ---- */
+
+/* An object before it was transformed: from the file, or decoded into memory. */
+struct item {
+    rsi_source     source;
+    unsigned char *decoded; /* NULL: stored as is in the file */
+};
+
 static rsd_err open_object(rsd_ckpt *ckpt, size_t i, struct item *out, rsd_error *err)
 {
-    const rsi_dcp     *dcp = ckpt->self;
-    const rsi_dcp_row *row = &dcp->meta->item[i].row;
+    const rsi_dcp            *dcp = ckpt->self;
+    const rsi_dcp_row        *row = &dcp->meta->item[i].row;
+    const rsi_dcp_transforms *transforms = transforms_of(ckpt, row);
     /* The decoded size of an object is unknown until it is in memory. */
     const uint64_t small = (uint64_t)row->length * 1024 + ITEM_EXTRA;
     const uint64_t large = (uint64_t)row->length * 8 + 16 * ITEM_EXTRA;
+    size_t         len;
+    rsd_err        rc;
 
-    return open_item(ckpt, row, small < large ? small : large, out, err);
+    *out = (struct item){ .source = source_of(ckpt, row) };
+    if (!transforms)
+        return RSD_OK;
+    rc = rsi_undo_all(transforms->name, transforms->n, &out->source, small < large ? small : large,
+                      &out->decoded, &len, err);
+    if (!rc)
+        out->source = rsi_memory_source(out->decoded, len, out->source.name);
+    return rc;
 }
 
 /* Prepends the place of object i to the error. */

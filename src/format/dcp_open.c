@@ -328,6 +328,7 @@ static const rsi_ckpt_ops dcp_ops = {
     .tensor = dcp_tensor,
     .chunk = dcp_chunk,
     .locate = rsi_dcp_locate,
+    .prove = rsi_dcp_prove,
     .find = dcp_find,
     .object = rsi_dcp_object,
     .archive = rsi_dcp_archive,

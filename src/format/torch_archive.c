@@ -218,6 +218,26 @@ rsd_err rsi_torch_tensor_item(const rsi_source *source, bool all, rsi_tensor_pic
     return rc;
 }
 
+bool rsi_torch_tensor_front(const unsigned char *bytes, size_t len, rsi_tensor_pickle *tensor,
+                            rsi_extent *extent)
+{
+    const rsi_source      source = rsi_memory_source(bytes, len, "");
+    rsi_arena             mem = { 0 };
+    rsi_zip               zip;
+    const rsi_zip_record *pickle = NULL;
+    bool                  good = rsi_zip_front(bytes, len, &mem, &zip);
+
+    if (good)
+        pickle = rsi_zip_find(&zip, "data.pkl");
+    good = pickle && rsi_tensor_pickle_read(bytes + pickle->data, (size_t)pickle->size, tensor);
+    if (good) {
+        zip.record[zip.n - 1].size = (uint64_t)tensor->storage_bytes;
+        good = rsi_torch_extent(&source, &zip, tensor, extent, NULL) == RSD_OK;
+    }
+    rsi_arena_release(&mem);
+    return good;
+}
+
 /* ---- objects ---- */
 
 /* A container being walked; in a dict, `next` counts keys and values separately. */

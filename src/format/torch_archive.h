@@ -26,6 +26,10 @@ void rsi_archive_close(rsi_archive *a);
  * with its CRC32. */
 rsd_err rsi_torch_tensor_item(const rsi_source *source, bool all, rsi_tensor_pickle *tensor,
                               rsi_extent *extent, rsd_error *err);
+/* The same from the archive's first bytes alone; false if they don't tell. The CRC is not set. The
+ * end of the archive may contradict it. */
+bool rsi_torch_tensor_front(const unsigned char *bytes, size_t len, rsi_tensor_pickle *tensor,
+                            rsi_extent *extent);
 /* Reads a record and compares it with its CRC32, if it has one. */
 rsd_err rsi_torch_check_record(const rsi_source *source, const rsi_zip_record *record,
                                rsd_error *err);

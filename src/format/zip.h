@@ -57,6 +57,10 @@ typedef struct rsi_zip {
  * see zip_read.c for the rules. An item of one tensor takes two reads of 1 KiB, or one read if it
  * has 4 KiB or less. The result lives in `mem`. */
 rsd_err rsi_zip_read(const rsi_source *source, rsi_arena *mem, rsi_zip *out, rsd_error *err);
+/* The records up to the first one of "data/", found from the headers at the front of an archive of
+ * which only the first `len` bytes are known; the size of the last record is 0. False if there is
+ * none, or the headers are not as torch writes them. The rest of the archive may contradict it. */
+bool rsi_zip_front(const unsigned char *bytes, size_t len, rsi_arena *mem, rsi_zip *out);
 /* Fills `sorted` from the records; refuses duplicate names. */
 rsd_err rsi_zip_sort(const rsi_source *source, rsi_zip *zip, rsd_error *err);
 /* NULL if there is none; `name` is inside the folder. */

@@ -4,6 +4,7 @@
 #include "read/check_sums.h"
 #include "base/crc32.h"
 #include "base/mem.h"
+#include "format/decoded.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -35,7 +36,7 @@ rsd_err rsi_steps_read(const rsi_steps *steps, uint64_t at, uint64_t bytes, void
         unsigned char *to = (unsigned char *)buf + (steps->keep ? done : 0);
 
         if (steps->decoded)
-            memcpy(to, steps->decoded + at + done, len);
+            rc = rsi_decoded_read(steps->decoded, at + done, to, len, err);
         else
             rc = rsi_file_read(steps->file, at + done, to, len, err);
         if (rc)
@@ -80,19 +81,32 @@ rsd_err rsi_check_crc(rsi_file *file, const rsi_extent *x, rsd_error *err)
     uint32_t  crc = 0;
     rsi_steps steps = { .file = file, .crc = &crc };
     void     *buf;
-    rsd_err   rc = RSD_OK;
+    rsd_err   rc;
 
     if (!x->has_crc)
         return RSD_OK;
-    if (x->decoded) {
-        crc = rsi_crc32(0, x->decoded + x->record, x->record_bytes);
-    } else {
-        buf = rsi_alloc_aligned(4096, RSI_CHECK_STEP);
-        rc = buf ? rsi_steps_read(&steps, x->record, x->record_bytes, buf, err)
-                 : rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
-        rsi_free(buf);
-    }
+    buf = rsi_alloc_aligned(4096, RSI_CHECK_STEP);
+    rc = buf ? rsi_steps_read(&steps, x->record, x->record_bytes, buf, err)
+             : rsi_fail(err, RSD_E_NOMEM, "no memory for a buffer");
+    rsi_free(buf);
     return rc || crc == x->crc32 ? rc : rsi_check_crc_differs(x->record, crc, x->crc32, err);
+}
+
+rsd_err rsi_check_decoded(rsd_ckpt *ckpt, size_t t, size_t i, bool all, bool crc, rsi_extent *x,
+                          rsd_error *err)
+{
+    uint32_t found = 0;
+    rsd_err  rc;
+
+    if (x->proved)
+        return RSD_OK;
+    rc = ckpt->ops->prove(ckpt, t, i, all, x, err);
+    if (!rc && crc && x->has_crc)
+        rc = rsi_decoded_crc(x->decoded, x->record, x->record_bytes, &found, err);
+    if (!rc && crc && x->has_crc && found != x->crc32)
+        rc = rsi_check_crc_differs(x->record, found, x->crc32, err);
+    x->proved = !rc && crc;
+    return rc;
 }
 
 rsd_err rsi_check_foreign(rsd_ckpt *ckpt, rsd_error *err)

@@ -9,10 +9,10 @@ enum { RSI_CHECK_STEP = 256 << 10 }; /* small enough to still be cached when has
 
 /* How bytes of a file are read in steps of RSI_CHECK_STEP, and what happens to each step. */
 typedef struct rsi_steps {
-    rsi_file            *file;
-    const unsigned char *decoded; /* not NULL: copy the bytes from here instead of reading */
-    uint32_t            *crc;     /* not NULL: updated with the bytes */
-    rsi_hash128_stream  *hash;    /* not NULL: fed with the bytes */
+    rsi_file           *file;
+    struct rsi_decoded *decoded; /* not NULL: read these bytes instead of the file's */
+    uint32_t           *crc;     /* not NULL: updated with the bytes */
+    rsi_hash128_stream *hash;    /* not NULL: fed with the bytes */
     rsd_err (*see)(void *arg, uint64_t at, const void *bytes, size_t len, rsd_error *err);
     void *arg;  /* for `see`, which may be NULL */
     bool  keep; /* the buffer has room for all bytes, not just one step */
@@ -30,8 +30,13 @@ rsd_err rsi_check_row(rsi_file *file, const rsi_sum_row *row, rsd_error *err);
 
 /* Reports that the CRC32 of the bytes from `off` on differs from the one the file gives. */
 rsd_err rsi_check_crc_differs(uint64_t off, uint32_t crc, uint32_t said, rsd_error *err);
-/* Reads the record around an extent and compares its CRC32, if it has one. */
+/* Reads the record around an extent that is not decoded and compares its CRC32, if it has one. */
 rsd_err rsi_check_crc(rsi_file *file, const rsi_extent *extent, rsd_error *err);
+/* Checks all of the decoded bytes around an extent, unless that is done: they are complete and
+ * confirm what `locate` found in the first of them; with `crc` also the CRC32. `all` is that of
+ * rsi_ckpt_ops.locate. */
+rsd_err rsi_check_decoded(rsd_ckpt *ckpt, size_t t, size_t i, bool all, bool crc, rsi_extent *x,
+                          rsd_error *err);
 
 /* Called by a reader before its first byte. Sets *on if rows are to be compared: `verify` is not
  * NEVER and a usable checksum file exists; an unusable one is an error for ALWAYS only. The first

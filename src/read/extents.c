@@ -5,16 +5,19 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "format/decoded.h"
 
 #include <pthread.h>
 #include <string.h>
 
-enum { KEPT = 256 }; /* extents; few target rows need more chunks than this */
+#define NEAR ((size_t)8 << 20)  /* bytes between threads that read a tensor together */
+#define OWN  ((size_t)20 << 20) /* bytes of decoders that a checkpoint keeps for its user */
+enum { KEPT = 256 };            /* extents; few target rows need more chunks than this */
 
 typedef struct known {
     rsi_extent extent; /* first member: the pointer that users get */
     size_t     t, i;
-    size_t     bytes; /* of `decoded` */
+    size_t     bytes; /* that `decoded` takes */
     uint64_t   used;  /* call number of the last use */
     unsigned   users; /* 0 and never used: free slot */
     bool       busy;  /* a thread is locating it */
@@ -50,7 +53,7 @@ void rsi_extents_free(rsi_extents *x)
     if (!x)
         return;
     for (size_t k = 0; k < KEPT; k++)
-        rsi_free(x->list[k].extent.decoded);
+        rsi_decoded_free(x->list[k].extent.decoded);
     rsi_map_release(&x->first);
     rsi_arena_release(&x->mem);
     pthread_cond_destroy(&x->found);
@@ -58,10 +61,22 @@ void rsi_extents_free(rsi_extents *x)
     rsi_free(x);
 }
 
+rsd_err rsi_ckpt_extents(rsd_ckpt *ckpt, rsi_extents **out, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    pthread_mutex_lock(&ckpt->sums.lock);
+    if (!ckpt->extents)
+        rc = rsi_extents_create(ckpt, OWN, &ckpt->extents, err);
+    *out = ckpt->extents;
+    pthread_mutex_unlock(&ckpt->sums.lock);
+    return rc;
+}
+
 static void drop(rsi_extents *x, known *k)
 {
     x->decoded -= k->bytes;
-    rsi_free(k->extent.decoded);
+    rsi_decoded_free(k->extent.decoded);
     *k = (known){ 0 };
 }
 
@@ -88,6 +103,22 @@ static known *find(rsi_extents *x, size_t t, size_t i)
     return NULL;
 }
 
+/* Threads that read a tensor in order are close together in it; of a chunk that has part of each
+ * row they then need that part. */
+static size_t window_of(rsd_ckpt *ckpt, size_t t, size_t i)
+{
+    double          window = NEAR;
+    rsd_tensor_info info;
+    rsd_chunk       chunk;
+    uint32_t        file;
+
+    ckpt->ops->tensor(ckpt, t, &info);
+    ckpt->ops->chunk(ckpt, t, i, &chunk, &file);
+    for (int d = 1; d < info.ndim; d++)
+        window *= (double)chunk.box.len[d] / (double)info.shape[d];
+    return (size_t)window;
+}
+
 /* Locates a chunk that is not in the list. Called with the lock held; releases it while
  * locating. */
 static rsd_err look(rsi_extents *x, size_t t, size_t i, known **out, rsd_error *err)
@@ -102,16 +133,19 @@ static rsd_err look(rsi_extents *x, size_t t, size_t i, known **out, rsd_error *
     *k = (known){ .t = t, .i = i, .users = 1, .busy = true };
     pthread_mutex_unlock(&x->lock);
     rc = x->ckpt->ops->locate(x->ckpt, t, i, false, &extent, err);
+    if (!rc && extent.decoded)
+        rc = rsi_decoded_widen(extent.decoded, window_of(x->ckpt, t, i), err);
     pthread_mutex_lock(&x->lock);
     k->busy = false;
     pthread_cond_broadcast(&x->found);
     if (rc) {
+        rsi_decoded_free(extent.decoded);
         *k = (known){ 0 };
         return rc;
     }
     k->extent = extent;
     if (extent.decoded)
-        k->bytes = (size_t)(extent.record + extent.record_bytes);
+        k->bytes = rsi_decoded_memory(extent.decoded);
     x->decoded += k->bytes;
     while (x->decoded > x->limit && (old = oldest(x, true)))
         drop(x, old);

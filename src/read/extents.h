@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A cache for reads that return to a chunk piece by piece: where the chunk lies in its file
- * (finding out costs a few reads, and a transformed chunk must be decoded whole), and what has
- * already been compared with checksums. */
+ * (finding out costs a few reads), how far a transformed one is decoded, and what has already been
+ * compared with checksums. */
 #ifndef RSI_EXTENTS_H
 #define RSI_EXTENTS_H
 
@@ -9,11 +9,15 @@
 
 typedef struct rsi_extents rsi_extents;
 
-/* Unused decoded bytes stay cached while all decoded bytes are within `limit`. */
+/* Decoders that nobody uses are kept while all of them take at most `limit` bytes. */
 rsd_err rsi_extents_create(rsd_ckpt *ckpt, size_t limit, rsi_extents **out, rsd_error *err);
 void    rsi_extents_free(rsi_extents *extents); /* all extents must have been given back */
 
-/* Borrowed until given back. Waits if another thread is decoding the chunk. Any thread, as are all
+/* The checkpoint's own, for reads of transformed chunks by its user, who may read them in parts.
+ * Closing frees it. Any thread. */
+rsd_err rsi_ckpt_extents(rsd_ckpt *ckpt, rsi_extents **out, rsd_error *err);
+
+/* Borrowed until given back. Waits if another thread is locating the chunk. Any thread, as are all
  * functions below. */
 rsd_err rsi_extents_get(rsi_extents *x, size_t t, size_t i, const rsi_extent **out, rsd_error *err);
 void    rsi_extents_put(rsi_extents *x, const rsi_extent *extent);

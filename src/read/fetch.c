@@ -3,6 +3,7 @@
  * fetch_jobs.c reads the bytes of one chunk. */
 #include "read/fetch.h"
 #include "base/mem.h"
+#include "format/decoded.h"
 #include "read/fetch_core.h"
 #include "shape/box.h"
 
@@ -25,7 +26,7 @@ static void leave_extent(rsi_fetching *f)
     if (f->shared)
         rsi_extents_put(f->tools->extents, f->shared);
     else
-        rsi_free(f->extent.decoded);
+        rsi_decoded_free(f->extent.decoded);
     f->shared = NULL;
 }
 
@@ -87,19 +88,32 @@ static rsd_err check_rows(rsi_fetching *f, rsd_error *err)
 
 static rsd_err check_chunk(rsi_fetching *f, rsd_error *err)
 {
-    uint64_t at = f->extent.decoded ? f->chunk.offset : f->extent.record;
-    bool     first;
-    rsd_err  rc;
+    bool    first;
+    rsd_err rc;
 
     if (f->rows && f->ckpt->sums.place[f->file] != SIZE_MAX)
         return check_rows(f, err);
-    if (!f->extent.has_crc)
+    if (!f->extent.has_crc || f->extent.decoded)
         return RSD_OK;
-    rc = rsi_extents_first(f->tools->extents, f->file, at, &first, err);
+    rc = rsi_extents_first(f->tools->extents, f->file, f->extent.record, &first, err);
     return rc || !first ? rc : rsi_check_crc(f->ckpt->files.file[f->file], &f->extent, err);
 }
 
 /* ---- reads ---- */
+
+/* Decoded bytes are checked to their end. Of several reads that share a decoder, the one that gets
+ * the chunk's last element does so. */
+static rsd_err check_decoded(rsi_fetching *f, const rsd_box *box, rsd_error *err)
+{
+    const rsd_box *chunk = &f->chunk.box;
+    bool           last = true;
+
+    for (int d = 0; box && d < box->ndim; d++)
+        last = last && box->off[d] + box->len[d] == chunk->off[d] + chunk->len[d];
+    if (f->shared && !last)
+        return RSD_OK;
+    return rsi_check_decoded(f->ckpt, f->t, f->i, false, f->verify != RSD_NEVER, &f->extent, err);
+}
 
 /* The part of chunk i that is in `box`; NULL: read nothing, compare the whole chunk. */
 static rsd_err fetch_chunk(rsi_fetching *f, size_t i, const rsd_box *box, rsd_error *err)
@@ -107,9 +121,16 @@ static rsd_err fetch_chunk(rsi_fetching *f, size_t i, const rsd_box *box, rsd_er
     bool    whole = false;
     rsd_err rc = find_extent(f, i, err);
 
+    f->i = i;
     if (!rc) {
+        if (f->extent.decoded)
+            rsi_decoded_hold(f->extent.decoded, true);
         if (box)
             rc = rsi_fetch_box(f, box, &whole, err);
+        if (!rc && f->extent.decoded)
+            rc = check_decoded(f, box, err);
+        if (f->extent.decoded)
+            rsi_decoded_hold(f->extent.decoded, false);
         if (!rc && f->verify == RSD_ALWAYS && (f->rows || !whole))
             rc = check_chunk(f, err);
         leave_extent(f);
@@ -179,6 +200,16 @@ static rsd_err files_unchanged(const rsd_ckpt *ckpt, size_t t, const rsd_tensor_
     return RSD_OK;
 }
 
+static bool is_transformed(const rsd_ckpt *ckpt, size_t t, const rsd_tensor_info *info)
+{
+    rsd_chunk chunk = { 0 };
+    uint32_t  file;
+
+    if (info->chunks)
+        ckpt->ops->chunk(ckpt, t, 0, &chunk, &file);
+    return chunk.ntransforms > 0;
+}
+
 rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read_opts *opts,
                   rsd_error *err)
 {
@@ -187,7 +218,9 @@ rsd_err rsi_fetch(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_read
     rsd_err         rc = RSD_OK;
 
     ckpt->ops->tensor(ckpt, t, &info);
-    if (rsi_box_check(&into->box, info.ndim, info.shape, NULL) == RSD_OK &&
+    if (opts->verify != RSD_ALWAYS && is_transformed(ckpt, t, &info))
+        rc = rsi_ckpt_extents(ckpt, &tools.extents, err);
+    if (!rc && rsi_box_check(&into->box, info.ndim, info.shape, NULL) == RSD_OK &&
         rsd_box_count(&into->box) * (int64_t)rsd_dtype_size(info.dtype) >= PARALLEL_BYTES)
         rc = rsi_workers_create(opts->threads, &tools.workers, err);
     if (!rc)

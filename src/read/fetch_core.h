@@ -14,6 +14,7 @@ typedef struct rsi_fetching {
     rsd_tensor_info        info; /* of tensor t */
     const rsd_view        *into; /* NULL: only compare, read nothing */
     rsd_choice             verify;
+    size_t                 i;    /* the chunk below */
     bool                   rows; /* compare with the rows of a checksum file */
 
     /* One chunk's share. */

@@ -324,7 +324,7 @@ rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *whole, rsd_erro
     rsi_region_order(&f->region, f->into->box.len, f->to.box.len);
     rsi_region_order(&f->region, stride, f->to.stride);
 
-    *whole = f->extent.has_crc && f->verify != RSD_NEVER &&
+    *whole = f->extent.has_crc && !f->extent.decoded && f->verify != RSD_NEVER &&
              (uint64_t)f->region.run == region_bytes(f) && f->region.start == f->extent.record &&
              region_bytes(f) == f->extent.record_bytes;
     f->row = NULL;
@@ -334,7 +334,9 @@ rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *whole, rsd_erro
     f->crc = *whole ? rsi_calloc(njobs, sizeof(f->crc[0])) : NULL;
     if (*whole && !f->crc)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", njobs);
-    rc = rsi_workers_run(f->tools->workers, njobs, f->row ? read_row : read_block, f, err);
+    /* Bytes are decoded in order. */
+    rc = rsi_workers_run(f->extent.decoded ? NULL : f->tools->workers, njobs,
+                         f->row ? read_row : read_block, f, err);
     if (!rc && *whole)
         rc = compare_crc(f, njobs, err);
     rsi_free(f->crc);

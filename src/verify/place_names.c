@@ -113,14 +113,12 @@ static bool box_at(rsd_ckpt *ckpt, const rsd_tensor_info *info, const rsi_item *
     rsi_extent     x;
     uint32_t       file;
     uint64_t       end, bytes;
-    bool           plain;
+    bool           plain = true;
 
     ckpt->ops->chunk(ckpt, item->t, item->i, &chunk, &file);
     *out = chunk.box;
-    if (ckpt->ops->locate(ckpt, item->t, item->i, false, &x, NULL))
+    if (item->transformed || ckpt->ops->locate(ckpt, item->t, item->i, false, &x, NULL))
         return true; /* unknown: the whole box */
-    plain = !x.decoded;
-    rsi_free(x.decoded);
     rsi_strides(info->ndim, chunk.box.len, (int64_t)elem, packed);
     for (int d = 0; d < info->ndim; d++)
         plain = plain && (chunk.box.len[d] <= 1 || x.stride[d] == packed[d]);

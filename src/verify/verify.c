@@ -8,6 +8,7 @@
 #include "read/check_sums.h"
 #include "verify/place_names.h"
 #include "verify/verify_core.h"
+#include "format/decoded.h"
 #include "format/st_dcp.h"
 #include "format/torch_archive.h"
 
@@ -192,7 +193,10 @@ static rsd_err check_chunk(rsi_verifying *v, const rsi_item *item, rsd_error *er
     rsi_extent x;
     rsd_err    rc = v->ckpt->ops->locate(v->ckpt, item->t, item->i, true, &x, &damage.what);
 
-    if (!rc && x.has_crc && !x.decoded && damage.place != SIZE_MAX)
+    if (!rc && x.decoded) {
+        rc = rsi_check_decoded(v->ckpt, item->t, item->i, true, true, &x, &damage.what);
+        rsi_decoded_free(x.decoded);
+    } else if (!rc && x.has_crc && damage.place != SIZE_MAX) {
         return put_off(v,
                        &(rsi_claim){ .place = damage.place,
                                      .off = x.record,
@@ -201,9 +205,8 @@ static rsd_err check_chunk(rsi_verifying *v, const rsi_item *item, rsd_error *er
                                      .t = item->t,
                                      .i = item->i },
                        err);
-    if (!rc) {
+    } else if (!rc) {
         rc = rsi_check_crc(v->ckpt->files.file[item->file], &x, &damage.what);
-        rsi_free(x.decoded);
     }
     if (!rc)
         return RSD_OK;

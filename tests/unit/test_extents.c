@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/workers.h"
 #include "ckpt_fixture.h"
+#include "format/decoded.h"
 #include "plan_fixture.h"
 #include "read/extents.h"
 
@@ -17,6 +18,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define FRONT (RSI_DECODED_FRONT + 512) /* bytes that decoded ones take besides, about */
 
 enum { TENSORS = 3, CHUNKS = 300, PLACES = 256, THREADS = 4 };
 
@@ -31,11 +34,20 @@ typedef struct source {
     bool            held, inside; /* nobody gets beyond; somebody waits there */
 } source;
 
+static rsd_err read_number(void *arg, uint64_t off, void *buf, size_t len, rsd_error *err)
+{
+    (void)off;
+    (void)err;
+    memset(buf, (int)(uintptr_t)arg, len);
+    return RSD_OK;
+}
+
 static rsd_err find_chunk(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *out,
                           rsd_error *err)
 {
-    source *s = ckpt->self;
-    rsd_err rc = RSD_OK;
+    source    *s = ckpt->self;
+    rsi_source number;
+    rsd_err    rc = RSD_OK;
 
     (void)all;
     pthread_mutex_lock(&s->lock);
@@ -54,14 +66,39 @@ static rsd_err find_chunk(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_exte
         return RSD_OK;
     out->record = 1;
     out->record_bytes = s->bytes - 1;
-    out->decoded = rsi_calloc(s->bytes, 1);
-    if (!out->decoded)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for a chunk");
-    memset(out->decoded, (int)(i % 251), s->bytes);
-    return RSD_OK;
+    number = (rsi_source){ .read = read_number, .size = s->bytes, .name = "numbers" };
+    number.arg = (void *)(uintptr_t)(i % 251);
+    return rsi_decoded_create(NULL, 0, &number, s->bytes, &out->decoded, err);
 }
 
-static const rsi_ckpt_ops ops = { .locate = find_chunk };
+static void describe(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out)
+{
+    (void)ckpt;
+    (void)t;
+    *out = (rsd_tensor_info){ .ndim = 1 };
+}
+
+static void describe_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, uint32_t *file)
+{
+    (void)ckpt;
+    (void)t;
+    (void)i;
+    *out = (rsd_chunk){ .box.ndim = 1 };
+    *file = 0;
+}
+
+static const rsi_ckpt_ops ops = { .tensor = describe,
+                                  .chunk = describe_chunk,
+                                  .locate = find_chunk };
+
+/* One decoded byte of an extent. */
+static int byte_of(const rsi_extent *extent, uint64_t at)
+{
+    unsigned char byte = 255;
+
+    assert_int_equal(rsi_decoded_read(extent->decoded, at, &byte, 1, NULL), RSD_OK);
+    return byte;
+}
 
 static source *make(size_t bytes)
 {
@@ -99,7 +136,7 @@ static const rsi_extent *get(rsi_extents *x, size_t t, size_t i)
     assert_int_equal(rsi_extents_get(x, t, i, &extent, NULL), RSD_OK);
     assert_int_equal(extent->offset, 1000 * t + i);
     if (extent->decoded)
-        assert_int_equal(extent->decoded[0], i % 251);
+        assert_int_equal(byte_of(extent, 0), i % 251);
     return extent;
 }
 
@@ -132,7 +169,7 @@ static void two_users_of_a_chunk_get_the_same(void **state)
     (void)state;
     assert_ptr_equal(one, two);
     rsi_extents_put(x, one);
-    assert_int_equal(two->decoded[7], 5); /* still there for the other */
+    assert_int_equal(byte_of(two, 7), 5); /* still there for the other */
     touch(x, 0, 5);
     assert_int_equal(s->looked[0][5], 1);
     rsi_extents_put(x, two);
@@ -161,7 +198,7 @@ static void of_more_chunks_than_places_the_last_ones_are_known(void **state)
 static void decoded_bytes_are_kept_up_to_the_limit(void **state)
 {
     source      *s = make(100);
-    rsi_extents *x = open_extents(s, 250);
+    rsi_extents *x = open_extents(s, 250 + 2 * FRONT);
     int64_t      before = rsi_mem_stats_get().bytes, two;
 
     (void)state;
@@ -191,7 +228,7 @@ static void bytes_that_are_used_are_not_dropped(void **state)
     for (size_t i = 0; i < 8; i++)
         held[i] = get(x, 0, i);
     for (size_t i = 0; i < 8; i++) {
-        assert_int_equal(held[i]->decoded[9], i);
+        assert_int_equal(byte_of(held[i], 9), i);
         rsi_extents_put(x, held[i]);
     }
     assert_int_equal(rsi_mem_stats_get().bytes, before);
@@ -201,7 +238,7 @@ static void bytes_that_are_used_are_not_dropped(void **state)
 static void a_chunk_that_was_not_found_is_looked_for_again(void **state)
 {
     source           *s = make(10);
-    rsi_extents      *x = open_extents(s, 100);
+    rsi_extents      *x = open_extents(s, 100 + 10 * FRONT);
     const rsi_extent *extent = NULL;
     rsd_error         err;
 
@@ -239,7 +276,7 @@ static void *use_one(void *arg)
 static void two_at_once(int fails, int looked)
 {
     source      *s = make(10);
-    rsi_extents *x = open_extents(s, 100);
+    rsi_extents *x = open_extents(s, 100 + 10 * FRONT);
     user         u[2] = { { .x = x, .chunk = 7 }, { .x = x, .chunk = 7 } };
     pthread_t    thread[2];
 
@@ -305,7 +342,7 @@ static void *use_many(void *arg)
         u->rc = rsi_extents_get(u->x, 0, i, &extent, NULL);
         if (u->rc)
             break;
-        if (extent->offset != i || extent->decoded[63] != i)
+        if (extent->offset != i || byte_of(extent, 63) != (int)i)
             u->rc = RSD_E_BUG;
         rsi_extents_put(u->x, extent);
     }
@@ -315,7 +352,7 @@ static void *use_many(void *arg)
 static void what_one_thread_uses_no_other_drops(void **state)
 {
     source      *s = make(64);
-    rsi_extents *x = open_extents(s, 128);
+    rsi_extents *x = open_extents(s, 128 + 2 * FRONT);
     user         u[THREADS];
     pthread_t    thread[THREADS];
 
@@ -336,7 +373,7 @@ static rsd_err use_in_turn(void *arg, rsd_error *err)
     source           *s = arg;
     const rsi_extent *extent;
     rsi_extents      *x;
-    rsd_err           rc = rsi_extents_create(&s->ckpt, 20, &x, err);
+    rsd_err           rc = rsi_extents_create(&s->ckpt, 20 + 2 * FRONT, &x, err);
 
     if (rc)
         return rc;
