@@ -16,6 +16,8 @@ help:
 	@echo 'make test-long  100,000 random layout pairs instead of 2,000'
 	@echo 'make test-faults  saves that are disturbed, killed and cut off in every way; a table'
 	@echo 'make test-interop  the tests against real PyTorch; makes $(BUILD)/venv from the package index'
+	@echo 'make wheel    the Python package as a wheel in $(BUILD)/wheel; needs the package index'
+	@echo 'make test-python  the tests of that wheel, with numpy and torch and without'
 	@echo 'make bench    run the benchmarks; CASES="plan.*" picks some'
 	@echo 'make format   let clang-format lay out every C file'
 	@echo 'make check    layers, file names, format'
@@ -54,6 +56,13 @@ test-interop: setup-test
 	@python=$$(tools/venv $(BUILD)) && $(RUN) $$python tests/interop/run.py --tool $(BUILD)/tests/ckpt_copy \
 		--reshard $(BUILD)/reshard
 
+wheel:
+	@tools/setup $(BUILD) build features python
+	@tools/wheel $(BUILD)
+
+test-python: wheel
+	@python=$$(tools/venv $(BUILD)) && tools/test-python $(BUILD) $$python
+
 bench: all
 	@$(RUN) $(BUILD)/bench/bench --csv $(BUILD)/bench.csv '$(CASES)'
 
@@ -81,6 +90,6 @@ uninstall:
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all help setup-build setup-test demo test test-long test-faults test-interop bench check format install uninstall clean
+.PHONY: all help setup-build setup-test demo test test-long test-faults test-interop wheel test-python bench check format install uninstall clean
 # Targets share one build folder, so they run one after another, whatever -j says.
 .NOTPARALLEL:

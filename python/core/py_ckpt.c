@@ -15,7 +15,8 @@ struct opened {
 };
 
 typedef struct ckpt {
-    PyObject_HEAD opened *from; /* NULL: closed */
+    PyObject ob_base;
+    opened  *from; /* NULL: closed */
 } ckpt;
 
 void ckpt_leave(opened *o)

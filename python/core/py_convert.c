@@ -187,9 +187,9 @@ static void name_kept(const convert_work *v)
         return;
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
-    done = value ? PyObject_CallMethod(value, "add_note", "s",
-                                       "convert(..., resume=True) resumes it")
-                 : NULL;
+    done = value
+               ? PyObject_CallMethod(value, "add_note", "s", "convert(..., resume=True) resumes it")
+               : NULL;
     Py_XDECREF(done);
     PyErr_Restore(type, value, trace);
 }

@@ -86,11 +86,12 @@ typedef struct block {
 } block;
 
 typedef struct array {
-    PyObject_HEAD block *memory;
-    rsd_dtype            dtype;
-    int                  ndim;
-    int64_t              shape[RSD_MAX_NDIM], stride[RSD_MAX_NDIM]; /* stride in elements, packed */
-    Py_ssize_t           bytes;
+    PyObject   ob_base;
+    block     *memory;
+    rsd_dtype  dtype;
+    int        ndim;
+    int64_t    shape[RSD_MAX_NDIM], stride[RSD_MAX_NDIM]; /* stride in elements, packed */
+    Py_ssize_t bytes;
     Py_ssize_t byte_shape[RSD_MAX_NDIM], byte_stride[RSD_MAX_NDIM]; /* for the buffer protocol */
     PyObject  *weak;
 } array;
@@ -108,14 +109,15 @@ PyObject *dlpack_device(void);
 /* ---- py_view.c: memory of others ---- */
 
 typedef struct view {
-    PyObject_HEAD PyObject *owner;  /* keeps the memory; NULL: `buffer` does */
-    Py_buffer               buffer; /* buffer.obj NULL: not used */
-    rsd_dtype               dtype;
-    int                     ndim;
-    int64_t                 shape[RSD_MAX_NDIM];
-    int64_t                 stride[RSD_MAX_NDIM]; /* bytes; all zero: packed */
-    void                   *data;
-    bool                    read_only;
+    PyObject  ob_base;
+    PyObject *owner;  /* keeps the memory; NULL: `buffer` does */
+    Py_buffer buffer; /* buffer.obj NULL: not used */
+    rsd_dtype dtype;
+    int       ndim;
+    int64_t   shape[RSD_MAX_NDIM];
+    int64_t   stride[RSD_MAX_NDIM]; /* bytes; all zero: packed */
+    void     *data;
+    bool      read_only;
 } view;
 
 extern PyType_Spec view_spec;

@@ -34,7 +34,7 @@ PyObject *notes_list(const notes *all)
     list = PyList_New((Py_ssize_t)all->n);
     for (size_t i = 0; list && i < all->n; i++) {
         const char *one = all->text[2 * i], *two = all->text[2 * i + 1];
-        PyObject   *pair = Py_BuildValue("NN", text_of(one, strlen(one)), text_of(two, strlen(two)));
+        PyObject *pair = Py_BuildValue("NN", text_of(one, strlen(one)), text_of(two, strlen(two)));
 
         if (!pair)
             Py_CLEAR(list);

@@ -21,7 +21,7 @@ typedef struct save_work {
 } save_work;
 
 typedef struct saving {
-    PyObject_HEAD
+    PyObject   ob_base;
     save_work *save; /* NULL: done, and its result was reported */
     PyObject  *weak;
 } saving;
@@ -128,10 +128,9 @@ static int prepare(core *c, save_work *s, PyObject *path, const char *transform,
  * checksum, layout, progress) -> None, or a Saving if `stage` is not 0 */
 PyObject *core_save(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char       *names[] = { "path",       "tree",      "stage",   "format",
-                                   "overwrite",  "sync",      "shard_size", "transform",
-                                   "threads",    "max_memory", "checksum", "layout",
-                                   "progress",   NULL };
+    static char       *names[] = { "path",     "tree",       "stage",     "format",  "overwrite",
+                                   "sync",     "shard_size", "transform", "threads", "max_memory",
+                                   "checksum", "layout",     "progress",  NULL };
     core              *c = PyModule_GetState(module);
     PyObject          *path = NULL, *tree, *progress = Py_None, *result = NULL;
     const char        *transform = NULL, *layout = NULL;
@@ -140,10 +139,10 @@ PyObject *core_save(PyObject *module, PyObject *args, PyObject *kwargs)
     Py_ssize_t         max_memory = 0;
     save_work         *s;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&O|$iipiKzinizO", names,
-                                     PyUnicode_FSConverter, &path, &tree, &stage, &format,
-                                     &overwrite, &sync, &shard_size, &transform, &threads,
-                                     &max_memory, &checksum, &layout, &progress))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&O|$iipiKzinizO", names, PyUnicode_FSConverter,
+                                     &path, &tree, &stage, &format, &overwrite, &sync, &shard_size,
+                                     &transform, &threads, &max_memory, &checksum, &layout,
+                                     &progress))
         return NULL;
     s = (save_work *)work_new(sizeof(*s), run_save, free_save);
     if (s) {

@@ -38,7 +38,8 @@ static int has_tensors(const filling *f, PyObject *x)
             found = has_tensors(f, item);
     else if (PyList_Check(x) || PyTuple_Check(x))
         for (; found == 0 && at < PySequence_Size(x); at++)
-            found = has_tensors(f, PyList_Check(x) ? PyList_GetItem(x, at) : PyTuple_GetItem(x, at));
+            found =
+                has_tensors(f, PyList_Check(x) ? PyList_GetItem(x, at) : PyTuple_GetItem(x, at));
     Py_LeaveRecursiveCall();
     return found;
 }

@@ -97,6 +97,21 @@ static int take_buffer(core *c, view *v, PyObject *name)
     return set_strides(v, stride);
 }
 
+/* An Array has its dtype even where the buffer protocol lacks it. */
+static PyObject *of_array(core *c, array *a)
+{
+    view *v = view_alloc(c);
+
+    if (!v)
+        return NULL;
+    v->owner = Py_NewRef((PyObject *)a);
+    v->data = a->memory->data;
+    v->dtype = a->dtype;
+    v->ndim = a->ndim;
+    memcpy(v->shape, a->shape, (size_t)a->ndim * sizeof(a->shape[0]));
+    return (PyObject *)v;
+}
+
 /* View.of_buffer(object, dtype name or None) */
 static PyObject *of_buffer(PyObject *type, PyObject *args)
 {
@@ -106,6 +121,8 @@ static PyObject *of_buffer(PyObject *type, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "OO", &object, &name))
         return NULL;
+    if (Py_IS_TYPE(object, (PyTypeObject *)c->array))
+        return of_array(c, (array *)object);
     v = view_alloc(c);
     if (!v)
         return NULL;

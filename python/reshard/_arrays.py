@@ -7,6 +7,8 @@ from . import _core
 from ._errors import InvalidError, UnsupportedError
 
 FRAMEWORKS = ("np", "pt", "raw")
+# Those that numpy and the buffer protocol have.
+_plain = frozenset("bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128".split())
 _torch_names = {}  # torch.dtype -> its name
 
 
@@ -38,12 +40,10 @@ def wrap(array, framework):
 def _numpy_of(array):
     import numpy
 
-    try:
-        dtype = numpy.dtype(array.dtype)
-    except TypeError:
-        dtype = _ml_dtype(array.dtype)
-        return numpy.frombuffer(array, numpy.uint8).view(dtype).reshape(array.shape) if array.nbytes else numpy.empty(array.shape, dtype)
-    return numpy.asarray(array).view(dtype)
+    if array.dtype in _plain:
+        return numpy.asarray(array).view(array.dtype)
+    dtype = _ml_dtype(array.dtype)
+    return numpy.frombuffer(array, numpy.uint8).view(dtype).reshape(array.shape) if array.nbytes else numpy.empty(array.shape, dtype)
 
 
 def _ml_dtype(name):
@@ -87,8 +87,11 @@ def is_numpy(x):
 
 
 def is_tensor(x):
-    """True for what is saved as a tensor. Plain bytes are values."""
-    return isinstance(x, _core.Array) or is_torch(x) or is_numpy(x) or (hasattr(type(x), "__dlpack__") and not isinstance(x, _core.View))
+    """True for what is saved as a tensor. bytes and bytearray are values."""
+    if isinstance(x, (_core.Array, memoryview)) or is_torch(x) or is_numpy(x):
+        return True
+    kind = type(x)
+    return hasattr(kind, "__dlpack__") or (kind.__module__, kind.__name__) == ("array", "array")
 
 
 def view(x, writing):
@@ -99,8 +102,6 @@ def view(x, writing):
         return _torch_view(x, writing)
     if is_numpy(x):
         return _numpy_view(x, writing)
-    if isinstance(x, _core.Array):
-        return _core.View.of_buffer(x, None) if x.dtype in _plain else _numpy_view(_numpy_of(x), writing)
     try:
         return _core.View.of_buffer(x, None)
     except TypeError:
@@ -111,22 +112,19 @@ def view(x, writing):
     return _numpy_view(numpy.from_dlpack(x), writing)
 
 
-_plain = frozenset("bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128".split())
-
-
 def _numpy_view(x, writing):
     import numpy
 
     kind = None
     if not writing and 0 in x.strides:
         x = numpy.ascontiguousarray(x).reshape(x.shape)
-    if x.dtype.kind == "V" and x.dtype.names is None and x.dtype.name != f"void{8 * x.dtype.itemsize}":  # of ml_dtypes
+    if x.dtype.isbuiltin == 2:  # registered with numpy, as ml_dtypes does
         kind = x.dtype.name
         x = x.view(f"u{x.dtype.itemsize}")
     try:
         return _core.View.of_buffer(x, kind)
     except (ValueError, BufferError, TypeError) as e:
-        raise InvalidError(f"an array of dtype {x.dtype} can't be used: {e}") from None
+        raise InvalidError(f"an array of dtype {kind or x.dtype} can't be used: {e}") from None
 
 
 def _torch_view(x, writing):

@@ -36,7 +36,8 @@ def open(path, framework=None, *, salvage=False):  # pylint: disable=redefined-b
     framework: "np" for numpy arrays, "pt" for torch tensors, "raw" for Arrays (buffer protocol and DLPack only);
     None takes numpy if it is installed, otherwise torch, otherwise "raw". salvage: missing or short files are no error;
     Tensor.health tells which tensors can be read."""
-    return Checkpoint(_core.open(path, salvage), path, _arrays.pick(framework))
+    framework = _arrays.pick(framework)
+    return Checkpoint(_core.open(path, salvage), path, framework)
 
 
 def load(path, framework=None, *, verify=None, threads=0, progress=None):
