@@ -51,6 +51,28 @@ static bool has_checksums(const rsd_ckpt *ckpt)
                                             strncmp(rsd_ckpt_kind(ckpt), "legacy", 6) != 0);
 }
 
+/* Attributes of the metadata that this version does not know. */
+static void say_skipped(rsd_ckpt *ckpt, report *r, bool quiet)
+{
+    const char *name = rsd_ckpt_skipped(ckpt, 0);
+
+    if (!name)
+        return;
+    if (r->json)
+        json_open_array(&r->out, "skipped");
+    for (size_t i = 0; (name = rsd_ckpt_skipped(ckpt, i)) != NULL; i++) {
+        if (r->json) {
+            json_text(&r->out, NULL, name);
+        } else if (!quiet) {
+            printf("skipped: unknown attribute ");
+            print_safe(stdout, name);
+            printf("\n");
+        }
+    }
+    if (r->json)
+        json_close(&r->out);
+}
+
 static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, size_t damages)
 {
     const size_t tensors = rsd_ckpt_tensors(ckpt), objects = rsd_ckpt_objects(ckpt);
@@ -59,11 +81,13 @@ static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, si
 
     if (r->json) {
         json_close(&r->out);
+        say_skipped(ckpt, r, false);
         health_json(&r->out, ckpt);
         json_bool(&r->out, "ok", damages == 0);
         json_close(&r->out);
         return;
     }
+    say_skipped(ckpt, r, args_has(a, "quiet"));
     if (args_has(a, "quick"))
         note = "; no data were read";
     else if (!has_checksums(ckpt))

@@ -239,7 +239,8 @@ void man_page(FILE *out, const command *cmd)
 static const char formats_text[] =
     "Formats, found from the content:\n\n"
     "  dcp          PyTorch DCP: a folder with .metadata, also Megatron-Core's torch_dist\n"
-    "               and fsdp_dtensor; read and written\n"
+    "               and fsdp_dtensor, and the folder of a run with\n"
+    "               latest_checkpointed_iteration.txt; read and written\n"
     "  safetensors  one file, a Hugging Face folder with or without an index, torch's\n"
     "               distributed form; read and written\n"
     "  torch        one torch.save file, read and written; its legacy form and folders\n"

@@ -521,6 +521,9 @@ typedef enum rsd_health {
 /* Health of tensor t. Opening finds what is missing, rsd_ckpt_verify what has changed. */
 RSD_API rsd_health rsd_ckpt_health(const rsd_ckpt *ckpt, size_t t);
 RSD_API rsd_health rsd_ckpt_object_health(const rsd_ckpt *ckpt, size_t i);
+/* The i-th attribute of the metadata that reading skips because this version does not know it, such
+ * as "Metadata.all_local_plans"; NULL after the last. Nothing of it is built or called. */
+RSD_API const char *rsd_ckpt_skipped(const rsd_ckpt *ckpt, size_t i);
 /* The i-th tensor that an index lists in a missing file: only its name is known; NULL after the
  * last. These are not among the checkpoint's tensors. */
 RSD_API const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i);

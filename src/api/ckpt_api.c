@@ -44,6 +44,11 @@ rsd_health rsd_ckpt_object_health(const rsd_ckpt *ckpt, size_t i)
                                                       : RSD_WHOLE;
 }
 
+const char *rsd_ckpt_skipped(const rsd_ckpt *ckpt, size_t i)
+{
+    return ckpt && i < ckpt->nskipped ? ckpt->skipped[i] : NULL;
+}
+
 const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i)
 {
     return ckpt && i < ckpt->nlost ? ckpt->lost[i] : NULL;

@@ -40,6 +40,8 @@ static const char *why_not(const rsi_carry *carry, const char *name, const rsd_e
         return "links and devices are not copied";
     if (rsi_replace_is_ours(name) || ends(name, ".index.json"))
         return "it is of another checkpoint";
+    if (carry->source->format == RSD_FORMAT_DCP && strcmp(name, "integrity.json") == 0)
+        return "its checksums are of the source's files";
     return is_plain(name) ? NULL : "its name can't be written to a checksum file";
 }
 

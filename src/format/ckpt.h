@@ -86,7 +86,9 @@ struct rsd_ckpt {
     rsd_meta           *meta; /* [nmeta] returned by rsd_ckpt_meta */
     size_t              nmeta;
     rsi_attributes      lost_attributes; /* of dicts, found when opening */
-    bool                salvage;         /* files may be missing or short */
+    const char *const  *skipped;         /* [nskipped] attributes of metadata, not looked at */
+    size_t              nskipped;
+    bool                salvage; /* files may be missing or short */
     /* [ntensors + nobjects] rsd_health of each; NULL: all are whole as far as is known. Changed by
      * one thread. */
     uint8_t      *health;

@@ -100,7 +100,9 @@ rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent 
 {
     const rsi_dcp            *dcp = ckpt->self;
     const rsi_dcp_tensor     *tensor = &dcp->meta->tensor[t];
-    const rsi_dcp_row        *row = &dcp->meta->row[tensor->first + i];
+    const rsi_dcp_piece      *piece = rsi_dcp_piece_of(dcp, t, i);
+    const size_t              chunk = piece ? piece->chunk : i;
+    const rsi_dcp_row        *row = &dcp->meta->row[tensor->first + chunk];
     const rsi_dcp_transforms *transforms = transforms_of(ckpt, row);
     const rsi_source          source = source_of(ckpt, row);
     rsi_decoded              *decoded;
@@ -108,15 +110,19 @@ rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent 
     int64_t                   bytes = 0;
     rsd_err                   rc;
 
-    if (!transforms)
-        return find_chunk(ckpt, t, i, &source, all, out, err);
-    rsi_product(tensor->ndim, rsi_dcp_chunk_size(dcp->meta, tensor, i),
+    if (!transforms) {
+        rc = find_chunk(ckpt, t, chunk, &source, all, out, err);
+        return rc || !piece ? rc : rsi_dcp_piece_extent(tensor, piece, out, err);
+    }
+    rsi_product(tensor->ndim, rsi_dcp_chunk_size(dcp->meta, tensor, chunk),
                 (int64_t)rsd_dtype_size(tensor->dtype), &bytes);
     rc = rsi_decoded_create(transforms->name, transforms->n, &source, (uint64_t)bytes + ITEM_EXTRA,
                             &decoded, err);
     if (rc)
         return rc;
-    rc = find_decoded(ckpt, t, i, decoded, &extent, err);
+    rc = find_decoded(ckpt, t, chunk, decoded, &extent, err);
+    if (!rc && piece)
+        rc = rsi_dcp_piece_extent(tensor, piece, &extent, err);
     if (rc) {
         rsi_decoded_free(decoded);
         return rc;
@@ -129,12 +135,15 @@ rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent 
 rsd_err rsi_dcp_prove(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent *x, rsd_error *err)
 {
     const rsi_dcp_tensor *tensor = &((const rsi_dcp *)ckpt->self)->meta->tensor[t];
+    const rsi_dcp_piece  *piece = rsi_dcp_piece_of(ckpt->self, t, i);
     rsi_extent            real;
     rsi_source            source;
     rsd_err               rc = rsi_decoded_source(x->decoded, &source, err);
 
     if (!rc)
-        rc = find_chunk(ckpt, t, i, &source, all, &real, err);
+        rc = find_chunk(ckpt, t, piece ? piece->chunk : i, &source, all, &real, err);
+    if (!rc && piece)
+        rc = rsi_dcp_piece_extent(tensor, piece, &real, err);
     if (rc)
         return rc;
     if (real.offset != x->offset || real.record != x->record ||

@@ -29,6 +29,9 @@ typedef struct rsi_dcp_tensor {
     rsd_dtype      dtype;
     int            ndim;
     bool           requires_grad;
+    /* [ndim - 1] Megatron-Core's true shape of a tensor that is stored as a grid of blocks, each
+     * flattened into the last dimension; NULL: `shape` is the true one. */
+    const int64_t *whole;
 } rsi_dcp_tensor;
 
 typedef struct rsi_dcp_item {
@@ -74,6 +77,8 @@ typedef struct rsi_dcp_meta {
     const char         *checkpoint_id; /* these three may be NULL */
     const char         *save_id;
     const char         *version;
+    const char        **skipped; /* "Class.attribute" that the reader does not know, each once */
+    size_t              nskipped;
     rsi_arena           mem;
 } rsi_dcp_meta;
 
@@ -90,8 +95,9 @@ static inline const int64_t *rsi_dcp_chunk_size(const rsi_dcp_meta *meta, const 
 }
 
 /* Reads and cross-checks one file. Unknown attributes of the metadata, tensors, their properties
- * and chunks are skipped, whatever they hold: later versions and other projects add some. An
- * unknown class anywhere else is refused, as loading such a file in Python could run foreign
+ * and chunks are skipped, whatever they hold, and listed: later versions and other projects add
+ * some. Unknown attributes of storage rows and their keys, which say where and how bytes lie, are
+ * refused. So is an unknown class anywhere else, as loading such a file in Python could run foreign
  * code. */
 rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_error *err);
 /* Joins the tables of several ranks, which may be freed afterwards. A tensor in several tables must

@@ -45,13 +45,15 @@ enum {
     KEY_TRANSFORMS,
     KEY_DTYPE,
     KEY_REQUIRES_GRAD,
-    KEY_TENSORS, /* of the whole, as are the next four */
+    KEY_TENSORS, /* of the whole, as are the next five */
     KEY_STORAGE,
     KEY_PLANNER,
     KEY_STORAGE_META,
     KEY_VERSION,
+    KEY_MCORE,
     KEY_CHECKPOINT_ID,
     KEY_SAVE_ID,
+    KEY_TRUE_SHAPE, /* of an entry of mcore_data */
     NKEYS
 };
 
@@ -80,6 +82,12 @@ typedef struct info_record {
     int64_t  offset, length;
 } info_record;
 
+/* An attribute that is not looked at. */
+typedef struct skipped_record {
+    const char *class; /* static */
+    rsi_pv key;        /* NO_VALUE: a part of a tuple */
+} skipped_record;
+
 /* A growing array of one kind of record. */
 typedef struct records {
     void  *at;
@@ -97,6 +105,7 @@ typedef struct dcp_reading {
     records     listed;     /* uint32_t: chunks in the order of the tensors' lists */
     records     step;       /* rsi_pv: names of transforms, list after list */
     records     steps_end;  /* uint32_t: where each of these lists ends in `step` */
+    records     skipped;    /* skipped_record, each once */
     /* [nshared] text already copied to the table's memory */
     const char **copied;
     size_t       memory; /* bytes of all the arrays above */
@@ -119,9 +128,10 @@ static inline bool is_record(const rsi_pickle *p, rsi_pv v, enum record what, ui
 /* Builds the table from the records and the root of the pickle; `meta` is empty except for its
  * limit. */
 rsd_err rsi_dcp_link(const dcp_reading *r, rsi_pv root, rsi_dcp_meta *meta, rsd_error *err);
-/* The parts unrelated to chunks: planner_data, storage_meta, version. */
-rsd_err rsi_dcp_link_extras(const dcp_reading *r, const rsi_pv *attribute, rsi_dcp_meta *meta,
-                            rsd_error *err);
+/* The parts unrelated to chunks: planner_data, storage_meta, version, mcore_data. `name` gives the
+ * tensor, counted from 1, of each shared text; 0 or a number above their count: none. */
+rsd_err rsi_dcp_link_extras(const dcp_reading *r, const rsi_pv *attribute, const uint32_t *name,
+                            rsi_dcp_meta *meta, rsd_error *err);
 rsd_err rsi_dcp_no_memory(rsd_error *err);
 /* Copies a str to the table's memory; RSD_E_FORMAT if it contains a NUL. */
 rsd_err rsi_dcp_text(const dcp_reading *r, rsi_pv v, rsi_dcp_meta *meta, const char **out,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of a `.metadata` file besides tensors and rows: planner_data (how names nest),
- * storage_meta, the version and the lists of transforms. Called at the end of dcp_meta_link.c. */
+ * storage_meta, the version, the lists of transforms, and Megatron-Core's true shapes. Called at
+ * the end of dcp_meta_link.c. */
+#include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/dcp_meta_core.h"
@@ -168,8 +170,79 @@ static rsd_err set_id(const dcp_reading *r, rsi_pv v, rsi_dcp_meta *meta, const 
     return *out ? RSD_OK : rsi_dcp_no_memory(err);
 }
 
-rsd_err rsi_dcp_link_extras(const dcp_reading *r, const rsi_pv *attribute, rsi_dcp_meta *meta,
-                            rsd_error *err)
+/* ---- mcore_data ---- */
+
+/* {"nd_reformulated_orig_global_shape": (X, Y)}: the tensor was [X, Y] cut into blocks of [x, y]
+ * and is stored as [X / x, Y / y, x * y]. */
+static rsd_err set_true_shape(const dcp_reading *r, rsi_pv entry, rsi_dcp_tensor *t,
+                              rsi_dcp_meta *meta, rsd_error *err)
+{
+    rsi_pv  v = NO_VALUE;
+    int64_t shape[RSD_MAX_NDIM], block = 1, *whole;
+    int     n;
+    bool    fits;
+
+    if (!rsi_dcp_attributes(r, entry, KEY_TRUE_SHAPE, 1, &v) || kind_of(r, v) == RSI_PICKLE_NONE)
+        return RSD_OK;
+    n = rsi_pickle_ints(r->p, v, shape, RSD_MAX_NDIM);
+    if (n == t->ndim && memcmp(shape, t->shape, (size_t)n * sizeof(shape[0])) == 0)
+        return RSD_OK; /* not cut */
+    fits = n >= 0 && n == t->ndim - 1;
+    for (int d = 0; d < n && fits; d++)
+        fits = shape[d] > 0 && t->shape[d] > 0 && shape[d] % t->shape[d] == 0 &&
+               rsi_mul(block, shape[d] / t->shape[d], &block);
+    if (!fits || block != t->shape[n])
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "mcore_data of \"%s\" gives a shape that it can't have had", t->name);
+    whole = rsi_arena_array(&meta->mem, (size_t)n, sizeof(whole[0]));
+    if (!whole)
+        return rsi_dcp_no_memory(err);
+    memcpy(whole, shape, (size_t)n * sizeof(whole[0]));
+    t->whole = whole;
+    return RSD_OK;
+}
+
+static rsd_err add_true_shapes(const dcp_reading *r, rsi_pv dict, const uint32_t *name,
+                               rsi_dcp_meta *meta, rsd_error *err)
+{
+    rsi_pickle_iter it = rsi_pickle_each(r->p, dict);
+    rsi_pv          key, v;
+    rsd_err         rc = RSD_OK;
+
+    while (!rc && rsi_pickle_next(r->p, &it, &key) && rsi_pickle_next(r->p, &it, &v)) {
+        uint32_t t = kind_of(r, key) == RSI_PICKLE_STR ? name[rsi_pickle_shared(key)] : 0;
+
+        if (t > 0 && t <= meta->ntensors)
+            rc = set_true_shape(r, v, &meta->tensor[t - 1], meta, err);
+    }
+    return rc;
+}
+
+/* ---- attributes that are not looked at ---- */
+
+static rsd_err name_skipped(const dcp_reading *r, rsi_dcp_meta *meta, rsd_error *err)
+{
+    const skipped_record *from = r->skipped.at;
+
+    meta->skipped = rsi_arena_array(&meta->mem, r->skipped.n, sizeof(meta->skipped[0]));
+    if (!meta->skipped)
+        return rsi_dcp_no_memory(err);
+    for (size_t i = 0; i < r->skipped.n; i++) {
+        char     joined[128];
+        rsi_text text = rsi_text_begin(joined, sizeof(joined));
+
+        rsi_text_add(&text, "%s.%s", from[i].class,
+                     from[i].key == NO_VALUE ? "(unnamed)" : rsi_pickle_text(r->p, from[i].key));
+        meta->skipped[i] = rsi_arena_text(&meta->mem, joined, strlen(joined));
+        if (!meta->skipped[i])
+            return rsi_dcp_no_memory(err);
+        meta->nskipped++;
+    }
+    return RSD_OK;
+}
+
+rsd_err rsi_dcp_link_extras(const dcp_reading *r, const rsi_pv *attribute, const uint32_t *name,
+                            rsi_dcp_meta *meta, rsd_error *err)
 {
     rsi_pv  v[2];
     rsd_err rc = add_transforms(r, meta, err);
@@ -186,5 +259,7 @@ rsd_err rsi_dcp_link_extras(const dcp_reading *r, const rsi_pv *attribute, rsi_d
     }
     if (!rc && kind_of(r, attribute[2]) == RSI_PICKLE_STR)
         rc = rsi_dcp_text(r, attribute[2], meta, &meta->version, err);
-    return rc;
+    if (!rc && kind_of(r, attribute[3]) == RSI_PICKLE_DICT)
+        rc = add_true_shapes(r, attribute[3], name, meta, err);
+    return rc ? rc : name_skipped(r, meta, err);
 }

@@ -422,10 +422,10 @@ rsd_err rsi_dcp_link(const dcp_reading *r, rsi_pv root, rsi_dcp_meta *meta, rsd_
     linking           l = { .r = r, .meta = meta };
     rsi_pickle_object object = rsi_pickle_object_of(r->p, root);
     size_t            n = rsi_pickle_nshared(r->p);
-    rsi_pv            v[5];
+    rsi_pv            v[6];
     rsd_err           rc = RSD_OK;
 
-    if (object.id != CLS_META || !rsi_dcp_attributes(r, object.state, KEY_TENSORS, 5, v))
+    if (object.id != CLS_META || !rsi_dcp_attributes(r, object.state, KEY_TENSORS, 6, v))
         return rsi_fail(err, RSD_E_FORMAT, "the pickle holds no object of torch's class Metadata");
     l.name = rsi_calloc(n, sizeof(l.name[0]));
     l.file = rsi_calloc(n, sizeof(l.file[0]));
@@ -442,7 +442,7 @@ rsd_err rsi_dcp_link(const dcp_reading *r, rsi_pv root, rsi_dcp_meta *meta, rsd_
     if (!rc)
         rc = link_chunks(&l, err);
     if (!rc)
-        rc = rsi_dcp_link_extras(r, v + 2, meta, err);
+        rc = rsi_dcp_link_extras(r, v + 2, l.name, meta, err);
     rsi_free(l.name);
     rsi_free(l.file);
     rsi_free(l.stamp);

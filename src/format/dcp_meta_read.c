@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "format/dcp_meta_core.h"
 
-enum { MAX_STEPS = 16, MAX_TRANSFORMS = 256 };
+enum { MAX_STEPS = 16, MAX_TRANSFORMS = 256, MAX_SKIPPED = 64 };
 #define MAX_RECORDS (1u << 24) /* 28 bits of a user value, 3 of which give the kind */
 
 #define CALL  RSI_PICKLE_FOLD_CALL
@@ -21,9 +21,9 @@ enum { PROPERTIES = 5 }; /* known ones; torch 2.15 adds strides */
         { module, "TensorStorageMetadata", CLS_TENSOR, BUILD | GROWS },                            \
         { module, "TensorProperties", CLS_PROPERTIES, BUILD | RSI_PICKLE_GROWS_FROM(PROPERTIES) }, \
         { module, "ChunkStorageMetadata", CLS_CHUNK, BUILD | GROWS },                              \
-        { module, "BytesStorageMetadata", CLS_BYTES, 0 },                                          \
+        { module, "BytesStorageMetadata", CLS_BYTES, GROWS },                                      \
         { module, "MetadataIndex", CLS_INDEX, BUILD },                                             \
-        { module, "StorageMeta", CLS_STORAGE_META, 0 },                                            \
+        { module, "StorageMeta", CLS_STORAGE_META, GROWS },                                        \
         { module, "_MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL },                               \
     {                                                                                              \
         module, "MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL                                     \
@@ -43,6 +43,7 @@ static const rsi_pickle_class classes[] = {
     { "torch", "Size", CLS_SIZE, CALL },
     { "torch.distributed.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD },
     { "torch.distributed._shard.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD },
+    { "megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata", CLS_META, GROWS },
     { "torch.serialization", "_get_layout", CLS_LAYOUT, CALL },
     { "collections", "OrderedDict", CLS_ORDERED_DICT, 0 },
     META_CLASSES("torch.distributed.checkpoint.metadata"),
@@ -83,8 +84,10 @@ static const char *const key_names[NKEYS] = {
     [KEY_STORAGE] = "storage_data",
     [KEY_STORAGE_META] = "storage_meta",
     [KEY_VERSION] = "version",
+    [KEY_MCORE] = "mcore_data",
     [KEY_CHECKPOINT_ID] = "checkpoint_id",
     [KEY_SAVE_ID] = "save_id",
+    [KEY_TRUE_SHAPE] = "nd_reformulated_orig_global_shape",
 };
 
 /* ---- Records ---- */
@@ -152,6 +155,86 @@ bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int first, int n, rs
     return true;
 }
 
+static rsd_err skip(dcp_reading *r, const char *class, rsi_pv key, rsd_error *err)
+{
+    const skipped_record  record = { .class = class, .key = key };
+    const skipped_record *seen = r->skipped.at;
+    void                 *at;
+    rsd_err               rc;
+
+    for (size_t i = 0; i < r->skipped.n; i++)
+        if (seen[i].class == class && seen[i].key == key)
+            return RSD_OK;
+    if (r->skipped.n == MAX_SKIPPED)
+        return RSD_OK;
+    rc = add_records(r, &r->skipped, 1, sizeof(record), &at, err);
+    if (!rc)
+        memcpy(at, &record, sizeof(record));
+    return rc;
+}
+
+/* The attributes that a class is known to have. */
+typedef struct known {
+    const char *class;
+    int         first, n; /* key[first .. first + n - 1] are read */
+    const char *more[5];  /* and these are not; NULL ends them */
+    bool        strict;   /* others are refused, else skipped and listed */
+} known;
+
+static const known known_meta = { .class = "Metadata",
+                                  .first = KEY_TENSORS,
+                                  .n = KEY_MCORE - KEY_TENSORS + 1 };
+static const known known_tensor = { .class = "TensorStorageMetadata",
+                                    .first = KEY_PROPERTIES,
+                                    .n = 3 };
+static const known known_chunk = { .class = "ChunkStorageMetadata", .first = KEY_OFFSETS, .n = 2 };
+static const known known_properties = { .class = "TensorProperties",
+                                        .first = KEY_DTYPE,
+                                        .n = 2,
+                                        .more = { "layout", "memory_format", "pin_memory",
+                                                  "strides" } };
+/* Rows and their keys say where bytes lie and how: an unknown field may change that. */
+static const known known_index = {
+    .class = "MetadataIndex", .first = KEY_FQN, .n = 2, .more = { "index" }, .strict = true
+};
+static const known known_info = {
+    .class = "_StorageInfo", .first = KEY_OFFSET, .n = 4, .strict = true
+};
+
+static bool is_known(const dcp_reading *r, const known *k, rsi_pv key)
+{
+    for (int i = 0; i < k->n; i++)
+        if (key == r->key[k->first + i])
+            return true;
+    for (size_t i = 0; k->more[i]; i++)
+        if (strcmp(rsi_pickle_text(r->p, key), k->more[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Lists or refuses the attributes that the class is not known to have. */
+static rsd_err check_others(dcp_reading *r, const known *k, rsi_pv state, rsd_error *err)
+{
+    rsi_pickle_iter it = rsi_pickle_each(r->p, state);
+    rsi_pv          key, v;
+    rsd_err         rc = RSD_OK;
+
+    if (rsi_pickle_kind_of(r->p, state) != RSI_PICKLE_DICT)
+        return RSD_OK;
+    while (!rc && rsi_pickle_next(r->p, &it, &key) && rsi_pickle_next(r->p, &it, &v)) {
+        if (is_known(r, k, key))
+            continue;
+        if (k->strict)
+            rc = rsi_fail(err, RSD_E_UNSUPPORTED,
+                          "%s has the unknown field \"%s\", which may change where or how its "
+                          "bytes lie",
+                          k->class, rsi_pickle_text(r->p, key));
+        else if (rsi_pickle_kind_of(r->p, key) == RSI_PICKLE_STR)
+            rc = skip(r, k->class, key, err);
+    }
+    return rc;
+}
+
 static bool is_kind(const dcp_reading *r, rsi_pv v, rsi_pickle_kind kind)
 {
     return v != NO_VALUE && rsi_pickle_kind_of(r->p, v) == kind;
@@ -163,12 +246,14 @@ static rsd_err fold_chunk(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
 {
     rsi_pv       v[2];
     chunk_record chunk;
+    rsd_err      rc;
 
     if (!rsi_dcp_attributes(r, state, KEY_OFFSETS, 2, v) || !is_kind(r, v[0], RSI_PICKLE_INTS) ||
         !is_kind(r, v[1], RSI_PICKLE_INTS))
         return rsi_fail(err, RSD_E_FORMAT, "a chunk has no offsets or no sizes");
     chunk = (chunk_record){ .offsets = v[0], .sizes = v[1] };
-    return fold_to(r, &r->chunk, REC_CHUNK, &chunk, sizeof(chunk), out, err);
+    rc = check_others(r, &known_chunk, state, err);
+    return rc ? rc : fold_to(r, &r->chunk, REC_CHUNK, &chunk, sizeof(chunk), out, err);
 }
 
 /* The state is a dict or a tuple (dtype, layout, requires_grad, memory format, pin_memory); later
@@ -177,14 +262,20 @@ static rsd_err fold_properties(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_er
 {
     rsi_pv            v[2] = { NO_VALUE, NO_VALUE }, part[PROPERTIES];
     properties_record properties;
+    rsd_err           rc = RSD_OK;
+    size_t            n = rsi_pickle_items(r->p, state, part, PROPERTIES);
 
-    if (is_kind(r, state, RSI_PICKLE_TUPLE) &&
-        rsi_pickle_items(r->p, state, part, PROPERTIES) >= PROPERTIES) {
+    if (is_kind(r, state, RSI_PICKLE_TUPLE) && n >= PROPERTIES) {
         v[0] = part[0];
         v[1] = part[2];
+        if (n > PROPERTIES + 1) /* strides, which the items have too */
+            rc = skip(r, known_properties.class, NO_VALUE, err);
     } else {
         rsi_dcp_attributes(r, state, KEY_DTYPE, 2, v);
+        rc = check_others(r, &known_properties, state, err);
     }
+    if (rc)
+        return rc;
     if (!is_kind(r, v[0], RSI_PICKLE_CLASS))
         return rsi_fail(err, RSD_E_FORMAT, "a tensor's properties have no dtype");
     properties =
@@ -199,7 +290,10 @@ static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error 
     tensor_record   tensor;
     size_t          n;
     void           *at;
-    rsd_err         rc;
+    rsd_err         rc = check_others(r, &known_tensor, state, err);
+
+    if (rc)
+        return rc;
 
     if (!rsi_dcp_attributes(r, state, KEY_PROPERTIES, 3, v) || v[0] == NO_VALUE ||
         !is_record(r->p, v[0], REC_PROPERTIES, &tensor.properties) ||
@@ -226,7 +320,10 @@ static rsd_err fold_index(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
 {
     rsi_pv       v[2];
     index_record index;
+    rsd_err      rc = check_others(r, &known_index, state, err);
 
+    if (rc)
+        return rc;
     if (!rsi_dcp_attributes(r, state, KEY_FQN, 2, v) || !is_kind(r, v[0], RSI_PICKLE_STR))
         return rsi_fail(err, RSD_E_FORMAT, "a storage key has no name");
     if (is_kind(r, v[1], RSI_PICKLE_NONE))
@@ -275,8 +372,10 @@ static rsd_err fold_info(dcp_reading *r, rsi_pickle_object *object, rsi_pv *out,
     rsi_pv      v[4];
     info_record info = { .transforms = RSI_DCP_NO_TRANSFORMS };
     int64_t     end;
-    rsd_err     rc = RSD_OK;
+    rsd_err     rc = check_others(r, &known_info, object->state, err);
 
+    if (rc)
+        return rc;
     if (!rsi_dcp_attributes(r, object->state, KEY_OFFSET, 4, v) ||
         !is_kind(r, v[1], RSI_PICKLE_STR) || v[0] == NO_VALUE ||
         !rsi_pickle_int(r->p, v[0], &info.offset) || v[2] == NO_VALUE ||
@@ -379,8 +478,8 @@ static rsd_err read_records(dcp_reading *r, const rsi_source *source, rsi_pv *ro
 
 static void release(dcp_reading *r)
 {
-    records *const all[] = { &r->chunk, &r->tensor, &r->properties, &r->index,
-                             &r->info,  &r->listed, &r->step,       &r->steps_end };
+    records *const all[] = { &r->chunk,  &r->tensor, &r->properties, &r->index,  &r->info,
+                             &r->listed, &r->step,   &r->steps_end,  &r->skipped };
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         rsi_free(all[i]->at);
@@ -411,8 +510,9 @@ rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_erro
 
         meta->mem.limit = held < r.limit ? r.limit - held : 1;
         r.copied = rsi_calloc(rsi_pickle_nshared(r.p), sizeof(r.copied[0]));
-        rc = r.copied ? rsi_dcp_link(&r, root, meta, err)
+        rc = r.copied ? check_others(&r, &known_meta, rsi_pickle_object_of(r.p, root).state, err)
                       : rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata");
+        rc = rc ? rc : rsi_dcp_link(&r, root, meta, err);
     }
     release(&r);
     if (rc) {

@@ -241,26 +241,33 @@ static void dcp_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out)
 {
     const rsi_dcp        *dcp = ckpt->self;
     const rsi_dcp_tensor *tensor = &dcp->meta->tensor[t];
+    const bool            flat = tensor->whole;
 
     *out = (rsd_tensor_info){ .name = tensor->name,
                               .dtype = tensor->dtype,
-                              .ndim = tensor->ndim,
-                              .chunks = tensor->nchunks };
-    memcpy(out->shape, tensor->shape, (size_t)tensor->ndim * sizeof(out->shape[0]));
-    rsi_product(tensor->ndim, tensor->shape, (int64_t)rsd_dtype_size(tensor->dtype), &out->bytes);
+                              .ndim = flat ? tensor->ndim - 1 : tensor->ndim,
+                              .chunks = flat ? dcp->first_piece[t + 1] - dcp->first_piece[t]
+                                             : tensor->nchunks };
+    memcpy(out->shape, flat ? tensor->whole : tensor->shape,
+           (size_t)out->ndim * sizeof(out->shape[0]));
+    rsi_product(out->ndim, out->shape, (int64_t)rsd_dtype_size(tensor->dtype), &out->bytes);
 }
 
 static void dcp_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, uint32_t *file)
 {
     const rsi_dcp        *dcp = ckpt->self;
     const rsi_dcp_tensor *tensor = &dcp->meta->tensor[t];
-    const rsi_dcp_row    *row = &dcp->meta->row[tensor->first + i];
+    const rsi_dcp_piece  *piece = rsi_dcp_piece_of(dcp, t, i);
+    const rsi_dcp_row    *row = &dcp->meta->row[tensor->first + (piece ? piece->chunk : i)];
     chunks                c = { .meta = dcp->meta, .tensor = tensor };
 
     *out = (rsd_chunk){ .file = dcp->meta->file[row->file],
                         .offset = (uint64_t)row->offset,
                         .length = (uint64_t)row->length };
-    get_chunk(&c, i, &out->box);
+    if (piece)
+        rsi_dcp_piece_box(dcp, tensor, piece, &out->box);
+    else
+        get_chunk(&c, i, &out->box);
     if (row->transforms != RSI_DCP_NO_TRANSFORMS) {
         out->ntransforms = dcp->meta->transforms[row->transforms].n;
         out->transforms = dcp->meta->transforms[row->transforms].name;
@@ -322,6 +329,7 @@ static void dcp_close(rsd_ckpt *ckpt)
     rsi_map_release(&dcp->names);
     rsi_map_release(&dcp->paths);
     rsi_dcp_meta_free(dcp->meta);
+    rsi_free(dcp->piece);
 }
 
 static const rsi_ckpt_ops dcp_ops = {
@@ -394,10 +402,15 @@ rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err)
     if (!rc)
         rc = rsi_dcp_check_tensors(dcp->meta, err);
     if (!rc)
+        rc = rsi_dcp_unflatten(dcp, &ckpt->mem, err);
+    if (!rc)
         rc = index_names(dcp, err);
     if (rc)
         return rc;
     ckpt->ntensors = dcp->meta->ntensors;
     ckpt->nobjects = dcp->meta->nitems;
-    return name_sums(ckpt, dcp->meta, err);
+    ckpt->skipped = dcp->meta->skipped;
+    ckpt->nskipped = dcp->meta->nskipped;
+    rc = rsi_dcp_describe(ckpt, err);
+    return rc ? rc : name_sums(ckpt, dcp->meta, err);
 }

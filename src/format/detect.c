@@ -6,12 +6,43 @@
 #include "format/dcp.h"
 #include "format/st_index.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
+#define LATEST "latest_checkpointed_iteration.txt"
+
+/* Megatron's folder of all iterations names the last one: a number, or "release". */
+static rsd_err enter_iteration(rsi_files *files, const char *name, rsd_error *err)
+{
+    char     text[32] = "", folder[48];
+    uint32_t file;
+    rsd_err  rc = rsi_files_add(files, name, true, &file, err);
+
+    if (!rc)
+        rc = rsi_files_read(files, file, 0, text,
+                            files->file[file]->size < sizeof(text) - 1
+                                ? (size_t)files->file[file]->size
+                                : sizeof(text) - 1,
+                            err);
+    if (rc)
+        return rc;
+    text[strcspn(text, " \r\n")] = '\0';
+    if (strcmp(text, "release") == 0)
+        snprintf(folder, sizeof(folder), "%s", text);
+    else if (*text && strlen(text) < 19 && strspn(text, "0123456789") == strlen(text))
+        snprintf(folder, sizeof(folder), "iter_%07llu", strtoull(text, NULL, 10));
+    else
+        return rsi_fail(err, RSD_E_FORMAT, "file \"%s\" holds no iteration", name);
+    return rsi_files_enter(files, folder, err);
+}
+
+/* `entered`: the folder was named by another one. */
+static rsd_err detect_folder(rsi_files *files, bool entered, rsd_format *out, rsd_error *err)
 {
     char  **names;
     size_t  n;
+    bool    latest = false, zarr = false;
     bool    dcp = false, st = false, temp = false, bins = false, torch = false, zero = false;
     rsd_err rc = rsi_files_list(files, &names, &n, err);
 
@@ -23,6 +54,8 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
         zero = zero || rsi_zero_is_name(names[i]) || rsi_zero_is_latest(names[i]) ||
                strcmp(names[i], "zero") == 0;
         torch = torch || rsi_torch_is_name(names[i]);
+        latest = latest || strcmp(names[i], LATEST) == 0;
+        zarr = zarr || strcmp(names[i], "metadata.json") == 0;
     }
     if (rc)
         return rc;
@@ -30,6 +63,14 @@ static rsd_err detect_folder(rsi_files *files, rsd_format *out, rsd_error *err)
         *out = dcp ? RSD_FORMAT_DCP : RSD_FORMAT_SAFETENSORS;
         return RSD_OK;
     }
+    if (latest && !entered) {
+        rc = enter_iteration(files, LATEST, err);
+        return rc ? rc : detect_folder(files, true, out, err);
+    }
+    if (zarr && torch)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "it has Megatron-Core's \"metadata.json\" but no \".metadata\": only its "
+                        "format torch_dist is read, not zarr");
     if (temp)
         return rsi_fail(err, RSD_E_FORMAT,
                         "it has a \".metadata.tmp\" but no \".metadata\": a save that did not end");
@@ -82,5 +123,5 @@ static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
 
 rsd_err rsi_detect(rsi_files *files, rsd_format *out, rsd_error *err)
 {
-    return files->single ? detect_file(files, out, err) : detect_folder(files, out, err);
+    return files->single ? detect_file(files, out, err) : detect_folder(files, false, out, err);
 }

@@ -527,6 +527,8 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
         rc = rsi_workers_run(v.workers,
                              ckpt->ntensors + ckpt->nobjects + ckpt->narchives + ckpt->nreplicas,
                              check_one, &v, err);
+        if (!rc)
+            rc = rsi_verify_integrity(&v, err);
     }
     if (!rc && v.book)
         rc = rsi_verify_rows(&v, err);

@@ -92,5 +92,7 @@ void rsi_verify_name(const rsi_verifying *v, size_t t, size_t i, rsd_error *what
 
 /* verify_rows.c: checks that every file of the book exists and that its rows and claims match. */
 rsd_err rsi_verify_rows(rsi_verifying *v, rsd_error *err);
+/* verify_integrity.c: the same for integrity.json of Megatron-Core, if there is one. */
+rsd_err rsi_verify_integrity(rsi_verifying *v, rsd_error *err);
 
 #endif

@@ -2,6 +2,8 @@
 """Broken DCP checkpoints: metadata that contradict themselves or the files, items that are not what
 the metadata say. Each case is a path and the content; see make_bad.py."""
 
+import struct
+
 from bad_build import *
 
 ITEM = item()
@@ -249,8 +251,52 @@ def rank_cases():
     yield "ranks_broken", {"__0.metadata": first, "__1.metadata": b"\x80\x04", **files}
 
 
+def mcore_cases():
+    """Megatron-Core: a tensor [2, 4] cut into blocks [2, 2] is stored as [1, 2, 4]."""
+    flat = Zip(records(pkl(tensor(size=(1, 1, 4), stride=(4, 4, 1), numel=4)), struct.pack("<4f", *range(4)))).out()
+
+    def mcore(true, shape=(1, 2, 4), at=((0, 0, 0), (0, 1, 0)), sizes=(1, 1, 4), **other):
+        body = true if isinstance(true, bytes) else ints(*true)
+        data = dct((txt("w"), dct((txt("nd_reformulated_orig_global_shape"), body))))
+        rows = [(index("w", o), info(offset=i * len(flat), length=len(flat))) for i, o in enumerate(at)]
+        return dcp([("w", tensor_meta(shape, [chunk(o, sizes) for o in at]))], rows, flat * len(at),
+                   **{"mcore_data": data, **other})
+
+    yield "mcore_fine", mcore((2, 4))
+    yield "mcore_other_product", mcore((2, 6))
+    yield "mcore_not_divisible", mcore((4, 5))
+    yield "mcore_negative", mcore((-2, -4))
+    yield "mcore_zero", mcore((0, 4))
+    yield "mcore_overflow", mcore((2**62, 2**62))
+    yield "mcore_more_dimensions", mcore((1, 2, 4, 1))
+    yield "mcore_nine_dimensions", mcore((1,) * 9)
+    yield "mcore_text", mcore(txt("2, 4"))
+    yield "mcore_calls", mcore(call(stack_glob("os", "getcwd")))
+    yield "mcore_large_chunk", mcore((2, 4), at=((0, 0, 0),), sizes=(1, 2, 4))
+    yield "mcore_list", mcore((2, 4), mcore_data=lst(txt("w")))
+    yield "mcore_other_name", mcore((2, 4), mcore_data=dct((txt("v"), dct())))
+    yield "mcore_hole", mcore((2, 4), at=((0, 0, 0),))
+
+
+def unknown_cases():
+    """Fields that later versions may add."""
+    foreign = obj("my.project", "Extra", dct((txt("x"), num(1))))
+
+    def more(made, *pairs):
+        return made[:-2] + b"".join(k + v for k, v in pairs) + b"ub"
+
+    row = info(length=N)
+    yield "unknown_in_chunk", dcp([("w", tensor_meta(chunks=[more(chunk((0,), (2,)), (txt("codec"), foreign))]))])
+    yield "unknown_in_tensor", dcp([("w", more(tensor_meta(), (txt("stats"), foreign)))])
+    yield "unknown_in_row", dcp(rows=[(W, more(row, (txt("encryption"), txt("aes"))))])
+    yield "unknown_class_in_row", dcp(rows=[(W, more(row, (txt("codec"), foreign)))])
+    yield "unknown_in_key", dcp(rows=[(more(index("w", (0,)), (txt("stripe"), num(1))), row)])
+    yield "unknown_transform_object", dcp(rows=[(W, more(row, (txt("transform_descriptors"), lst(foreign))))])
+    yield "unknown_in_storage_meta", dcp(storage_meta=obj(META, "StorageMeta", dct((txt("region"), foreign))))
+
+
 def cases():
     groups = (pickle_cases(), class_cases(), geometry_cases(), place_cases(), item_cases(), object_cases(),
-              transform_cases(), rank_cases())
+              transform_cases(), rank_cases(), mcore_cases(), unknown_cases())
     for path, content in [c for group in groups for c in group]:
         yield "dcp/" + path, content

@@ -135,8 +135,9 @@ def main():
     write("python313", local)
     extra = sharded(2)  # attributes that torch does not know
     extra.mcore_data = {"model.weight": {"shape": (8, 3)}}
-    for i, info in enumerate(extra.storage_data.values()):
-        info.crc32c = i
+    for meta in extra.state_dict_metadata.values():
+        for i, chunk in enumerate(getattr(meta, "chunks", [])):
+            object.__setattr__(chunk, "crc32c", i)
     write("extra_attributes", extra)
 
     write("megatron", megatron())

@@ -3,12 +3,21 @@
 # Folders of torch 2.15 and of Megatron-Core, whose metadata say more than is looked at (tests/data/make_newer.py).
 . "$(dirname "$0")/../cli/expect.sh"
 
-for from in torch_2_15 megatron; do
-    t "$from is verified" verify newer/$from
-    out <<'END'
+t "torch_2_15 is verified" verify newer/torch_2_15
+out <<'END'
 ok: dcp, 2 tensors, 52 B, 1 object
 END
 
+t "what is not looked at is listed" verify newer/megatron
+out <<'END'
+skipped: unknown attribute Metadata.all_local_plans
+ok: dcp, 2 tensors, 52 B, 1 object
+END
+
+t "and left out if quiet" verify -q newer/megatron
+out </dev/null
+
+for from in torch_2_15 megatron; do
     t "tensors of $from are what was saved" cat newer/$from model.w --format text
     out <<'END'
 0 1 2

@@ -159,12 +159,14 @@ static void path_of_python_3_13_is_read(void **state)
     rsi_dcp_meta_free(meta);
 }
 
-static void unknown_attributes_are_ignored(void **state)
+static void unknown_attributes_are_skipped_and_listed(void **state)
 {
     rsi_dcp_meta *meta = meta_accept(meta_sample("extra_attributes"));
 
     (void)state;
     assert_int_equal(meta->nchunks, 2);
+    assert_int_equal(meta->nskipped, 1);
+    assert_string_equal(meta->skipped[0], "ChunkStorageMetadata.crc32c");
     rsi_dcp_meta_free(meta);
 }
 
@@ -406,7 +408,7 @@ int main(void)
         FACT(protocols_2_and_5_read_as_protocol_4_does),
         FACT(names_of_torch_1_13_are_known),
         FACT(path_of_python_3_13_is_read),
-        FACT(unknown_attributes_are_ignored),
+        FACT(unknown_attributes_are_skipped_and_listed),
         FACT(file_that_would_run_something_is_refused),
         FACT(foreign_name_is_refused),
         FACT(foreign_object_in_an_unknown_attribute_is_passed_over),

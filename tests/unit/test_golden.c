@@ -245,8 +245,8 @@ static void reads_as_this_version_wrote_it(void **state)
     compare(*state, RSD_FORMAT_AUTO);
 }
 
-/* A test for each listing below golden/matrix and golden/folders, which make_matrix.py and
- * make_folders.py of tests/data made. Their names lie in `found`. */
+/* A test for each listing below golden/matrix, golden/folders and golden/megatron, which
+ * make_matrix.py, make_folders.py and make_megatron.py of tests/data made. Their names lie in `found`. */
 static size_t every_version(glob_t *found, struct CMUnitTest *out, size_t cap)
 {
     char   pattern[PATH_MAX];
@@ -256,6 +256,8 @@ static size_t every_version(glob_t *found, struct CMUnitTest *out, size_t cap)
     if (glob(pattern, 0, NULL, found) != 0)
         return 0;
     path_of("folders/*", ".json", pattern);
+    glob(pattern, GLOB_APPEND, NULL, found);
+    path_of("megatron/*", ".json", pattern);
     glob(pattern, GLOB_APPEND, NULL, found);
     for (size_t i = 0; i < found->gl_pathc && n < cap; i++) {
         char *name = strstr(found->gl_pathv[i], "/golden/") + strlen("/golden/");
