@@ -300,8 +300,10 @@ static size_t names_limit(const rsi_torch_file *f)
 static rsd_err read_records(rsd_ckpt *ckpt, rsi_torch_file *f, rsd_error *err)
 {
     unsigned char first = 0;
-    rsd_err       rc = rsi_source_read(&f->source, 0, &first, 1, err);
+    rsd_err       rc = RSD_OK;
 
+    if (f->source.size > 0)
+        rc = rsi_source_read(&f->source, 0, &first, 1, err);
     if (rc || first == 'P')
         return rc ? rc : rsi_zip_read(&f->source, &ckpt->mem, &f->zip, err);
     if (first != 0x80)

@@ -111,6 +111,13 @@ def cases():
         "b.bin": file(("w", tensor()), ("x", num(1))),
     }
     yield "bins/cut", {"pytorch_model.bin.index.json": index, "a.bin": plain[:-30]}
+    yield "bins/index_is_an_array", {"pytorch_model.bin.index.json": b"[]", "a.bin": plain}
+    yield "bins/absolute", {"pytorch_model.bin.index.json": index.replace(b"a.bin", b"/tmp/a.bin"), "a.bin": plain}
+    yield "bins/no_torch_file", {"pytorch_model.bin.index.json": index, "a.bin": b"hello"}
+    yield "bins/bit_flipped", {"pytorch_model.bin.index.json": index, "a.bin": plain.replace(struct.pack("<2f", 1, 2), struct.pack("<2f", 1, 3))}
+    yield "bins/storage_is_missing", {"pytorch_model.bin.index.json": index, "a.bin": file(("w", tensor()), data=None)}
+    calls = file(("w", tensor()), ("x", call(glob("os", "system"), txt("touch pwned"))))
+    yield "bins/calls_os_system", {"pytorch_model.bin.index.json": index, "a.bin": calls}
 
 
 def differing():

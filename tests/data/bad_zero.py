@@ -103,3 +103,12 @@ def cases():
     yield "universal/model_has_a_name_twice", inside | {"zero/deepspeed.x/fp32.pt": file(tensor()), "mp_rank_00_model_states.pt": model(x=num(1))}
     yield "universal/model_is_text", inside | {"mp_rank_00_model_states.pt": file(txt("none"), data=None)}
     yield "universal/parameter_is_a_file", inside | {"zero/v": b"hello"}
+    yield "universal/latest_is_gone", {"latest_universal": b"global_step2_universal"}
+    yield "universal/model_is_cut", inside | {"mp_rank_00_model_states.pt": model()[:-4]}
+    yield "universal/tensor_leaves_its_storage", inside | {"zero/w/exp_avg.pt": file(tensor(size=(9,)))}
+    flipped = inside["zero/w/fp32.pt"].replace(struct.pack("<2f", 1, 2), struct.pack("<2f", 1, 3))
+    yield "universal/bit_flipped", inside | {"zero/w/fp32.pt": flipped}
+    yield "universal/huge_shape", inside | {"mp_rank_00_model_states.pt": model(lst(names(("w", size(1 << 40, 1 << 40)))))}
+    yield "universal/file_is_empty", inside | {"zero/w/fp32.pt": b""}
+    yield "universal/calls_os_system", inside | {"zero/w/step.pt": file(call(glob("os", "system"), txt("touch pwned")), data=None)}
+    yield "universal/negative_offset", inside | {"zero/w/exp_avg.pt": file(tensor(offset=-1))}
