@@ -18,6 +18,7 @@ help:
 	@echo 'make test-interop  the tests against real PyTorch; makes $(BUILD)/venv from the package index'
 	@echo 'make wheel    the Python package as a wheel in $(BUILD)/wheel; needs the package index'
 	@echo 'make test-python  the tests of that wheel, with numpy and torch and without'
+	@echo 'make test-trainers  checkpoints of transformers, accelerate, Lightning, DeepSpeed, Megatron; makes $(BUILD)/venv-trainers'
 	@echo 'make bench    run the benchmarks; CASES="plan.*" picks some'
 	@echo 'make format   let clang-format lay out every C file'
 	@echo 'make check    layers, file names, format'
@@ -63,6 +64,12 @@ wheel:
 test-python: wheel
 	@python=$$(tools/venv $(BUILD)) && tools/test-python $(BUILD) $$python
 
+test-trainers: setup-test
+	@tools/setup $(BUILD) python
+	@$(NINJA)
+	@python=$$(tools/venv $(BUILD) trainers) && $(RUN) $$python tests/trainers/run.py --tool $(BUILD)/tests/ckpt_copy \
+		--reshard $(BUILD)/reshard
+
 bench: all
 	@$(RUN) $(BUILD)/bench/bench --csv $(BUILD)/bench.csv '$(CASES)'
 
@@ -90,6 +97,6 @@ uninstall:
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all help setup-build setup-test demo test test-long test-faults test-interop wheel test-python bench check format install uninstall clean
+.PHONY: all help setup-build setup-test demo test test-long test-faults test-interop test-trainers wheel test-python bench check format install uninstall clean
 # Targets share one build folder, so they run one after another, whatever -j says.
 .NOTPARALLEL:

@@ -189,11 +189,13 @@ static void print_damage(void *arg, const rsd_error *what)
 
 static rsd_err dump_all(const listing *l, rsd_error *err)
 {
-    static const char *const format[] = { "auto", "dcp", "safetensors", "torch" };
+    static const char *const name[] = { "auto", "dcp", "safetensors", "torch" };
+    const size_t             format = (size_t)rsd_ckpt_format(l->ckpt);
     size_t                   damages = 0;
     rsd_err                  rc = RSD_OK;
 
-    fprintf(l->json, "{\"format\": \"%s\",\n \"tensors\": [", format[rsd_ckpt_format(l->ckpt)]);
+    fprintf(l->json, "{\"format\": \"%s\",\n \"tensors\": [",
+            format < sizeof(name) / sizeof(name[0]) ? name[format] : "another");
     for (size_t t = 0; t < rsd_ckpt_tensors(l->ckpt) && !rc; t++)
         rc = dump_tensor(l, t, err);
     fputs("],\n \"objects\": [", l->json);
