@@ -3,9 +3,11 @@
 #include "base/mem.h"
 #include "base/checked.h"
 #include "base/opts.h"
-#include "read/fetch.h"
+#include "read/fetch_all.h"
+#include "read/object_bytes.h"
 #include "verify/make_sums.h"
 #include "verify/verify.h"
+#include "format/dcp.h"
 #include "format/decoded.h"
 #include "format/open.h"
 #include "format/value_digest.h"
@@ -206,6 +208,17 @@ rsd_err rsd_ckpt_read(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_
     return rsi_fetch(ckpt, t, into, &known, err);
 }
 
+rsd_err rsd_ckpt_read_many(rsd_ckpt *ckpt, size_t n, const rsd_read *reads,
+                           const rsd_read_opts *opts, rsd_error *err)
+{
+    rsd_read_opts known = { .size = sizeof(known) };
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_read_opts", err);
+
+    if (!rc && (!ckpt || (n && !reads)))
+        rc = rsi_fail(err, RSD_E_INVALID, "a checkpoint and %zu reads are needed", n);
+    return rc ? rc : rsi_fetch_many(ckpt, n, reads, &known, err);
+}
+
 size_t rsd_ckpt_objects(const rsd_ckpt *ckpt)
 {
     return ckpt->nobjects;
@@ -220,6 +233,84 @@ rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values 
         return rsi_fail(err, RSD_E_INVALID, "there is no object %zu, the checkpoint has %zu", i,
                         ckpt->nobjects);
     return ckpt->ops->object(ckpt, i, name, owner, value, err);
+}
+
+static rsd_err check_object(const rsd_ckpt *ckpt, size_t i, rsd_error *err)
+{
+    if (!ckpt)
+        return rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
+    if (i >= ckpt->nobjects)
+        return rsi_fail(err, RSD_E_INVALID, "there is no object %zu, the checkpoint has %zu", i,
+                        ckpt->nobjects);
+    return RSD_OK;
+}
+
+rsd_err rsd_ckpt_object_extent(const rsd_ckpt *ckpt, size_t i, rsd_chunk *out, rsd_error *err)
+{
+    const rsi_dcp_meta *meta;
+    const rsi_dcp_row  *row;
+    rsd_chunk           chunk;
+    rsd_err             rc = check_object(ckpt, i, err);
+
+    if (!rc)
+        rc = rsi_result_check(out, "rsd_chunk", err);
+    if (rc)
+        return rc;
+    if (ckpt->format != RSD_FORMAT_DCP)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "objects of this format have no bytes of their own");
+    meta = ((const rsi_dcp *)ckpt->self)->meta;
+    row = &meta->item[i].row;
+    chunk = (rsd_chunk){ .file = meta->file[row->file],
+                         .offset = (uint64_t)row->offset,
+                         .length = (uint64_t)row->length };
+    if (row->transforms != RSI_DCP_NO_TRANSFORMS) {
+        chunk.ntransforms = meta->transforms[row->transforms].n;
+        chunk.transforms = meta->transforms[row->transforms].name;
+    }
+    rsi_result_give(out, &chunk, sizeof(chunk));
+    return RSD_OK;
+}
+
+rsd_err rsd_ckpt_object_bytes(rsd_ckpt *ckpt, size_t i, const rsd_read_opts *opts,
+                              rsd_err (*put)(void *arg, const void *bytes, size_t len), void *arg,
+                              rsd_error *err)
+{
+    rsd_read_opts  known = { .size = sizeof(known) };
+    unsigned char *bytes;
+    size_t         len;
+    rsd_err        rc = check_object(ckpt, i, err);
+
+    if (!rc)
+        rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_read_opts", err);
+    if (!rc && !put)
+        rc = rsi_fail(err, RSD_E_INVALID, "a put for the bytes is needed");
+    if (!rc)
+        rc = rsi_object_bytes(ckpt, i, known.verify, &bytes, &len, err);
+    if (rc)
+        return rc;
+    rc = put(arg, bytes, len);
+    rsi_free(bytes);
+    return rc ? rsi_fail(err, rc, "the caller's put failed: %s", rsd_err_name(rc)) : RSD_OK;
+}
+
+rsd_err rsd_ckpt_dcp(const rsd_ckpt *ckpt, rsd_dcp_info *out, rsd_error *err)
+{
+    const rsi_dcp_meta *meta;
+    rsd_dcp_info        info;
+    rsd_err             rc = rsi_result_check(out, "rsd_dcp_info", err);
+
+    if (rc)
+        return rc;
+    if (!ckpt || ckpt->format != RSD_FORMAT_DCP)
+        return rsi_fail(err, ckpt ? RSD_E_UNSUPPORTED : RSD_E_INVALID, "this is no DCP checkpoint");
+    meta = ((const rsi_dcp *)ckpt->self)->meta;
+    info = (rsd_dcp_info){ .checkpoint_id = meta->checkpoint_id,
+                           .save_id = meta->save_id,
+                           .version = meta->version,
+                           .paths = meta->has_paths };
+    rsi_result_give(out, &info, sizeof(info));
+    return RSD_OK;
 }
 
 rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part, uint64_t digest[2],

@@ -58,4 +58,8 @@ rsd_err rsi_dcp_archive(rsd_ckpt *ckpt, size_t i, struct rsi_archive *out, rsd_e
 rsd_err rsi_dcp_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                        const rsd_value **out, rsd_error *err);
 
+/* All bytes of object i as stored, transforms undone; for rsi_free. */
+rsd_err rsi_dcp_object_bytes(rsd_ckpt *ckpt, size_t i, unsigned char **bytes, size_t *len,
+                             rsd_error *err);
+
 #endif

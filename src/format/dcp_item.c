@@ -215,6 +215,27 @@ rsd_err rsi_dcp_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *
     return name_item(dcp, i, rc, err);
 }
 
+rsd_err rsi_dcp_object_bytes(rsd_ckpt *ckpt, size_t i, unsigned char **bytes, size_t *len,
+                             rsd_error *err)
+{
+    struct item item;
+    rsd_err     rc = open_object(ckpt, i, &item, err);
+
+    if (rc)
+        return rc;
+    *bytes = item.decoded;
+    *len = (size_t)item.source.size;
+    if (item.decoded)
+        return RSD_OK;
+    *bytes = rsi_alloc_aligned(64, *len ? *len : 1);
+    if (!*bytes)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for an object of %zu bytes", *len);
+    rc = rsi_source_read(&item.source, 0, *bytes, *len, err);
+    if (rc)
+        rsi_free(*bytes);
+    return name_item(ckpt->self, i, rc, err);
+}
+
 rsd_err rsi_dcp_archive(rsd_ckpt *ckpt, size_t i, rsi_archive *out, rsd_error *err)
 {
     const rsi_dcp   *dcp = ckpt->self;

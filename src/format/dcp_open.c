@@ -247,7 +247,8 @@ static void dcp_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out)
                               .dtype = tensor->dtype,
                               .ndim = flat ? tensor->ndim - 1 : tensor->ndim,
                               .chunks = flat ? dcp->first_piece[t + 1] - dcp->first_piece[t]
-                                             : tensor->nchunks };
+                                             : tensor->nchunks,
+                              .requires_grad = tensor->requires_grad };
     memcpy(out->shape, flat ? tensor->whole : tensor->shape,
            (size_t)out->ndim * sizeof(out->shape[0]));
     rsi_product(out->ndim, out->shape, (int64_t)rsd_dtype_size(tensor->dtype), &out->bytes);

@@ -16,5 +16,8 @@ typedef struct rsi_want {
 /* Fills them all, in an order of the library's choosing. */
 rsd_err rsi_fetch_all(rsd_ckpt *ckpt, const rsi_want *want, size_t n, const rsd_read_opts *opts,
                       rsd_error *err);
+/* The same for the caller's list: checks it, sets strides, detects files that changed. */
+rsd_err rsi_fetch_many(rsd_ckpt *ckpt, size_t n, const rsd_read *reads, const rsd_read_opts *opts,
+                       rsd_error *err);
 
 #endif
