@@ -19,7 +19,8 @@
 
 typedef struct folders {
     char       from[PATH_MAX], to[PATH_MAX];
-    rlim_t     most; /* bytes of address space; 0: no limit */
+    rlim_t     most;      /* bytes of address space; 0: no limit */
+    bool       unchecked; /* as the peers: CRCs are not compared, no checksum file is written */
     bench_peer peer;
     bool       failed;
     long       peak_kib;
@@ -43,6 +44,8 @@ static int convert(const folders *f)
     rsd_convert_opts    opts = { .size = sizeof(opts),
                                  .format = RSD_FORMAT_SAFETENSORS,
                                  .sync = RSD_NEVER,
+                                 .verify = f->unchecked ? RSD_NEVER : RSD_DEFAULT,
+                                 .checksum = f->unchecked ? RSD_NEVER : RSD_DEFAULT,
                                  .exclude = state,
                                  .nexclude = 2 };
     rsd_error           err = { .msg = "no memory limit" };
@@ -92,9 +95,9 @@ static void peer(void *arg)
 }
 
 static bool measure(bench_result *out, const char *name, const char *script, const char *last,
-                    rlim_t most)
+                    rlim_t most, bool unchecked)
 {
-    folders          f = { .most = most };
+    folders          f = { .most = most, .unchecked = unchecked };
     const bench_work work[] = { peer, ours };
     void *const      arg[] = { &f, &f };
     double           seconds[2], ratio[2];
@@ -128,16 +131,27 @@ static bool measure(bench_result *out, const char *name, const char *script, con
 
 static bool zero(bench_result *out)
 {
-    return measure(out, "zero", "zero_deepspeed.py", "latest", (rlim_t)256 << 20);
+    return measure(out, "zero", "zero_deepspeed.py", "latest", (rlim_t)256 << 20, false);
+}
+
+static bool ranks_of(bench_result *out, bool unchecked)
+{
+    return measure(out, "ranks", "ranks_torch.py", "model_world_size_4_rank_3.pt", 0, unchecked);
 }
 
 static bool ranks(bench_result *out)
 {
-    return measure(out, "ranks", "ranks_torch.py", "model_world_size_4_rank_3.pt", 0);
+    return ranks_of(out, false);
+}
+
+static bool ranks_unchecked(bench_result *out)
+{
+    return ranks_of(out, true);
 }
 
 const bench_case folder_cases[] = {
     { "zero.hf@deepspeed", zero },
     { "ranks.hf@torch", ranks },
+    { "ranks.hf.unchecked@torch", ranks_unchecked },
     { 0 },
 };
