@@ -123,6 +123,13 @@ static void pass_crc(rsi_decoded *d)
     }
 }
 
+static void start_over(rsi_decoded *d)
+{
+    rsi_undo_free(d->undo);
+    d->undo = NULL;
+    d->from = d->at = 0;
+}
+
 /* Decodes the next bytes, or finds the end. */
 static rsd_err advance(rsi_decoded *d, rsd_error *err)
 {
@@ -135,8 +142,10 @@ static rsd_err advance(rsi_decoded *d, rsd_error *err)
     if (!rc)
         rc = rsi_undo_read(d->undo, d->ring + spot,
                            d->window - spot < STEP ? d->window - spot : STEP, &got, err);
-    if (rc)
+    if (rc) {
+        start_over(d); /* a decoder that has failed is of no use to the next reader */
         return rc;
+    }
     if (got == 0) {
         d->end = d->at;
         rsi_undo_free(d->undo);
@@ -152,13 +161,6 @@ static rsd_err advance(rsi_decoded *d, rsd_error *err)
         d->from = d->at - d->window;
     pass_crc(d);
     return RSD_OK;
-}
-
-static void start_over(rsi_decoded *d)
-{
-    rsi_undo_free(d->undo);
-    d->undo = NULL;
-    d->from = d->at = 0;
 }
 
 static rsd_err read_some(rsi_decoded *d, uint64_t off, unsigned char *to, size_t len,
