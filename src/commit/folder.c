@@ -8,6 +8,7 @@
 #include "format/files.h"
 #include "format/sums.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -109,6 +110,18 @@ rsd_err rsi_folder_claim_next(const rsi_folder *f, int32_t rank, char name[RSI_D
 }
 
 /* ---- leftovers ---- */
+
+rsd_err rsi_folder_remove(const rsi_folder *f, const char *full, rsd_error *err)
+{
+    rsd_error why = { .rank = -1 };
+    rsd_err   rc = rsi_store_remove(f->store, full, &why);
+
+    if (!rc || (why.sys_errno != EIO && why.sys_errno != ENOSPC && why.sys_errno != EDQUOT))
+        return RSD_OK;
+    if (err)
+        *err = why;
+    return rc;
+}
 
 /* The data files that some metadata in the folder name. */
 typedef struct named {
@@ -219,7 +232,8 @@ static bool is_named(const named *d, const char *name, bool *old)
 
 /* Claims up to BATCH files that look like leftovers, and only then reads the metadata that decide:
  * a writer that published one of them meanwhile had claimed it until after that. */
-static void sweep_batch(const rsi_folder *f, rsi_strings *data, size_t first, const named *before)
+static rsd_err sweep_batch(const rsi_folder *f, rsi_strings *data, size_t first,
+                           const named *before, rsd_error *err)
 {
     void   *claim[BATCH] = { 0 };
     char   *full[BATCH] = { 0 };
@@ -227,7 +241,7 @@ static void sweep_batch(const rsi_folder *f, rsi_strings *data, size_t first, co
     named   now = { 0 };
     bool    old;
     size_t  n = data->n - first < BATCH ? data->n - first : BATCH, claims = 0;
-    rsd_err rc = RSD_OK;
+    rsd_err rc = RSD_OK, bad = RSD_OK;
 
     for (size_t i = 0; i < n && !rc; i++) {
         if (is_named(before, data->at[first + i], &old))
@@ -242,19 +256,22 @@ static void sweep_batch(const rsi_folder *f, rsi_strings *data, size_t first, co
     if (!rc && claims)
         rc = read_named(f, &l.metas, &now);
     for (size_t i = 0; i < n; i++) {
-        if (!rc && claim[i] && !is_named(&now, data->at[first + i], &old))
-            rsi_store_remove(f->store, full[i], NULL);
+        if (!rc && !bad && claim[i] && !is_named(&now, data->at[first + i], &old))
+            bad = rsi_folder_remove(f, full[i], err);
         rsi_store_unclaim(f->store, claim[i]);
         rsi_free(full[i]);
     }
     release_named(&now);
     release_listing(&l);
+    return bad;
 }
 
 /* Checksum files are named after a data file and go with it. */
-static void sweep_sums(const rsi_folder *f, const rsi_strings *sums)
+static rsd_err sweep_sums(const rsi_folder *f, const rsi_strings *sums, rsd_error *err)
 {
-    for (size_t i = 0; i < sums->n; i++) {
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < sums->n && !rc; i++) {
         char      data[RSI_DATA_NAME], *full = NULL, *side = NULL;
         rsd_entry entry;
         int32_t   rank;
@@ -265,48 +282,53 @@ static void sweep_sums(const rsi_folder *f, const rsi_strings *sums)
         if (rsi_folder_below(f, data, &full, NULL) == RSD_OK &&
             rsi_folder_below(f, sums->at[i], &side, NULL) == RSD_OK &&
             rsi_store_stat(f->store, full, &entry, NULL) == RSD_E_NOTFOUND)
-            rsi_store_remove(f->store, side, NULL);
+            rc = rsi_folder_remove(f, side, err);
         rsi_free(full);
         rsi_free(side);
     }
+    return rc;
 }
 
 /* The plain one belongs to a data file with the number 0. */
-static void sweep_plain(const rsi_folder *f, const listing *l)
+static rsd_err sweep_plain(const rsi_folder *f, const listing *l, rsd_error *err)
 {
     int32_t rank;
     int64_t number;
     char   *full = NULL;
+    rsd_err rc = RSD_OK;
 
     for (size_t i = 0; i < l->data.n; i++)
         if (rsi_dcp_data_name(l->data.at[i], &rank, &number) && number == 0)
-            return;
+            return RSD_OK;
     if (l->plain && l->rank < 0 && l->data.n && l->metas.n &&
         rsi_folder_below(f, RSI_SUMS_NAME, &full, NULL) == RSD_OK)
-        rsi_store_remove(f->store, full, NULL);
+        rc = rsi_folder_remove(f, full, err);
     rsi_free(full);
+    return rc;
 }
 
-void rsi_folder_sweep(const rsi_folder *f, int32_t rank, bool sync)
+rsd_err rsi_folder_sweep(const rsi_folder *f, int32_t rank, bool sync, rsd_error *err)
 {
     listing l = { .rank = rank };
     named   before = { 0 };
     size_t  left = 0;
-    bool    old;
-    rsd_err rc = rsi_store_list(f->store, f->name, note, &l, NULL);
+    bool    old, can;
+    rsd_err rc = RSD_OK;
 
-    if (!rc && l.data.n)
-        rc = read_named(f, &l.metas, &before);
-    for (size_t i = 0; i < l.data.n && !rc; i++)
+    can = rsi_store_list(f->store, f->name, note, &l, NULL) == RSD_OK;
+    if (can && l.data.n)
+        can = read_named(f, &l.metas, &before) == RSD_OK;
+    for (size_t i = 0; can && i < l.data.n; i++)
         left += !is_named(&before, l.data.at[i], &old);
-    if (!rc && left && sync)
-        rc = rsi_store_sync_names(f->store, f->name, NULL);
-    for (size_t i = 0; i < l.data.n && !rc && left; i += BATCH)
-        sweep_batch(f, &l.data, i, &before);
-    if (!rc) {
-        sweep_sums(f, &l.sums);
-        sweep_plain(f, &l);
-    }
+    if (left && sync)
+        rc = rsi_store_sync_names(f->store, f->name, err);
+    for (size_t i = 0; left && i < l.data.n && !rc; i += BATCH)
+        rc = sweep_batch(f, &l.data, i, &before, err);
+    if (can && !rc)
+        rc = sweep_sums(f, &l.sums, err);
+    if (can && !rc)
+        rc = sweep_plain(f, &l, err);
     release_named(&before);
     release_listing(&l);
+    return rc;
 }

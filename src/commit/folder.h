@@ -30,7 +30,10 @@ rsd_err rsi_folder_claim_next(const rsi_folder *folder, int32_t rank, char name[
 /* Removes data files of `rank` (-1: of all ranks) that no metadata in the folder name and nobody
  * claims, and checksum files whose data file is gone. `sync`: makes the published name durable
  * first, because a power cut could otherwise bring back the metadata that name those files. Best
- * effort: whatever can't be determined or removed stays. */
-void rsi_folder_sweep(const rsi_folder *folder, int32_t rank, bool sync);
+ * effort: whatever can't be determined or removed stays. Fails only if the folder can't be synced,
+ * which no later sync makes good (C3). */
+rsd_err rsi_folder_sweep(const rsi_folder *folder, int32_t rank, bool sync, rsd_error *err);
+/* Removes a file, which may be missing; fails in the same case only. */
+rsd_err rsi_folder_remove(const rsi_folder *folder, const char *full, rsd_error *err);
 
 #endif

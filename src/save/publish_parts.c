@@ -293,8 +293,9 @@ static rsd_err write_sums(publishing *p, rsd_error *err)
     rc = rsi_folder_below(&p->folder, name, &p->side, err);
     if (rc)
         return rc;
-    rsi_store_remove(p->folder.store, p->side, NULL);
-    rc = rsi_file_open(p->folder.store, p->side, RSD_OPEN_CREATE, 0, &file, err);
+    rc = rsi_folder_remove(&p->folder, p->side, err);
+    if (!rc)
+        rc = rsi_file_open(p->folder.store, p->side, RSD_OPEN_CREATE, 0, &file, err);
     if (rc) {
         rsi_free(p->side); /* someone else's */
         p->side = NULL;
@@ -359,7 +360,7 @@ static rsd_err run(publishing *p, rsd_error *err)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "not all files have checksums");
     rc = sums ? write_sums(p, err) : RSD_OK;
     if (!rc)
-        rsi_folder_sweep(&p->folder, p->opts->alone ? p->opts->rank : -1, syncs(p));
+        rc = rsi_folder_sweep(&p->folder, p->opts->alone ? p->opts->rank : -1, syncs(p), err);
     return rc ? rc : publish(p, err);
 }
 

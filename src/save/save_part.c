@@ -133,7 +133,7 @@ rsd_err rsi_part_write(rsd_part *p, rsd_error *err)
     if (p->n > 0)
         rc = rsi_folder_claim_next(&p->folder, p->rank, p->file, &full, &p->claim, err);
     if (!rc)
-        rsi_folder_sweep(&p->folder, p->rank, p->opts.sync != RSD_NEVER);
+        rc = rsi_folder_sweep(&p->folder, p->rank, p->opts.sync != RSD_NEVER, err);
     if (!rc && p->n > 0)
         rc = write_file(p, full, err);
     if (rc && p->claim) {
