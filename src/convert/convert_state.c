@@ -16,6 +16,7 @@
 #include <string.h>
 
 enum { MOST_PARTS = 256 };
+#define MOST_RAW ((uint64_t)16 << 20) /* bytes of an object that is copied as it is */
 
 typedef struct taking {
     rsd_ckpt               *source;
@@ -275,13 +276,37 @@ static rsd_err leave_object(const taking *k, size_t i, const char *name, rsd_err
     return RSD_OK;
 }
 
+/* From DCP to DCP, an object that can't be written from its value is copied as it is: the bytes of
+ * its archive, in `owner`. *out stays NULL if there are too many. */
+static rsd_err copy_archive(const taking *k, size_t i, const unsigned char **out, size_t *len,
+                            rsd_error *err)
+{
+    rsi_archive    a = { 0 };
+    unsigned char *raw = NULL;
+    rsd_err        rc = k->source->ops->archive(k->source, i, &a, err);
+
+    if (!rc && a.source.size <= MOST_RAW) {
+        raw = rsi_arena_array(&k->out->owner->mem, (size_t)a.source.size, 1);
+        rc = raw ? rsi_source_read(&a.source, 0, raw, (size_t)a.source.size, err)
+                 : rsi_fail(err, RSD_E_NOMEM, "no memory for an object");
+        *len = (size_t)a.source.size;
+    }
+    rsi_archive_close(&a);
+    *out = rc ? NULL : raw;
+    return rc;
+}
+
 static rsd_err take_object(taking *k, size_t i, rsd_error *err)
 {
     rsd_error        why = { .rank = -1 };
     const char      *old = "", *name, *last;
     const rsd_value *value = NULL;
-    size_t           pushed = 0;
-    rsd_err          rc = k->source->ops->object(k->source, i, &old, NULL, NULL, err);
+    rsi_attributes  *lost = &k->out->owner->lost;
+    const size_t     before = lost->n;
+
+    const unsigned char *raw = NULL;
+    size_t               raw_len = 0, pushed = 0;
+    rsd_err              rc = k->source->ops->object(k->source, i, &old, NULL, NULL, err);
 
     if (rc || !is_wanted(k, old) || !is_whole(k, old, k->source->ntensors + i))
         return rc;
@@ -300,6 +325,16 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
         return RSD_OK;
     }
     rc = try_value(value, &why);
+    if (k->out->keeps && (rc == RSD_E_UNSUPPORTED || lost->n > before)) {
+        rsd_err failed = copy_archive(k, i, &raw, &raw_len, err);
+
+        if (failed)
+            return rsi_while(err, failed, "object \"%s\"", old);
+        if (raw) {
+            rc = RSD_OK;
+            lost->n = before;
+        }
+    }
     if (rc == RSD_E_UNSUPPORTED) {
         rsi_leave_out(k->opts, old, why.msg);
         return RSD_OK;
@@ -310,6 +345,10 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
         rc = push_path(k, old, name, &pushed, &last, err);
     if (!rc)
         rc = rsd_state_value(k->out->state, last, value, err);
+    if (!rc) {
+        k->out->state->value[k->out->state->nvalues - 1].raw = raw;
+        k->out->state->value[k->out->state->nvalues - 1].raw_len = raw_len;
+    }
     while (pushed-- > 0)
         rsd_state_pop(k->out->state, NULL);
     return rc ? rsi_while(err, rc, "object \"%s\"", old) : RSD_OK;
@@ -318,8 +357,11 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
 static void leave_attributes(const taking *k, const rsi_attributes *lost)
 {
     for (size_t i = 0; i < lost->n; i++)
-        rsi_leave_out(k->opts, lost->name[i],
-                      "an attribute of a dict or a tensor: only items and elements are taken");
+        rsi_leave_out(
+            k->opts, lost->name[i],
+            strncmp(lost->name[i], "collections.", 12) == 0
+                ? "the class of a dict: it is copied as a plain one"
+                : "an attribute of a dict or a tensor: only items and elements are taken");
 }
 
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,

@@ -12,6 +12,7 @@
 #include "shape/box.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct st_file {
@@ -180,6 +181,38 @@ static bool is_adapter(const char *name)
     return strncmp(name, "adapter_", strlen("adapter_")) == 0;
 }
 
+/* vLLM's sharded_state: a file for each tensor-parallel rank and part. */
+static bool is_sharded_state(const char *name, unsigned *rank)
+{
+    unsigned part;
+    int      end = 0;
+
+    return sscanf(name, "model-rank-%9u-part-%9u.safetensors%n", rank, &part, &end) == 2 &&
+           end > 0 && !name[end];
+}
+
+/* The files don't say along which dimension a tensor is cut, or whether it is replicated. */
+static rsd_err check_sharded_state(rsd_ckpt *ckpt, char *const *names, size_t n, rsd_error *err)
+{
+    unsigned rank, most = 0;
+    bool     found = false;
+
+    for (size_t i = 0; i < n; i++)
+        if (is_sharded_state(names[i], &rank)) {
+            found = true;
+            most = rank > most ? rank : most;
+        }
+    if (found)
+        ckpt->kind = "vLLM sharded_state";
+    if (most == 0)
+        return RSD_OK;
+    return rsi_fail(
+        err, RSD_E_UNSUPPORTED,
+        "it is vLLM's sharded_state of %u tensor-parallel ranks, which does not say how "
+        "their parts make whole tensors: open the files of one rank",
+        most + 1);
+}
+
 /* Without an index, all files are parts of one checkpoint, except an adapter beside a model. */
 static rsd_err open_all(rsd_ckpt *ckpt, st *s, char **names, size_t n, rsd_error *err)
 {
@@ -196,6 +229,9 @@ static rsd_err open_all(rsd_ckpt *ckpt, st *s, char **names, size_t n, rsd_error
         only_adapters = only_adapters && (!is_safetensors(names[i]) || is_adapter(names[i]));
     }
 
+    rc = check_sharded_state(ckpt, names, n, err);
+    if (rc)
+        return rc;
     s->file = rsi_arena_array(&ckpt->mem, n, sizeof(s->file[0]));
     if (!s->file)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", n);

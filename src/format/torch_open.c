@@ -9,6 +9,8 @@
 #include "format/value_digest.h"
 #include "shape/box.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 rsd_err rsi_torch_no_memory(rsd_error *err)
@@ -372,6 +374,31 @@ rsd_err rsi_torch_end(rsd_ckpt *ckpt, rsd_error *err)
     return rc;
 }
 
+/* A DTensor in a single file is one rank's part: the other ranks' files are needed for the rest. */
+static rsd_err tell_rank(rsd_ckpt *ckpt, rsd_error *err)
+{
+    const rsi_torch *self = ckpt->self;
+    int64_t          ranks = 1;
+    char            *kind;
+
+    for (size_t i = 0; i < self->objects.n && ranks == 1; i++) {
+        const rsi_opaque *opaque = rsi_value_opaque(self->objects.at[i].value);
+
+        for (int d = 0; opaque && opaque->dtensor && d < opaque->dtensor->mesh_ndim; d++)
+            if (!rsi_mul(ranks, opaque->dtensor->mesh[d], &ranks))
+                return RSD_OK;
+    }
+    if (ranks == 1)
+        return RSD_OK;
+    kind = rsi_arena_array(&ckpt->mem, 96, 1);
+    if (!kind)
+        return rsi_torch_no_memory(err);
+    snprintf(kind, 96, "the file of one of %" PRId64 " ranks: open its folder for whole tensors",
+             ranks);
+    ckpt->kind = kind;
+    return RSD_OK;
+}
+
 rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
 {
     rsi_torch *self = NULL;
@@ -384,5 +411,7 @@ rsd_err rsi_torch_open(rsd_ckpt *ckpt, rsd_error *err)
         rc = add_file(ckpt, 0, err);
     if (!rc)
         rc = rsi_torch_flatten(self, 0, NULL, rsi_torch_add, self, err);
+    if (!rc)
+        rc = tell_rank(ckpt, err);
     return rc ? rc : rsi_torch_end(ckpt, err);
 }

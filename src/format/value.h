@@ -43,7 +43,7 @@ typedef struct rsi_opaque {
 
 /* Attributes of dicts in pickles, such as _metadata of torch's state_dict, which values can't hold.
  * Each name once. */
-enum { RSI_ATTRIBUTES = 4 };
+enum { RSI_ATTRIBUTES = 8 };
 typedef struct rsi_attributes {
     const char *name[RSI_ATTRIBUTES];
     size_t      n; /* at most RSI_ATTRIBUTES: further ones are dropped */

@@ -317,10 +317,9 @@ static bool is_kind(const decoding *d, rsi_pv v, rsi_pickle_kind kind)
     return rsi_pickle_kind_of(d->p, v) == kind;
 }
 
-static rsd_err note_attribute(decoding *d, rsi_pv key)
+static rsd_err note_lost(decoding *d, const char *name)
 {
     rsi_attributes *lost = &d->owner->lost;
-    const char     *name = is_kind(d, key, RSI_PICKLE_STR) ? rsi_pickle_text(d->p, key) : "?";
 
     for (size_t i = 0; i < lost->n; i++)
         if (strcmp(lost->name[i], name) == 0)
@@ -332,6 +331,11 @@ static rsd_err note_attribute(decoding *d, rsi_pv key)
         return no_memory(d);
     lost->n++;
     return RSD_OK;
+}
+
+static rsd_err note_attribute(decoding *d, rsi_pv key)
+{
+    return note_lost(d, is_kind(d, key, RSI_PICKLE_STR) ? rsi_pickle_text(d->p, key) : "?");
 }
 
 /* The state that __setstate__ would give a dict: attributes by name, or anything else. */
@@ -381,6 +385,7 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
     rsi_pickle_object object = rsi_pickle_object_of(d->p, v);
     rsi_pv            arg[2];
     size_t            n = rsi_pickle_items(d->p, object.args, arg, 2);
+    rsd_err           rc;
 
     switch (object.id) {
     case RSI_VALUE_CLASS_ORDERED_DICT:
@@ -389,11 +394,13 @@ static rsd_err decode_object(decoding *d, rsi_pv v)
         break;
     case RSI_VALUE_CLASS_DEFAULT_DICT: /* its default factory does not matter */
         if (n <= 1 && has_items(d, &object))
-            return decode_dict(d, &object);
+            return (rc = note_lost(d, "collections.defaultdict")) ? rc : decode_dict(d, &object);
         break;
     case RSI_VALUE_CLASS_COUNTER:
         if (n == 1 && is_kind(d, arg[0], RSI_PICKLE_DICT))
-            return begin_list(d, arg[0], RSD_VALUE_DICT);
+            return (rc = note_lost(d, "collections.Counter"))
+                       ? rc
+                       : begin_list(d, arg[0], RSD_VALUE_DICT);
         break;
     case RSI_VALUE_CLASS_SET:
         if (n == 0 || (n == 1 && is_kind(d, arg[0], RSI_PICKLE_LIST)))

@@ -38,6 +38,10 @@ typedef struct rsi_state_value {
     rsi_spot         spot;
     const rsd_value *value;  /* NULL: only `writer` has the value */
     int32_t          writer; /* rank that writes it: the lowest that has the value */
+    /* The archive that another DCP checkpoint has for it, written as it is; NULL: `value` says it
+     * all. Owned as the value is. */
+    const unsigned char *raw;
+    size_t               raw_len;
 } rsi_state_value;
 
 /* Kept by a save for the next one of the same state: rsi_kept of image_cache.c, memory of

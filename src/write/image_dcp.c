@@ -171,6 +171,22 @@ static void open_row(building *b, rsi_dcp_row *row)
     row->transforms = b->image->transform ? 0 : RSI_DCP_NO_TRANSFORMS;
 }
 
+/* An archive as it is. */
+static rsd_err add_raw(building *b, const rsi_state_value *value, rsi_dcp_row *row, rsd_error *err)
+{
+    const rsi_out_part part = { .kind = RSI_PART_BYTES,
+                                .len = value->raw_len,
+                                .bytes = value->raw };
+    const uint64_t     start = b->image->file[b->image->nfiles - 1].bytes;
+    rsd_err            rc = rsi_image_item(b->image, row, err);
+
+    if (!rc && !b->image->transform) {
+        row->offset = (int64_t)start;
+        row->length = (int64_t)value->raw_len;
+    }
+    return rc ? rc : rsi_image_part(b->image, &part, err);
+}
+
 static rsd_err add_value(building *b, size_t i, rsd_error *err)
 {
     const rsi_state_value *value = &b->state->value[i];
@@ -185,6 +201,8 @@ static rsd_err add_value(building *b, size_t i, rsd_error *err)
         b->image->file[b->image->nfiles - 1].guessed = true; /* only the writer knows its length */
         return RSD_OK;
     }
+    if (value->raw)
+        return add_raw(b, value, &b->meta->item[i].row, err);
     rc = rsi_value_to_pickle(value->value, &pickle, &storages, err);
     if (!rc)
         rc = rsi_image_storages(b->image, &storages, &part, err);

@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Objects of unknown classes are copied from DCP to DCP as they are, and a copy that changes the class of a dict says so.
+. "$(dirname "$0")/../cli/expect.sh"
+
+t "unknown classes are copied from DCP to DCP" -c '"$R" convert -q golden/dcp_unknown_objects "$T/copy" --to dcp &&
+    "$R" diff -q golden/dcp_unknown_objects "$T/copy" && "$R" inspect "$T/copy"'
+out <<'END'
+object    value
+fraction  <fractions.Fraction>
+inside    [1, <fractions.Fraction>]
+
+dcp: 0 tensors in 0 chunks, 0 parameters, 0 B; 2 objects
+END
+
+t "the copy is whole" verify -q "$T/copy"
+
+t "also compressed" -c '"$R" convert -q golden/dcp_unknown_objects "$T/zstd" --to dcp --compress zstd &&
+    "$R" diff -q golden/dcp_unknown_objects "$T/zstd" && "$R" verify -q "$T/zstd"'
+
+t "a defaultdict that becomes a dict is told" -c '"$R" convert -q golden/folders/hidden.pt "$T/plain.pt" 2>&1 | grep collections'
+out <<'END'
+reshard: left out: collections.defaultdict: the class of a dict: it is copied as a plain one
+END
+
+t "the file of one rank says so" -c '"$R" inspect --json golden/matrix/torch-2.13/rank_files/*0.pt | grep -o "the file of one of 4 ranks.*tensors"'
+out <<'END'
+the file of one of 4 ranks: open its folder for whole tensors
+END
+
+mkdir "$T/vllm"
+for rank in 0 1; do
+    st "$T/vllm/model-rank-$rank-part-0.safetensors" '{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}' xy
+done
+t "the parts of several tensor-parallel ranks can't be joined" -c '"$R" inspect "$T/vllm" 2>&1 | grep -o "sharded_state of 2 tensor-parallel ranks"'
+out <<'END'
+sharded_state of 2 tensor-parallel ranks
+END
+
+rm "$T/vllm/model-rank-1-part-0.safetensors"
+t "one rank's are read" -c '"$R" inspect "$T/vllm" | tail -1'
+out <<'END'
+safetensors (vLLM sharded_state): 1 tensor in 1 chunk, 2 parameters, 2 B; 0 objects
+END
+
+finish
