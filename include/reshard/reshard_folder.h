@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard_folder.h - DCP checkpoints inside folders that belong to other programs too. The rules at
- * the top of reshard.h apply here too.
+/* reshard_folder.h - DCP checkpoints inside folders that belong to other programs too, and series
+ * of checkpoints. The rules at the top of reshard.h apply here too.
  *
  * rsd_save publishes a whole folder and refuses one that holds anything else. Here the folder
  * exists and keeps its other files: each rank writes a part, a data file with a new number, and one
@@ -108,6 +108,52 @@ typedef struct rsd_publish_opts {
  * that still exists. [local] */
 RSD_API rsd_err rsd_parts_publish(const char *path, size_t n, const rsd_receipt *receipts,
                                   const rsd_publish_opts *opts, rsd_error *err);
+
+/* ---- a series: the checkpoints of a run, one for each step ---- */
+
+/* The entries of a folder whose names are a number, alone or behind one of "step", "step_",
+ * "step-", "checkpoint", "checkpoint_", "checkpoint-", "ckpt", "ckpt_", "ckpt-", "global_step",
+ * "iter_": folders or, with ".safetensors" or ".pt" behind the number, files. Others are
+ * ignored. */
+typedef struct rsd_series rsd_series;
+
+typedef struct rsd_step {
+    size_t      size; /* sizeof(rsd_step) */
+    int64_t     step;
+    const char *name; /* in the folder; lives until the series is listed again or closed */
+} rsd_step;
+
+/* `path` may not exist yet: the series is then empty. `store` NULL: a local path. [local] */
+RSD_API rsd_err rsd_series_open(rsd_store *store, const char *path, rsd_series **out,
+                                rsd_error *err);
+RSD_API void    rsd_series_close(rsd_series *series);
+/* Lists the folder again; opening does so the first time. [local] */
+RSD_API rsd_err rsd_series_list(rsd_series *series, rsd_error *err);
+/* Entries at the last listing, by rising step; complete or not. */
+RSD_API size_t  rsd_series_count(const rsd_series *series);
+RSD_API rsd_err rsd_series_step(const rsd_series *series, size_t i, rsd_step *out, rsd_error *err);
+/* The path of a step: that of its entry or, for a new one, named like the last entry, "step-<N>" in
+ * an empty series. */
+RSD_API size_t rsd_series_path(const rsd_series *series, int64_t step, char *buf, size_t cap);
+
+/* The highest step that rsd_ckpt_open accepts, after listing again; RSD_E_NOTFOUND if there is
+ * none. `comm` NULL: [local]. Otherwise [collective]: rank 0 looks, all get its answer. */
+RSD_API rsd_err rsd_series_latest(rsd_series *series, rsd_comm *comm, int64_t *out, rsd_error *err);
+
+typedef struct rsd_prune_opts {
+    size_t  size;    /* sizeof(rsd_prune_opts) */
+    int64_t last;    /* keep this many of the latest complete ones; at least 1 */
+    int64_t every;   /* keep those whose step is a multiple of it too; 0: none */
+    bool    dry_run; /* only report */
+    /* Called for each one that is removed, or would be, before that. */
+    void (*on_remove)(void *arg, const rsd_step *step);
+    void *arg;
+} rsd_prune_opts;
+/* Removes complete checkpoints, with everything in their folders, except those that the options
+ * keep. Incomplete ones stay: they may be in the making. A folder loses its name first, so no
+ * reader finds half of one; what is open stays readable. `comm` as above; rank 0 removes. */
+RSD_API rsd_err rsd_series_prune(rsd_series *series, rsd_comm *comm, const rsd_prune_opts *opts,
+                                 rsd_error *err);
 
 #ifdef __cplusplus
 }
