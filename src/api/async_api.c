@@ -15,9 +15,9 @@ rsd_err rsd_save_begin(const char *path, rsd_comm *comm, rsd_state *state, rsd_s
     rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_save_opts", err);
 
     if (!rc && (!path || !*path || !state || !out))
-        rc = rsi_fail(err, RSD_E_INVALID, "a path, a state and a place for the save are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: path, state or output pointer");
     if (!rc && how != RSD_STAGE_COPY && how != RSD_STAGE_FORK)
-        rc = rsi_fail(err, RSD_E_INVALID, "%d is no way of staging", (int)how);
+        rc = rsi_fail(err, RSD_E_INVALID, "%d is not a way of staging", (int)how);
     if (!rc)
         rc = rsi_async_create(path, how, &known, &async, err);
     rc = rsi_same_facts(comm, rsi_save_facts, &(rsi_call){ path, &known, how }, rc, err);

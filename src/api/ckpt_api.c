@@ -18,7 +18,7 @@
 rsd_err rsd_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err)
 {
     if (!path || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a path and a place for the checkpoint are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: path or output pointer");
     return rsi_ckpt_open(store, path, out, err);
 }
 
@@ -31,7 +31,7 @@ rsd_err rsd_ckpt_open_with(rsd_store *store, const char *path, const rsd_open_op
     if (rc)
         return rc;
     if (!path || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a path and a place for the checkpoint are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: path or output pointer");
     return rsi_ckpt_open_with(store, path, known.salvage, out, err);
 }
 
@@ -81,9 +81,9 @@ size_t rsd_ckpt_tensors(const rsd_ckpt *ckpt)
 static rsd_err check_tensor(const rsd_ckpt *ckpt, size_t t, rsd_error *err)
 {
     if (!ckpt)
-        return rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint");
     if (t >= ckpt->ntensors)
-        return rsi_fail(err, RSD_E_INVALID, "there is no tensor %zu, the checkpoint has %zu", t,
+        return rsi_fail(err, RSD_E_INVALID, "no tensor %zu: the checkpoint has %zu", t,
                         ckpt->ntensors);
     return RSD_OK;
 }
@@ -105,8 +105,7 @@ rsd_err rsd_ckpt_tensor(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out, rs
 rsd_err rsd_ckpt_find(const rsd_ckpt *ckpt, const char *name, size_t *out, rsd_error *err)
 {
     if (!ckpt || !name || !out)
-        return rsi_fail(err, RSD_E_INVALID,
-                        "a checkpoint, a name and a place for the answer are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint, name or output pointer");
     if (!ckpt->ops->find(ckpt, name, out))
         return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no tensor \"%s\"", name);
     return RSD_OK;
@@ -147,17 +146,16 @@ rsd_err rsd_ckpt_extent(rsd_ckpt *ckpt, size_t t, size_t i, uint64_t *offset, in
     rsd_err         rc = check_chunk(ckpt, t, i, &info, err);
 
     if (!rc && (!offset || !stride))
-        rc = rsi_fail(err, RSD_E_INVALID, "a place for the answer is needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: output pointer");
     if (!rc)
         rc = ckpt->ops->locate(ckpt, t, i, false, &extent, err);
     if (rc)
         return rc;
     rsi_decoded_free(extent.decoded);
     if (extent.decoded || extent.big_endian || extent.conj || extent.neg)
-        return rsi_fail(
-            err, RSD_E_UNSUPPORTED,
-            "tensor \"%s\": the elements of chunk %zu don't lie in the file as they are", info.name,
-            i);
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "tensor \"%s\": the elements of chunk %zu are not stored as plain bytes",
+                        info.name, i);
     *offset = extent.offset;
     memcpy(stride, extent.stride, (size_t)info.ndim * sizeof(stride[0]));
     return RSD_OK;
@@ -204,7 +202,7 @@ rsd_err rsd_ckpt_read(rsd_ckpt *ckpt, size_t t, const rsd_view *into, const rsd_
     if (rc)
         return rc;
     if (!into)
-        return rsi_fail(err, RSD_E_INVALID, "a view to read into is needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: view to read into");
     return rsi_fetch(ckpt, t, into, &known, err);
 }
 
@@ -228,9 +226,9 @@ rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values 
                         const rsd_value **value, rsd_error *err)
 {
     if (!ckpt || !name || (owner && !value))
-        return rsi_fail(err, RSD_E_INVALID, "a checkpoint and places for the answers are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint or output pointers");
     if (i >= ckpt->nobjects)
-        return rsi_fail(err, RSD_E_INVALID, "there is no object %zu, the checkpoint has %zu", i,
+        return rsi_fail(err, RSD_E_INVALID, "no object %zu: the checkpoint has %zu", i,
                         ckpt->nobjects);
     return ckpt->ops->object(ckpt, i, name, owner, value, err);
 }
@@ -320,9 +318,9 @@ rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part, 
     rsd_err     rc;
 
     if (!ckpt || !digest)
-        return rsi_fail(err, RSD_E_INVALID, "a checkpoint and a place for the answer are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint or output pointer");
     if (i >= ckpt->nobjects)
-        return rsi_fail(err, RSD_E_INVALID, "there is no object %zu, the checkpoint has %zu", i,
+        return rsi_fail(err, RSD_E_INVALID, "no object %zu: the checkpoint has %zu", i,
                         ckpt->nobjects);
     rc = ckpt->ops->archive(ckpt, i, &a, err);
     if (!rc)
@@ -343,9 +341,9 @@ rsd_err rsd_ckpt_meta(const rsd_ckpt *ckpt, size_t i, rsd_meta *out, rsd_error *
     if (rc)
         return rc;
     if (!ckpt)
-        return rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint");
     if (i >= ckpt->nmeta)
-        return rsi_fail(err, RSD_E_INVALID, "there is no line %zu of metadata, there are %zu", i,
+        return rsi_fail(err, RSD_E_INVALID, "no line %zu of metadata: there are %zu", i,
                         ckpt->nmeta);
     rsi_result_give(out, &ckpt->meta[i], sizeof(*out));
     return RSD_OK;
@@ -364,7 +362,7 @@ rsd_err rsd_ckpt_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *
     rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_read_opts", err);
 
     if (!rc && !ckpt)
-        rc = rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint");
     return rc ? rc : rsi_verify(ckpt, &known, damage, arg, count, err);
 }
 
@@ -380,7 +378,7 @@ rsd_err rsd_ckpt_add_checksums(rsd_store *store, const char *path, const rsd_che
     rsd_err           rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_checksum_opts", err);
 
     if (!rc && !path)
-        rc = rsi_fail(err, RSD_E_INVALID, "a path is needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: path");
     return rc ? rc : rsi_make_sums(store, path, &known, err);
 }
 

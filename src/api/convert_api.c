@@ -17,7 +17,7 @@ static rsd_err check_opts(const rsd_convert_opts *o, rsd_error *err)
             return rsi_fail(err, RSD_E_INVALID, "pattern %zu to exclude is missing", i);
     for (size_t i = 0; i < o->ncasts; i++)
         if (!rsd_dtype_size(o->casts[i].dtype))
-            return rsi_fail(err, RSD_E_INVALID, "cast %zu is to no dtype there is", i);
+            return rsi_fail(err, RSD_E_INVALID, "cast %zu: unknown dtype", i);
     if (o->threads < 0)
         return rsi_fail(err, RSD_E_INVALID, "%d threads asked for", (int)o->threads);
     return o->stats ? rsi_result_check(o->stats, "rsd_convert_stats", err) : RSD_OK;
@@ -31,7 +31,7 @@ rsd_err rsd_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
     rsd_err          rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_convert_opts", err);
 
     if (!rc && (!source || !path || !*path))
-        rc = rsi_fail(err, RSD_E_INVALID, "a checkpoint and a path are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint or path");
     if (!rc)
         rc = check_opts(&known, err);
     rc = rsi_same_facts(comm, rsi_convert_facts, &(rsi_call){ .path = path, .opts = &known }, rc,

@@ -38,12 +38,13 @@ rsd_err rsd_chunk_shards(int32_t dim, size_t n, const int32_t *ranks, int ndim,
     rsd_err rc;
 
     if (n == 0 || !ranks || !out)
-        return rsi_fail(err, RSD_E_INVALID, "ranks and a place for their shards are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: ranks or output for their shards");
     rc = rsi_shape_check(RSD_U8, ndim, shape, &elems, err);
     if (rc)
         return rc;
     if (dim < -ndim || dim >= ndim)
-        return rsi_fail(err, RSD_E_INVALID, "there is no dimension %" PRId32 " of %d", dim, ndim);
+        return rsi_fail(err, RSD_E_INVALID,
+                        "dimension %" PRId32 " is out of range for %d dimensions", dim, ndim);
     dim += dim < 0 ? ndim : 0;
     each = shape[dim] / (int64_t)n + (shape[dim] % (int64_t)n != 0);
     for (size_t i = 0; i < n; i++) {

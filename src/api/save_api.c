@@ -14,7 +14,7 @@ rsd_err rsd_save(const char *path, rsd_comm *comm, rsd_state *state, const rsd_s
     rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_save_opts", err);
 
     if (!rc && (!path || !*path || !state))
-        rc = rsi_fail(err, RSD_E_INVALID, "a path and a state are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: path or state");
     rc = rsi_same_facts(comm, rsi_save_facts, &(rsi_call){ .path = path, .opts = &known }, rc, err);
     if (rc)
         return rc;
@@ -30,7 +30,7 @@ rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state, const rsd_l
     rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_load_opts", err);
 
     if (!rc && (!path || !*path || !state))
-        rc = rsi_fail(err, RSD_E_INVALID, "a path and a state are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: path or state");
     rc = rsi_same_facts(comm, rsi_load_facts, &(rsi_call){ .path = path, .opts = &known }, rc, err);
     if (rc)
         return rc;
@@ -47,8 +47,7 @@ rsd_err rsd_load_below(const char *path, rsd_comm *comm, size_t n, const char *c
     rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_load_opts", err);
 
     if (!rc && (!path || !*path || !alloc || (n > 0 && !names)))
-        rc =
-            rsi_fail(err, RSD_E_INVALID, "a path, a place for tensors and %zu names are needed", n);
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: path, alloc or the %zu names", n);
     for (size_t i = 0; i < n && !rc; i++)
         if (!names[i])
             rc = rsi_fail(err, RSD_E_INVALID, "name %zu is missing", i);

@@ -15,7 +15,8 @@ rsd_err rsd_rules_bytes(const rsd_rules *rules, const char *name, rsd_dtype dtyp
     rsd_err     rc;
 
     if (!out)
-        return rsi_fail(err, RSD_E_INVALID, "a place for the number of bytes is needed");
+        return rsi_fail(err, RSD_E_INVALID,
+                        "missing argument: output pointer for the number of bytes");
     rc = rsd_rules_layout(rules, name, dtype, ndim, shape, &layout, err);
     if (rc)
         return rc;
@@ -74,7 +75,7 @@ rsd_err rsd_state_add(rsd_state *state, const char *name, const rsd_rules *rules
     rsd_err     rc;
 
     if (!state || !name || !rules || rank < 0)
-        return rsi_fail(err, RSD_E_INVALID, "a state, a name, rules and a rank are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: state, name, rules or rank");
     rc = whole_name(state, name, &whole, err);
     if (!rc)
         rc = rsd_rules_layout(rules, whole, dtype, ndim, shape, &layout, err);

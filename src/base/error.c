@@ -110,6 +110,7 @@ rsd_err rsi_while(rsd_error *err, rsd_err code, const char *fmt, ...)
 {
     char    what[sizeof(err->msg)];
     char    where[sizeof(err->msg)];
+    size_t  file; /* length of the file's name that `where` begins with */
     int     want;
     va_list args;
 
@@ -120,7 +121,10 @@ rsd_err rsi_while(rsd_error *err, rsd_err code, const char *fmt, ...)
     va_end(args);
     memcpy(what, err->msg, sizeof(what));
     err->code = (int32_t)code;
-    want = snprintf(err->msg, sizeof(err->msg), "%s: %s", where, what);
+    file = strncmp(where, "file \"", 6) == 0 ? 7 + strcspn(where + 6, "\"") : 0;
+    if (file && (strncmp(what, where, file) != 0 || strncmp(what + file, ": ", 2) != 0))
+        file = 0;
+    want = snprintf(err->msg, sizeof(err->msg), "%s: %s", where, what + (file ? file + 2 : 0));
     finish(err->msg, want >= (int)sizeof(err->msg));
     return code;
 }

@@ -21,7 +21,8 @@ void    rsi_vfail(rsd_error *err, rsd_err code, const char *fmt, va_list args);
 /* The same for a system call that set `sys_errno`; its description is added after a colon. */
 rsd_err rsi_fail_errno(rsd_error *err, rsd_err code, int sys_errno, const char *fmt, ...)
     RSI_PRINTF(4, 5);
-/* Puts "<context>: " in front of the message of an error already reported. Sets the error's code to
+/* Puts "<context>: " in front of the message of an error already reported; a file that both begin
+ * with is named once. Sets the error's code to
  * `code`, usually its own, and returns it. */
 rsd_err rsi_while(rsd_error *err, rsd_err code, const char *fmt, ...) RSI_PRINTF(3, 4);
 

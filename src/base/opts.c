@@ -72,10 +72,10 @@ rsd_err rsi_opts_take(void *known, size_t bytes, const void *opts, const char *n
         return rc;
     for (size_t i = bytes; i < size; i++)
         if (from[i])
-            return rsi_fail(err, RSD_E_INVALID,
-                            "%s has %zu bytes, %zu are known to reshard %s, and what is unknown is "
-                            "not zero",
-                            name, size, bytes, rsd_version());
+            return rsi_fail(
+                err, RSD_E_INVALID,
+                "%s has %zu bytes, of which reshard knows %zu in version %s: the rest must be zero",
+                name, size, bytes, rsd_version());
     memcpy(known, opts, size < bytes ? size : bytes);
     memcpy(known, &bytes, sizeof(bytes));
     return check_choices(known, name, err);
@@ -86,7 +86,7 @@ rsd_err rsi_result_check(const void *out, const char *name, rsd_error *err)
     size_t size;
 
     if (!out)
-        return rsi_fail(err, RSD_E_INVALID, "a %s to fill is needed", name);
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: the %s to fill", name);
     memcpy(&size, out, sizeof(size));
     return check_size(size, name, err);
 }

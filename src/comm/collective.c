@@ -64,7 +64,7 @@ static rsd_err finish(step *s)
 static rsd_err played_alone(const rsd_comm *comm, enum kind kind, rsd_error *err)
 {
     return rsi_fail(err, RSD_E_UNSUPPORTED,
-                    "rank %" PRId32 " of %" PRId32 " is played alone: there is nobody to %s with",
+                    "rank %" PRId32 " of %" PRId32 " is played alone: there is no rank to %s with",
                     comm->rank, comm->size, kind_name[kind]);
 }
 

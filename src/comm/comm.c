@@ -108,7 +108,8 @@ void rsd_comm_abort(rsd_comm *comm, const char *why)
 rsd_err rsi_check_rank(const rsd_comm *comm, int32_t rank, rsd_error *err)
 {
     if (rank < 0 || rank >= comm->size)
-        return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32 " among %" PRId32, rank,
+        return rsi_fail(err, RSD_E_INVALID,
+                        "rank %" PRId32 " does not exist, the comm has %" PRId32 " ranks", rank,
                         comm->size);
     return RSD_OK;
 }
@@ -246,7 +247,7 @@ rsd_err rsd_comm_alloc(rsd_comm *comm, size_t bytes, void **out, rsd_error *err)
 
     err = err ? err : &(rsd_error){ .rank = -1 };
     if (!comm || !out)
-        rc = rsi_fail(err, RSD_E_INVALID, "a comm and a place for the memory are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: comm or output pointer");
     /* The transport may wait for all ranks without a deadline, so make sure that they have arrived.
      */
     rc = rsi_same_call(comm, "rsd_comm_alloc", rc, err);
@@ -360,7 +361,7 @@ rsd_err rsd_comm_split(rsd_comm *comm, int32_t n, const int32_t *ranks, rsd_comm
 
     err = err ? err : &(rsd_error){ .rank = -1 };
     if (!comm || !out)
-        rc = rsi_fail(err, RSD_E_INVALID, "a comm and a place for the group are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: comm or output pointer");
     if (!rc) {
         hash = rsi_calloc((size_t)comm->size, sizeof(hash[0]));
         rc = hash ? check_group(comm, n, ranks, hash, err)

@@ -19,7 +19,7 @@ rsd_err rsd_comm_create_threads(int32_t n, rsd_comm **out, rsd_error *err)
 
     if (!out || n < 1 || n > THREADS_MAX)
         return rsi_fail(err, RSD_E_INVALID,
-                        "a comm can't be of %" PRId32 " threads, 1 to %d are possible", n,
+                        "a comm can't have %" PRId32 " threads: 1 to %d are possible", n,
                         THREADS_MAX);
     self = rsi_calloc((size_t)n, sizeof(self[0]));
     comm = rsi_calloc((size_t)n, sizeof(comm[0]));
@@ -115,7 +115,7 @@ rsd_err rsd_comm_run_threads(int32_t n, rsd_err (*fn)(void *arg, rsd_comm *comm,
 
     if (!fn || n < 1 || n > THREADS_MAX)
         return rsi_fail(err, RSD_E_INVALID,
-                        "%" PRId32 " threads can't be run, 1 to %d and a function are needed", n,
+                        "%" PRId32 " threads can't be run: give 1 to %d and a function", n,
                         THREADS_MAX);
     comm = rsi_calloc((size_t)n, sizeof(comm[0]));
     thread = rsi_calloc((size_t)n, sizeof(thread[0]));

@@ -130,7 +130,7 @@ rsd_err rsd_comm_create_launched(rsd_comm **out, rsd_error *err)
     rsd_err             rc;
 
     if (!out)
-        return rsi_fail(err, RSD_E_INVALID, "a place for the comm is needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: output pointer for the comm");
     rc = rsi_launch_find(from_environment, &launch, err);
     if (rc)
         return rc;

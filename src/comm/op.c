@@ -28,7 +28,7 @@ void rsi_op_set(rsd_op *op, void *self)
 static rsd_err check(const rsd_op *op, rsd_phase phase, rsd_error *err)
 {
     if (!op || (phase != RSD_STAGED && phase != RSD_DURABLE))
-        return rsi_fail(err, RSD_E_INVALID, "an operation and one of its phases are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: operation or a valid phase");
     return RSD_OK;
 }
 
@@ -37,7 +37,7 @@ rsd_err rsd_op_test(rsd_op *op, rsd_phase phase, bool *done, rsd_error *err)
     rsd_err rc = check(op, phase, err);
 
     if (!rc && !done)
-        rc = rsi_fail(err, RSD_E_INVALID, "a place for the answer is needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: output pointer");
     return rc ? rc : op->ops->test(op->self, phase, done, err);
 }
 

@@ -176,7 +176,7 @@ static rsd_err verdict(const roll *r, const sign *own, const char *what, rsd_err
         rsi_text_add(&text, " and %" PRId32 " more", n - NAMES_MAX);
     if (n == 0)
         rsi_fail(err, RSD_E_TIMEOUT,
-                 "%s: all ranks are there, but have waited for each other for %" PRId64
+                 "%s: all ranks are present, but have waited for each other for %" PRId64
                  " %s: they did not call the same things in the same order",
                  what, whole ? ms / 1000 : ms, whole ? "s" : "ms");
     else

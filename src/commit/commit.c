@@ -140,7 +140,7 @@ static rsd_err publish_file(rsi_commit *c, rsd_error *err)
         rc = rsi_tree_commit(tree, err);
         tree = rc ? tree : NULL;
         if (rc)
-            rsi_while(err, rc, "the checkpoint is there, its checksums are not");
+            rsi_while(err, rc, "the checkpoint was published, but without its checksums");
     }
     rsi_store_unlock(c->store, lock);
     rsi_tree_abort(tree, NULL);

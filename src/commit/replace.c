@@ -70,7 +70,7 @@ static void release(strange *s)
 static rsd_err refuse(const char *entry, rsd_error *err)
 {
     return rsi_fail(err, RSD_E_EXISTS,
-                    "holds \"%s\", which is no part of a checkpoint and would be removed by "
+                    "holds \"%s\", which is not part of a checkpoint and would be removed by "
                     "overwriting it",
                     entry);
 }

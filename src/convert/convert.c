@@ -145,13 +145,13 @@ static rsd_err choose(converting *c, rsd_error *err)
                                   .on_progress = o->on_progress,
                                   .arg = o->arg };
     if (o->rules && c->spec.one_file)
-        return rsi_fail(err, RSD_E_INVALID, "one file has no layout: a folder has");
+        return rsi_fail(err, RSD_E_INVALID, "a single file has no layout: write a folder");
     if (o->rules && c->spec.format == RSD_FORMAT_ZERO)
         return rsi_fail(err, RSD_E_INVALID, "DeepSpeed's universal form has no layout");
     if (o->shard_size && c->spec.format != RSD_FORMAT_SAFETENSORS)
-        return rsi_fail(err, RSD_E_INVALID, "only safetensors are cut into files of a size");
+        return rsi_fail(err, RSD_E_INVALID, "only safetensors can be split by file size");
     if (o->shard_size && c->spec.one_file)
-        return rsi_fail(err, RSD_E_INVALID, "one file is not cut by size: a folder is");
+        return rsi_fail(err, RSD_E_INVALID, "a single file can't be split by size: write a folder");
     return rsi_commit_want_sums(to, o->checksum, err);
 }
 
@@ -205,10 +205,10 @@ static void tell_plan(rsi_facts *f, const void *arg)
     }
     rsi_facts_count(f, "the number of source files", files->n);
     for (size_t i = 0; i < c->carry.n; i++) {
-        rsi_facts_item(f, "file that goes along", i, c->carry.at[i].name);
+        rsi_facts_item(f, "copied file", i, c->carry.at[i].name);
         rsi_fact_digest(f, "version", c->carry.at[i].version);
     }
-    rsi_facts_count(f, "the number of files that go along", c->carry.n);
+    rsi_facts_count(f, "the number of copied files", c->carry.n);
     if (c->source->sums.file)
         rsi_ckpt_sums_trailer(c->source->sums.file, seal, NULL);
     rsi_fact_digest(f, "the checksum file of the source", rsi_digest(0, seal, sizeof(seal)));

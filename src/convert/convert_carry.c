@@ -39,9 +39,9 @@ static const char *why_not(const rsi_carry *carry, const char *name, const rsd_e
     if (entry->kind == RSD_ENTRY_OTHER && !carry->follow)
         return "links and devices are not copied";
     if (rsi_replace_is_ours(name) || ends(name, ".index.json"))
-        return "it is of another checkpoint";
+        return "it belongs to another checkpoint";
     if (carry->source->format == RSD_FORMAT_DCP && strcmp(name, "integrity.json") == 0)
-        return "its checksums are of the source's files";
+        return "its checksums are those of the source's files";
     return is_plain(name) ? NULL : "its name can't be written to a checksum file";
 }
 
@@ -50,7 +50,7 @@ static const char *too_large(const rsi_carry *carry, uint64_t size)
     if (size > MOST_BYTES)
         return "files of more than 64 MiB beside a checkpoint are not copied";
     if (carry->n == MOST_FILES || carry->bytes + size > MOST_TOTAL)
-        return "there are too many files beside the checkpoint";
+        return "too many files beside the checkpoint";
     return NULL;
 }
 
@@ -64,7 +64,7 @@ static rsd_err look_at(const rsi_carry *carry, const char *name, rsi_file **file
     if (!full)
         return RSD_E_NOMEM;
     if (rsi_store_stat(files->store, full, &entry, NULL))
-        *why = "it could not be looked at";
+        *why = "it can't be examined";
     rsi_free(full);
     if (!*why)
         *why = why_not(carry, name, &entry);
@@ -91,7 +91,7 @@ static rsd_err compare(const rsi_carry *carry, const char *name, rsi_file *file,
         return RSD_OK;
     row = rsi_sums_rows_of(book, place, &n);
     if (file->size != book->file[place].size)
-        rc = rsi_fail(err, RSD_E_CORRUPT, "it has another size than the checksum file says");
+        rc = rsi_fail(err, RSD_E_CORRUPT, "its size differs from the checksum file");
     for (size_t i = 0; i < n && !rc; i++)
         rc = rsi_check_row(file, &row[i], err);
     return rc ? rsi_while(err, rc, "file \"%s\"", name) : RSD_OK;
@@ -217,7 +217,7 @@ static rsd_err pull_file(void *arg, size_t number, const rsd_box *box, uint64_t 
     (void)box;
     rc = rsi_files_open_beside(&carry->source->files, c->name, carry->follow, &file, err);
     if (!rc && (file->size != c->size || file->stamp != c->stamp))
-        rc = rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" has changed meanwhile", c->name);
+        rc = rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" changed during the conversion", c->name);
     if (!rc)
         rc = rsi_file_read(file, off, out, len, err);
     rsi_file_close(file, NULL);

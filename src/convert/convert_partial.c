@@ -177,7 +177,7 @@ rsd_err rsi_partial_look(const rsi_partial *partial, const char *target, rsi_par
         own = own || strcmp(s.found.at[i], rsi_last_part(partial->name)) == 0;
     for (size_t i = 0; i < s.found.n && !own && !rc; i++)
         unfit(arg, s.found.at[i],
-              "it is of another source or other options, so this run starts over");
+              "it belongs to another source or other options, so this run starts over");
     rsi_strings_release(&s.found);
     return rc;
 }

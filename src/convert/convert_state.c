@@ -56,7 +56,7 @@ static rsd_err check_filters(const taking *k, rsd_error *err)
                             o->include[i]);
     if (k->source->ntensors + k->source->nobjects > 0 &&
         k->out->state->ntensors + k->out->state->nvalues == 0)
-        return rsi_fail(err, RSD_E_INVALID, "nothing of the source is left to be written");
+        return rsi_fail(err, RSD_E_INVALID, "nothing of the source is left to write");
     return RSD_OK;
 }
 
@@ -321,7 +321,7 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
         rsd_value_type_of(value) == RSD_VALUE_DICT && rsd_value_count(value) == 0) {
         /* PyTorch would treat a key that is not among the leaves of its state as one of an old
          * version, and then miss others. */
-        rsi_leave_out(k->opts, old, "an empty dict has no place in DCP");
+        rsi_leave_out(k->opts, old, "DCP can't hold an empty dict");
         return RSD_OK;
     }
     rc = try_value(value, &why);
@@ -361,7 +361,7 @@ static void leave_attributes(const taking *k, const rsi_attributes *lost)
             k->opts, lost->name[i],
             strncmp(lost->name[i], "collections.", 12) == 0
                 ? "the class of a dict: it is copied as a plain one"
-                : "an attribute of a dict or a tensor: only items and elements are taken");
+                : "an attribute of a dict or a tensor: only items and elements are copied");
 }
 
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,

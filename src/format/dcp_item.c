@@ -38,7 +38,7 @@ static rsd_err check_promise(const rsi_dcp_tensor *tensor, const int64_t *size,
                              const rsi_tensor_pickle *found, rsd_error *err)
 {
     if (found->dtype != tensor->dtype)
-        return rsi_fail(err, RSD_E_FORMAT, "the item is %s, the metadata say %s",
+        return rsi_fail(err, RSD_E_FORMAT, "the item is %s, but the metadata say %s",
                         rsd_dtype_name(found->dtype), rsd_dtype_name(tensor->dtype));
     if (found->ndim != tensor->ndim)
         return rsi_fail(err, RSD_E_FORMAT,

@@ -18,7 +18,7 @@ rsd_err rsi_dcp_file_check(const char *name, size_t len, rsd_error *err)
     if (len == 0)
         why = "it is empty";
     else if (memchr(name, '\0', len))
-        why = "there is a NUL in it";
+        why = "it contains a NUL";
     else if (name[0] == '/')
         why = "it is absolute";
     else if (memchr(name, '/', len))

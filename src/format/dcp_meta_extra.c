@@ -80,7 +80,7 @@ static rsd_err set_path(const dcp_reading *r, rsi_pv v, rsi_dcp_path *path, rsi_
     else if (kind == RSI_PICKLE_TUPLE || kind == RSI_PICKLE_LIST)
         n = rsi_pickle_count(r->p, v);
     else
-        return rsi_fail(err, RSD_E_FORMAT, "planner_data of \"%s\" is no path", path->name);
+        return rsi_fail(err, RSD_E_FORMAT, "planner_data of \"%s\" is not a path", path->name);
     /* When joined, a dot follows each part but the last: a longer path can't be this name's. */
     if (n > strlen(path->name) + 1)
         return rsi_fail(err, RSD_E_FORMAT, "planner_data of \"%s\" does not join to that name",
@@ -160,7 +160,7 @@ static rsd_err set_id(const dcp_reading *r, rsi_pv v, rsi_dcp_meta *meta, const 
         bool        ends = text.len == 0 || joined[text.len - 1] == slash[0];
 
         if (kind_of(r, part) != RSI_PICKLE_STR)
-            return rsi_fail(err, RSD_E_FORMAT, "a part of checkpoint_id is no str");
+            return rsi_fail(err, RSD_E_FORMAT, "a part of checkpoint_id is not a str");
         rsi_text_add(&text, "%s%s", ends ? "" : slash, rsi_pickle_text(r->p, part));
         if (text.len >= sizeof(joined))
             return rsi_fail(err, RSD_E_FORMAT, "checkpoint_id is longer than %zu bytes",

@@ -36,9 +36,9 @@ rsd_err rsi_dcp_text(const dcp_reading *r, rsi_pv v, rsi_dcp_meta *meta, const c
     const char **copy;
 
     if (rsi_pickle_kind_of(r->p, v) != RSI_PICKLE_STR)
-        return rsi_fail(err, RSD_E_FORMAT, "a str is expected, something else is there");
+        return rsi_fail(err, RSD_E_FORMAT, "expected a str, found something else");
     if (memchr(text, '\0', len))
-        return rsi_fail(err, RSD_E_FORMAT, "there is a NUL in the name \"%s\"", text);
+        return rsi_fail(err, RSD_E_FORMAT, "NUL in the name \"%s\"", text);
     copy = &r->copied[rsi_pickle_shared(v)];
     if (!*copy)
         *copy = rsi_arena_text(&meta->mem, text, len);
@@ -116,7 +116,7 @@ static rsd_err set_tensor(linking *l, rsi_dcp_tensor *t, const tensor_record *fr
         return rc;
     t->ndim = rsi_pickle_ints(l->r->p, from->size, size, RSD_MAX_NDIM);
     if (t->ndim > RSD_MAX_NDIM)
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "%d dimensions, %d are the limit", t->ndim,
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "%d dimensions, the limit is %d", t->ndim,
                         RSD_MAX_NDIM);
     for (int d = 0; d < t->ndim; d++)
         if (size[d] < 0)
@@ -177,7 +177,7 @@ static rsd_err add_names(linking *l, rsi_pv dict, rsd_error *err)
     rsd_err         rc = RSD_OK;
 
     if (!pairs_of(l->r, dict, &it, &n))
-        return rsi_fail(err, RSD_E_FORMAT, "state_dict_metadata is missing or no dict");
+        return rsi_fail(err, RSD_E_FORMAT, "state_dict_metadata is missing or not a dict");
     count = it;
     while (rsi_pickle_next(l->r->p, &count, &key) && rsi_pickle_next(l->r->p, &count, &v))
         ntensors += is_record(l->r->p, v, REC_TENSOR, &record);
@@ -248,7 +248,7 @@ static rsd_err take_row(linking *l, const index_record *index, const info_record
 
         if (index->offset != NO_VALUE)
             return rsi_fail(err, RSD_E_FORMAT,
-                            "storage_data has a row at %s for \"%s\", which is no tensor",
+                            "storage_data has a row at %s for \"%s\", which is not a tensor",
                             pv_text(l->r->p, index->offset, offset, sizeof(offset)), text);
         if (row->file != UINT32_MAX)
             return rsi_fail(err, RSD_E_FORMAT, "storage_data has two rows for \"%s\"", text);
@@ -274,7 +274,7 @@ static rsd_err group_rows(linking *l, rsi_pv dict, rsd_error *err)
     rsd_err             rc = RSD_OK;
 
     if (!pairs_of(l->r, dict, &it, &n))
-        return rsi_fail(err, RSD_E_FORMAT, "storage_data is missing or no dict");
+        return rsi_fail(err, RSD_E_FORMAT, "storage_data is missing or not a dict");
     l->first_row = rsi_calloc(nt + 2, sizeof(l->first_row[0]));
     l->row_info = rsi_calloc(n, sizeof(l->row_info[0]));
     l->row_offset = rsi_calloc(n, sizeof(l->row_offset[0]));
@@ -283,7 +283,7 @@ static rsd_err group_rows(linking *l, rsi_pv dict, rsd_error *err)
     again = it;
     while (!rc && rsi_pickle_next(l->r->p, &it, &key) && rsi_pickle_next(l->r->p, &it, &v)) {
         if (!is_record(l->r->p, key, REC_INDEX, &i) || !is_record(l->r->p, v, REC_INFO, &j))
-            return rsi_fail(err, RSD_E_FORMAT, "storage_data has a row that is something else");
+            return rsi_fail(err, RSD_E_FORMAT, "storage_data has a row of the wrong type");
         rc = take_row(l, &index[i], &info[j], err);
     }
     if (rc)
@@ -327,8 +327,7 @@ static rsd_err set_box(const linking *l, const rsi_dcp_tensor *t, const chunk_re
         inside = inside && box[d] >= 0 && len[d] >= 0 && box[d] <= t->shape[d] &&
                  len[d] <= t->shape[d] - box[d];
     if (!inside)
-        return rsi_fail(err, RSD_E_FORMAT,
-                        "the chunk at %s of size %s is not inside of the shape %s",
+        return rsi_fail(err, RSD_E_FORMAT, "the chunk at %s of size %s lies outside the shape %s",
                         ints_text(t->ndim, box, offset, sizeof(offset)),
                         ints_text(t->ndim, len, size, sizeof(size)),
                         ints_text(t->ndim, t->shape, shape, sizeof(shape)));
@@ -374,7 +373,8 @@ static rsd_err join_rows(linking *l, uint32_t number, rsd_error *err)
         uint32_t at = rsi_pickle_shared(l->row_offset[i]);
 
         if (l->stamp[at] != number + 1)
-            return rsi_fail(err, RSD_E_FORMAT, "storage_data has a row at %s, where no chunk is",
+            return rsi_fail(err, RSD_E_FORMAT,
+                            "storage_data has a row at %s, where there is no chunk",
                             pv_text(l->r->p, l->row_offset[i], text, sizeof(text)));
         if (row[l->chunk[at]].file != UINT32_MAX)
             return rsi_fail(err, RSD_E_FORMAT, "storage_data has two rows at %s",

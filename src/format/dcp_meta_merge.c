@@ -67,7 +67,8 @@ static rsd_err add_tensor(merging *m, const rsi_dcp_tensor *t, rsd_error *err)
         if (known->dtype != t->dtype || known->ndim != t->ndim ||
             memcmp(known->shape, t->shape, (size_t)t->ndim * sizeof(t->shape[0])) != 0)
             return rsi_fail(err, RSD_E_FORMAT,
-                            "tensor \"%s\" has another dtype or shape for another rank", t->name);
+                            "tensor \"%s\" has different dtypes or shapes on different ranks",
+                            t->name);
         known->nchunks += t->nchunks;
         return RSD_OK;
     }

@@ -312,7 +312,7 @@ static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error 
     it = rsi_pickle_each(r->p, v[2]);
     for (size_t i = 0; rsi_pickle_next(r->p, &it, &chunk); i++)
         if (!is_record(r->p, chunk, REC_CHUNK, &((uint32_t *)at)[i]))
-            return rsi_fail(err, RSD_E_FORMAT, "chunk %zu of a tensor is something else", i);
+            return rsi_fail(err, RSD_E_FORMAT, "chunk %zu of a tensor has the wrong type", i);
     return fold_to(r, &r->tensor, REC_TENSOR, &tensor, sizeof(tensor), out, err);
 }
 
@@ -329,7 +329,7 @@ static rsd_err fold_index(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
     if (is_kind(r, v[1], RSI_PICKLE_NONE))
         v[1] = NO_VALUE;
     if (v[1] != NO_VALUE && !is_kind(r, v[1], RSI_PICKLE_INTS))
-        return rsi_fail(err, RSD_E_FORMAT, "the offset of a storage key is no list of integers");
+        return rsi_fail(err, RSD_E_FORMAT, "the offset of a storage key is not a list of integers");
     index = (index_record){ .fqn = v[0], .offset = v[1] };
     return fold_to(r, &r->index, REC_INDEX, &index, sizeof(index), out, err);
 }
@@ -348,7 +348,7 @@ static rsd_err find_transforms(dcp_reading *r, rsi_pv list, uint32_t *out, rsd_e
         return rsi_fail(err, RSD_E_UNSUPPORTED, "too many transforms");
     for (size_t i = 0; i < n; i++)
         if (!is_kind(r, name[i], RSI_PICKLE_STR))
-            return rsi_fail(err, RSD_E_FORMAT, "the name of a transform is no str");
+            return rsi_fail(err, RSD_E_FORMAT, "the name of a transform is not a str");
     for (uint32_t i = 0; i < r->steps_end.n; first = end[i++])
         if (end[i] - first == n &&
             memcmp((rsi_pv *)r->step.at + first, name, n * sizeof(name[0])) == 0) {
@@ -384,14 +384,14 @@ static rsd_err fold_info(dcp_reading *r, rsi_pickle_object *object, rsi_pv *out,
     info.path = v[1];
     if (info.offset < 0 || info.length < 0 || !rsi_add(info.offset, info.length, &end))
         return rsi_fail(err, RSD_E_FORMAT,
-                        "%" PRId64 " bytes from byte %" PRId64 " on of file \"%s\" can't be",
+                        "an impossible range: %" PRId64 " bytes at byte %" PRId64 " of file \"%s\"",
                         info.length, info.offset, rsi_pickle_text(r->p, v[1]));
     if (is_kind(r, v[3], RSI_PICKLE_LIST) || is_kind(r, v[3], RSI_PICKLE_TUPLE)) {
         object->keep = true; /* several rows may share the list */
         if (rsi_pickle_count(r->p, v[3]) > 0)
             rc = find_transforms(r, v[3], &info.transforms, err);
     } else if (v[3] != NO_VALUE && !is_kind(r, v[3], RSI_PICKLE_NONE)) {
-        rc = rsi_fail(err, RSD_E_FORMAT, "the transforms of a storage row are no list");
+        rc = rsi_fail(err, RSD_E_FORMAT, "the transforms of a storage row are not a list");
     }
     return rc ? rc : fold_to(r, &r->info, REC_INFO, &info, sizeof(info), out, err);
 }
@@ -409,7 +409,7 @@ static rsd_err fold_call(dcp_reading *r, const rsi_pickle_object *object, rsi_pv
     if (rsi_pickle_items(r->p, object->args, &arg, 1) != 1)
         arg = NO_VALUE;
     if (!is_kind(r, arg, object->id == CLS_SIZE ? RSI_PICKLE_INTS : RSI_PICKLE_STR))
-        return rsi_fail(err, RSD_E_FORMAT, "%s with arguments that it can't have",
+        return rsi_fail(err, RSD_E_FORMAT, "%s with invalid arguments",
                         object->id == CLS_SIZE ? "torch.Size" : "a layout or memory format");
     *out = arg;
     return RSD_OK;
@@ -449,8 +449,8 @@ static rsd_err refuse_unlisted(const dcp_reading *r, const rsi_source *source, r
                         source->start + bad.at, bad.module, bad.name);
     if (rsi_pickle_names_unlisted(r->p, &bad))
         return rsi_fail(err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": refused, because it names \"%s.%s\", which has no "
-                        "business in a checkpoint's metadata",
+                        "byte %" PRIu64 ": refused, because it names \"%s.%s\", which does not "
+                        "belong in a checkpoint's metadata",
                         source->start + bad.at, bad.module, bad.name);
     return RSD_OK;
 }
@@ -470,7 +470,7 @@ static rsd_err read_records(dcp_reading *r, const rsi_source *source, rsi_pv *ro
         rc = refuse_unlisted(r, source, err);
     if (!rc && used != source->size)
         rc = rsi_fail(err, RSD_E_FORMAT,
-                      "%" PRIu64 " bytes behind the end of the pickle at byte %" PRIu64,
+                      "%" PRIu64 " bytes after the end of the pickle at byte %" PRIu64,
                       source->size - used, source->start + used);
     rsi_pickle_trim(r->p);
     return rc;
@@ -517,7 +517,7 @@ rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_erro
     release(&r);
     if (rc) {
         rsi_dcp_meta_free(meta);
-        return rsi_while(err, rc, "metadata \"%s\"", source->name ? source->name : "");
+        return rsi_while(err, rc, "file \"%s\"", source->name ? source->name : "");
     }
     *out = meta;
     return RSD_OK;

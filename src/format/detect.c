@@ -79,7 +79,7 @@ static rsd_err detect_folder(rsi_files *files, bool entered, rsd_format *out, rs
         return RSD_OK;
     }
     return rsi_fail(err, RSD_E_FORMAT,
-                    "no checkpoint is in it: neither \".metadata\" nor a \".safetensors\" file");
+                    "no checkpoint found in it: neither \".metadata\" nor a \".safetensors\" file");
 }
 
 /* A plausible length, then white space before the header, which safetensors' own readers accept. */
@@ -105,7 +105,7 @@ static rsd_err detect_file(rsi_files *files, rsd_format *out, rsd_error *err)
         return rsi_fail(err, RSD_E_FORMAT,
                         "it is the index of a checkpoint: open the folder that holds it");
     if (size == 0)
-        return rsi_fail(err, RSD_E_FORMAT, "it is no checkpoint but an empty file");
+        return rsi_fail(err, RSD_E_FORMAT, "it is an empty file, not a checkpoint");
     if (size < 1024 && memcmp(head, "version h", sizeof(head)) == 0)
         return rsi_fail(
             err, RSD_E_FORMAT,

@@ -187,9 +187,9 @@ static rsd_err take_escape(const rsi_json *json, size_t *at, uint32_t *code, rsd
         return RSD_OK;
     }
     if (c != 'u')
-        return unexpected(json, start + 1, "one of \"\\/bfnrtu behind the backslash", err);
+        return unexpected(json, start + 1, "one of \"\\/bfnrtu after the backslash", err);
     if (!hex4(json, start + 2, &high))
-        return unexpected(json, start + 2, "four hexadecimal digits behind \\u", err);
+        return unexpected(json, start + 2, "four hexadecimal digits after \\u", err);
     *at = start + 6;
     if (high < 0xd800 || high > 0xdfff) {
         *code = high;
@@ -287,7 +287,7 @@ static rsd_err take_real(const rsi_json *json, size_t *at, rsd_error *err)
         from = *at + 1;
         *at = digits_end(json, from);
         if (*at == from)
-            return unexpected(json, from, "a digit behind the point", err);
+            return unexpected(json, from, "a digit after the point", err);
     }
     if (*at < json->len && (json->text[*at] | 0x20) == 'e') {
         from = *at + 1;
@@ -444,7 +444,7 @@ static rsd_err take_key(rsi_json *json, rsi_json_token *out, rsd_error *err)
         return rc;
     skip_space(json);
     if (peek(json) != ':')
-        return unexpected(json, json->at, "\":\" behind the key", err);
+        return unexpected(json, json->at, "\":\" after the key", err);
     json->at++;
     json->state = VALUE;
     return RSD_OK;
@@ -502,7 +502,7 @@ rsd_err rsi_json_name(const rsi_json *json, const rsi_json_token *token, rsi_nam
     uint64_t at = json->base + token->at;
 
     if (memchr(token->text, '\0', token->len))
-        return rsi_fail(err, RSD_E_FORMAT, "byte %" PRIu64 ": a name has a NUL in it", at);
+        return rsi_fail(err, RSD_E_FORMAT, "byte %" PRIu64 ": a name contains a NUL", at);
     *out = (rsi_name){ .text = rsi_json_keep(json, token),
                        .len = (uint32_t)token->len,
                        .at = (uint32_t)at };
@@ -516,7 +516,7 @@ rsd_err rsi_json_skip(rsi_json *json, const rsi_json_token *first, rsd_error *er
     rsd_err        rc = RSD_OK;
 
     if (first->kind == RSI_JSON_KEY)
-        return rsi_fail(err, RSD_E_BUG, "a key is not a value that can be passed over");
+        return rsi_fail(err, RSD_E_BUG, "a key is not a value that can be skipped");
     if (first->kind != RSI_JSON_OBJECT && first->kind != RSI_JSON_ARRAY)
         return RSD_OK;
     while (!rc && json->depth >= depth)

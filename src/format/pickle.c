@@ -101,9 +101,8 @@ static rsd_err begin(rsi_pickle *p, const rsi_source *source, rsd_error *err)
     p->done = p->named.seen = p->called.seen = false;
     rsi_pickle_share_reset(p);
     if (source->size > p->options.max_input)
-        return rsi_fail(err, RSD_E_FORMAT,
-                        "a pickle of %" PRIu64 " bytes, %" PRIu64 " are the limit", source->size,
-                        p->options.max_input);
+        return rsi_fail(err, RSD_E_FORMAT, "a pickle of %" PRIu64 " bytes, the limit is %" PRIu64,
+                        source->size, p->options.max_input);
     p->limit = rsi_pickle_limit(source->size);
     if (p->memory > p->limit / 2) { /* left over from a larger pickle */
         rsi_pickle_trim(p);

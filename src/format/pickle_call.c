@@ -120,9 +120,9 @@ rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, 
 
     *opens = false;
     if (!is_class && pv_tag(callee) != TAG_OBJECT)
-        return rsi_pickle_fail(p, RSD_E_FORMAT, "a call of something that is no class");
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "a call of something that is not a class");
     if (pv_tag(args) != TAG_TUPLE && pv_tag(args) != TAG_INTS)
-        return rsi_pickle_fail(p, RSD_E_FORMAT, "a call whose arguments are no tuple");
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "a call whose arguments are not a tuple");
     if (is_class && !class && !p->called.seen && !is_where_nobody_looks(p)) {
         p->called.class = callee;
         p->called.at = p->op_at;
@@ -155,7 +155,7 @@ rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, 
 rsd_err rsi_pickle_open(rsi_pickle *p, rsi_pv object)
 {
     if (p->nopen == MAX_OPEN)
-        return rsi_pickle_fail(p, RSD_E_FORMAT, "more than %d objects in each other", MAX_OPEN);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "objects nested more than %d deep", MAX_OPEN);
     p->open[p->nopen++] = (open_object){
         .cell = pv_payload(object), .oldest = UINT32_MAX, .depth = p->stack.n, .nmemo = p->memo.n
     };
@@ -206,7 +206,7 @@ rsd_err rsi_pickle_build(rsi_pickle *p, size_t place, rsi_pv state, rsi_pv *out)
 
     if (pv_tag(v) != TAG_OBJECT || p->cell.at[pv_payload(v) + OBJECT_STATE] != PV_GONE)
         return rsi_pickle_fail(p, RSD_E_FORMAT,
-                               "a state for something that is no object or has one already");
+                               "a state for something that is not an object or already has one");
     p->cell.at[pv_payload(v) + OBJECT_STATE] = state;
     object = rsi_pickle_object_of(p, v);
     class = listed(p, object.callee);

@@ -73,10 +73,9 @@ static rsd_err more_slots(rsi_pickle *p, intern *t)
     uint32_t *slot;
 
     if (p->memory > p->limit || (n - t->nslots) * sizeof(slot[0]) > p->limit - p->memory)
-        return rsi_pickle_fail(p, RSD_E_FORMAT,
-                               "the names of this pickle take more than the %zu bytes "
-                               "of memory that are the limit",
-                               p->limit);
+        return rsi_pickle_fail(
+            p, RSD_E_FORMAT,
+            "the names of this pickle take more memory than the limit of %zu bytes", p->limit);
     slot = rsi_calloc(n, sizeof(slot[0]));
     if (!slot)
         return rsi_fail(p->err, RSD_E_NOMEM, "no memory for the names of a pickle");

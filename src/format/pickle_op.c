@@ -252,8 +252,8 @@ static rsd_err op_proto(rsi_pickle *p, int arg)
 
     (void)arg;
     if (!rc && *p->at > 5)
-        return rsi_pickle_fail(p, RSD_E_UNSUPPORTED, "pickle protocol %d, known are 2 to 5",
-                               *p->at);
+        return rsi_pickle_fail(p, RSD_E_UNSUPPORTED,
+                               "pickle protocol %d is not supported, only 2 to 5 are", *p->at);
     p->at += !rc;
     return rc;
 }
@@ -335,7 +335,7 @@ static rsd_err op_stack_global(rsi_pickle *p, int arg)
 
     (void)arg;
     if (!rc && (pv_tag(*top(p, 1)) != TAG_STR || pv_tag(*top(p, 2)) != TAG_STR))
-        rc = rsi_pickle_fail(p, RSD_E_FORMAT, "a class whose name is no str");
+        rc = rsi_pickle_fail(p, RSD_E_FORMAT, "a class whose name is not a str");
     if (rc)
         return rc;
     module = *top(p, 2);
@@ -477,7 +477,7 @@ static rsd_err refuse(rsi_pickle *p, unsigned char code)
     class_ref ref;
 
     if (!ops[code].name)
-        return rsi_pickle_fail(p, RSD_E_FORMAT, "0x%02x is no pickle opcode", code);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "0x%02x is not a pickle opcode", code);
     if (code == 'i' && op_global(p, 0) == RSD_OK) {
         ref = rsi_pickle_class_ref(p, *top(p, 1));
         return rsi_pickle_fail(p, RSD_E_FORMAT,

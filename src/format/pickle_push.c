@@ -46,8 +46,8 @@ static rsd_err push_long(rsi_pickle *p, uint64_t n)
     rsd_err  rc;
 
     if (n > 256)
-        return rsi_pickle_fail(p, RSD_E_FORMAT,
-                               "an integer of %" PRIu64 " bytes, 256 are the limit", n);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "an integer of %" PRIu64 " bytes, the limit is 256",
+                               n);
     rc = need_bytes(p, (size_t)n);
     if (rc)
         return rc;
@@ -107,8 +107,8 @@ static rsd_err push_text(rsi_pickle *p, enum tag tag, int len_bytes)
         return rc;
     len = take_le(p, len_bytes);
     if (tag == TAG_STR && len > p->options.max_text)
-        return rsi_pickle_fail(p, RSD_E_FORMAT, "a str of %" PRIu64 " bytes, %zu are the limit",
-                               len, p->options.max_text);
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "a str of %" PRIu64 " bytes, the limit is %zu", len,
+                               p->options.max_text);
     if (len > SIZE_MAX >> 1)
         len = SIZE_MAX >> 1; /* more than any input has */
     rc = need_bytes(p, (size_t)len);

@@ -172,7 +172,7 @@ rsd_err rsi_st_index_load(rsi_files *files, const char *name, uint32_t *number, 
         return rc;
     size = files->file[*number]->size;
     if (size > RSI_ST_HEADER_MAX)
-        return rsi_fail(err, RSD_E_FORMAT, "file \"%s\" has %" PRIu64 " bytes, %d are the most",
+        return rsi_fail(err, RSD_E_FORMAT, "file \"%s\" has %" PRIu64 " bytes, the maximum is %d",
                         name, size, RSI_ST_HEADER_MAX);
     text = rsi_calloc((size_t)size + 1, 1);
     if (!text)

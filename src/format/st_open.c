@@ -42,7 +42,7 @@ static rsd_err read_header(rsd_ckpt *ckpt, st_file *file, rsd_error *err)
     rsd_err       rc;
 
     if (size < sizeof(prefix))
-        return rsi_fail(err, RSD_E_FORMAT, "it has %" PRIu64 " bytes, a header needs 8", size);
+        return rsi_fail(err, RSD_E_FORMAT, "it has %" PRIu64 " bytes, but a header needs 8", size);
     rc = rsi_files_read(&ckpt->files, file->number, 0, prefix, sizeof(prefix), err);
     if (!rc)
         rc = rsi_st_length(prefix, size, &len, err);
@@ -139,7 +139,7 @@ static rsd_err check_index(rsd_ckpt *ckpt, const st *s, const rsi_st_index *inde
             rc = note_lost(ckpt, w, index->nweights, err);
         else if (!rsi_st_find(&s->file[w->file].header, w->name.text, w->name.len))
             return rsi_fail(err, RSD_E_FORMAT,
-                            "the index says that tensor \"%s\" is in file \"%s\", it is not",
+                            "the index says that tensor \"%s\" is in file \"%s\", but it is not",
                             w->name.text, index->file[w->file]);
     }
     return rc;

@@ -178,7 +178,7 @@ static rsd_err halve_last(const parser *p, const rsi_st_tensor *tensor, int64_t 
         return rsi_fail(p->err, RSD_E_FORMAT, "%s: the size does not fit into 64 bits", what);
     if (values % 2 != 0)
         return rsi_fail(p->err, RSD_E_FORMAT,
-                        "%s: %" PRId64 " values of 4 bits are no whole number of bytes", what,
+                        "%s: %" PRId64 " values of 4 bits are not a whole number of bytes", what,
                         values);
     if (tensor->ndim == 0 || shape[tensor->ndim - 1] % 2 != 0)
         return rsi_fail(p->err, RSD_E_UNSUPPORTED,
@@ -201,7 +201,7 @@ static rsd_err check_tensor(const parser *p, const rsi_st_tensor *tensor)
                         tensor->begin, tensor->end);
     if (tensor->end > (p->cut ? (uint64_t)INT64_MAX : p->head->data_bytes))
         return rsi_fail(p->err, RSD_E_FORMAT,
-                        "data_offsets [%" PRIu64 ", %" PRIu64 "] end behind the %" PRIu64
+                        "data_offsets [%" PRIu64 ", %" PRIu64 "] end after the %" PRIu64
                         " bytes of data that the file has",
                         tensor->begin, tensor->end, p->head->data_bytes);
     if (tensor->dtype == RSD_F4_E2M1FN_X2) {
@@ -371,7 +371,7 @@ static rsd_err check_tiling(const parser *p)
         if (tensor->begin > end)
             return rsi_fail(p->err, RSD_E_FORMAT,
                             "byte %" PRIu32 ": tensor \"%.*s\" begins at %" PRIu64
-                            " of the data, which leaves a hole behind %" PRIu64,
+                            " of the data, which leaves a hole after %" PRIu64,
                             name->at, rsi_json_shown(name->text, name->len), name->text,
                             tensor->begin, end);
         if (tensor->begin < end) /* so `last` is set */
@@ -418,7 +418,7 @@ static rsd_err take_all(parser *p)
         end++;
     if (end < p->json.len)
         return rsi_fail(p->err, RSD_E_FORMAT,
-                        "byte %" PRIu64 ": 0x%02x behind the JSON, only white space is allowed",
+                        "byte %" PRIu64 ": 0x%02x after the JSON, only white space is allowed",
                         p->json.base + end, (unsigned char)p->json.text[end]);
     rc = check_twice(p);
     if (!rc)
@@ -432,18 +432,18 @@ rsd_err rsi_st_length(const unsigned char prefix[RSI_ST_PREFIX], uint64_t file_b
     uint64_t len = 0;
 
     if (file_bytes < RSI_ST_PREFIX || file_bytes > INT64_MAX)
-        return rsi_fail(err, RSD_E_FORMAT, "a file of %" PRIu64 " bytes is no safetensors file",
+        return rsi_fail(err, RSD_E_FORMAT, "a file of %" PRIu64 " bytes is not a safetensors file",
                         file_bytes);
     for (int i = RSI_ST_PREFIX - 1; i >= 0; i--)
         len = len << 8 | prefix[i];
     if (len > RSI_ST_HEADER_MAX)
         return rsi_fail(err, RSD_E_FORMAT,
-                        "byte 0: the header claims %" PRIu64 " bytes, %d are the most", len,
+                        "byte 0: the header claims %" PRIu64 " bytes, the maximum is %d", len,
                         RSI_ST_HEADER_MAX);
     if (len > file_bytes - RSI_ST_PREFIX)
         return rsi_fail(err, RSD_E_FORMAT,
                         "byte 0: the header claims %" PRIu64 " bytes, the file has %" PRIu64
-                        " behind the length",
+                        " after the length",
                         len, file_bytes - RSI_ST_PREFIX);
     *out = (size_t)len;
     return RSD_OK;

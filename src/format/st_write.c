@@ -39,7 +39,7 @@ rsd_err rsi_st_item_bytes(const rsi_st_item *item, uint64_t *out, rsd_error *err
             "tensor \"%.*s\": safetensors can't hold two 4-bit values without a dimension", shown,
             item->name);
     if (item->ndim < 0 || item->ndim > RSD_MAX_NDIM)
-        return rsi_fail(err, RSD_E_INVALID, "tensor \"%.*s\" has %d dimensions, %d are the most",
+        return rsi_fail(err, RSD_E_INVALID, "tensor \"%.*s\" has %d dimensions, the maximum is %d",
                         shown, item->name, item->ndim, RSD_MAX_NDIM);
     for (int d = 0; d < item->ndim; d++)
         if (item->shape[d] < 0)

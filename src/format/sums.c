@@ -84,7 +84,7 @@ rsd_err rsi_sums_feed(rsi_sums *s, const void *bytes, size_t len, rsd_error *err
     if (!s->is_open)
         return rsi_fail(err, RSD_E_BUG, "bytes for a checksum that was not begun");
     if (len > UINT64_MAX - s->open.off - s->open.len)
-        return rsi_fail(err, RSD_E_INVALID, "a file that ends behind byte %" PRIu64, UINT64_MAX);
+        return rsi_fail(err, RSD_E_INVALID, "a file that ends after byte %" PRIu64, UINT64_MAX);
     while (len && !rc) {
         size_t part = RSI_SUM_ROW_BYTES - s->open.len;
 
@@ -224,7 +224,8 @@ static rsd_err add_all(writer *w, const rsi_sums *s, size_t nfiles, const listed
 
     for (size_t i = 0; i < nfiles && !rc; i++) {
         if (i && by_name(&file[i - 1], &file[i]) == 0)
-            return rsi_fail(w->err, RSD_E_INVALID, "file \"%s\" has checksums twice", file[i].name);
+            return rsi_fail(w->err, RSD_E_INVALID, "file \"%s\" has duplicate checksums",
+                            file[i].name);
         rc = add_file(w, s, &file[i]);
     }
     if (!rc)

@@ -84,10 +84,10 @@ static rsd_err take_file(reader *r)
         return rc;
     r->at += 5; /* "file " */
     if (!take_number(r, &file.size))
-        return bad_line(r, "a size in bytes was expected behind \"file\"");
+        return bad_line(r, "a size in bytes was expected after \"file\"");
     stop = memchr(r->at, '\n', (size_t)(r->end - r->at)); /* the text ends in a line feed */
     if (memchr(r->at, '\0', (size_t)(stop - r->at)))
-        return bad_line(r, "the name of a file has a NUL in it");
+        return bad_line(r, "a file name contains a NUL");
     if (!rsi_grow(&book->file, book->nfiles, &book->file_cap, sizeof(book->file[0])))
         return no_memory(r);
     name = rsi_arena_text(&book->mem, r->at, (size_t)(stop - r->at));
@@ -98,7 +98,7 @@ static rsd_err take_file(reader *r)
         return rsi_while(r->err, RSD_E_FORMAT, "line %zu", r->line);
     if (book->nfiles && strcmp(book->file[book->nfiles - 1].name, name) >= 0)
         return rsi_fail(r->err, RSD_E_FORMAT,
-                        "line %zu: file \"%.200s\" does not come behind \"%.200s\"", r->line, name,
+                        "line %zu: file \"%.200s\" does not come after \"%.200s\"", r->line, name,
                         book->file[book->nfiles - 1].name);
     file.name = name;
     book->file[book->nfiles++] = file;
@@ -163,9 +163,9 @@ static rsd_err check_frame(const char *text, size_t len, rsd_error *err)
     take_hash(end + 6, end + RSI_SUMS_END, said);
     rsi_hash128(text, len - SELF_LINE, is);
     if (memcmp(said, is, sizeof(is)) != 0)
-        return rsi_fail(err, RSD_E_CORRUPT, "its own checksum does not fit");
+        return rsi_fail(err, RSD_E_CORRUPT, "its own checksum does not match");
     if (memcmp(text, first, sizeof(first) - 1) != 0)
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "it is of another version than 1");
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "its version is not 1");
     return RSD_OK;
 }
 

@@ -134,7 +134,7 @@ static rsd_err read_generally(const rsi_source *source, const rsi_zip *zip,
                  ? rsi_fail(err, RSD_E_FORMAT,
                             "the pickle would call %s at byte %" PRIu64 ", a tensor was expected",
                             pickle.unlisted, pickle.unlisted_at)
-                 : rsi_fail(err, RSD_E_FORMAT, "the item is no tensor");
+                 : rsi_fail(err, RSD_E_FORMAT, "the item is not a tensor");
     if (!rc)
         rsi_torch_tensor_of(rsd_value_tensor_of(pickle.root), tensor);
     rsd_values_free(owner);

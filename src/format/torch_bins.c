@@ -40,7 +40,7 @@ static rsd_err check_index(const rsd_ckpt *ckpt, const rsi_st_index *index, rsd_
 
         if (!there || self->tensors.at[number].file != w->file)
             return rsi_fail(err, RSD_E_FORMAT,
-                            "the index says that tensor \"%s\" is in file \"%s\", it is not",
+                            "the index says that tensor \"%s\" is in file \"%s\", but it is not",
                             w->name.text, index->file[w->file]);
     }
     return RSD_OK;

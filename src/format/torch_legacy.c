@@ -117,7 +117,7 @@ static rsd_err add_record(legacy *l, const char *key, rsd_error *err)
     if (!name)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the name of a storage");
     if (!rsi_map_get(&l->bytes, key, strlen(key), &size))
-        return rsi_fail(err, RSD_E_FORMAT, "storage \"%s\" is listed, but no tensor has it", key);
+        return rsi_fail(err, RSD_E_FORMAT, "storage \"%s\" is listed, but no tensor uses it", key);
     for (int i = COUNT - 1; i >= 0; i--)
         count = count << 8 | le[i];
     l->at += COUNT;
@@ -148,7 +148,7 @@ static rsd_err take_keys(legacy *l, rsi_pv keys, uint64_t pickle_at, uint64_t pi
     rsd_err         rc = RSD_OK;
 
     if (rsi_pickle_kind_of(l->p, keys) != RSI_PICKLE_LIST || n != l->bytes.count)
-        return rsi_fail(err, RSD_E_FORMAT, "%zu storages are listed, its tensors have %zu", n,
+        return rsi_fail(err, RSD_E_FORMAT, "%zu storages are listed, but its tensors use %zu", n,
                         l->bytes.count);
     out->record = rsi_arena_array(l->mem, n + 1, sizeof(out->record[0]));
     out->sorted = rsi_arena_array(l->mem, n + 1, sizeof(out->sorted[0]));
@@ -158,11 +158,11 @@ static rsd_err take_keys(legacy *l, rsi_pv keys, uint64_t pickle_at, uint64_t pi
         (rsi_zip_record){ .name = "data.pkl", .data = pickle_at, .size = pickle_len };
     while (!rc && rsi_pickle_next(l->p, &it, &key)) {
         if (rsi_pickle_kind_of(l->p, key) != RSI_PICKLE_STR)
-            return rsi_fail(err, RSD_E_FORMAT, "the key of a storage is no text");
+            return rsi_fail(err, RSD_E_FORMAT, "the key of a storage is not text");
         rc = add_record(l, rsi_pickle_text(l->p, key), err);
     }
     if (!rc && l->at != l->source->size)
-        rc = rsi_fail(err, RSD_E_FORMAT, "%" PRIu64 " bytes behind the last storage",
+        rc = rsi_fail(err, RSD_E_FORMAT, "%" PRIu64 " bytes after the last storage",
                       l->source->size - l->at);
     return rc ? rc : rsi_zip_sort(l->source, out, err);
 }

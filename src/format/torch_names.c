@@ -170,7 +170,7 @@ static rsd_err name_part(walk *w, const rsd_value *key, rsd_path_part *part, rsd
         part->key = rsd_value_bytes(key, &len);
         return strlen(part->key) == len
                    ? RSD_OK
-                   : rsi_fail(err, RSD_E_FORMAT, "a key has a NUL character in it");
+                   : rsi_fail(err, RSD_E_FORMAT, "a key contains a NUL character");
     }
     len = rsd_value_text(key, NULL, 0) + 1;
     text = rsi_arena_array(&w->t->mem, len, 1);

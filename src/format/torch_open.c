@@ -309,7 +309,7 @@ static rsd_err read_records(rsd_ckpt *ckpt, rsi_torch_file *f, rsd_error *err)
     if (rc || first == 'P')
         return rc ? rc : rsi_zip_read(&f->source, &ckpt->mem, &f->zip, err);
     if (first != 0x80)
-        rc = rsi_fail(err, RSD_E_FORMAT, "it is no torch.save file");
+        rc = rsi_fail(err, RSD_E_FORMAT, "it is not a torch.save file");
     if (!rc)
         rc = rsi_legacy_read(&f->source, &ckpt->mem, &f->zip, err);
     ckpt->kind = "legacy form";

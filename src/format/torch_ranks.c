@@ -259,7 +259,7 @@ static rsd_err refuse(size_t n, rsd_error *err)
 {
     return rsi_fail(
         err, RSD_E_FORMAT,
-        "no checkpoint is in it: neither \".metadata\" nor a \".safetensors\" file, and "
+        "no checkpoint found in it: neither \".metadata\" nor a \".safetensors\" file, and "
         "its torch.save files (%zu with a number) hold no DTensors: open one of them",
         n);
 }

@@ -26,7 +26,7 @@ rsd_err rsd_values_create(rsd_values **out, rsd_error *err)
     rsd_values *owner;
 
     if (!out)
-        return rsi_fail(err, RSD_E_INVALID, "a place for the values is needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: output pointer for the values");
     owner = rsi_calloc(1, sizeof(*owner));
     if (!owner)
         return no_memory(err);
@@ -60,7 +60,7 @@ static rsd_err add(rsd_values *owner, rsd_value from, const rsd_value **out, rsd
 static rsd_err check(const rsd_values *owner, const rsd_value **out, rsd_error *err)
 {
     if (!owner || !out)
-        return rsi_fail(err, RSD_E_INVALID, "an owner and a place for the value are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: owner or output pointer");
     return RSD_OK;
 }
 
@@ -107,7 +107,7 @@ rsd_err rsd_value_create_dtype(rsd_values *owner, rsd_dtype x, const rsd_value *
     rsd_err rc = check(owner, out, err);
 
     if (!rc && !rsd_dtype_name(x))
-        rc = rsi_fail(err, RSD_E_INVALID, "%d is no dtype", (int)x);
+        rc = rsi_fail(err, RSD_E_INVALID, "%d is not a dtype", (int)x);
     return rc ? rc : add(owner, (rsd_value){ .kind = RSD_VALUE_DTYPE, .as.i = x }, out, err);
 }
 
@@ -125,8 +125,7 @@ static rsd_err check_tensor(const rsd_value_tensor *t, rsd_error *err)
     rsd_err rc;
 
     if (!t || t->ndim < 0 || t->ndim > RSD_MAX_NDIM)
-        return rsi_fail(err, RSD_E_INVALID, "a tensor of 0 to %d dimensions is needed",
-                        RSD_MAX_NDIM);
+        return rsi_fail(err, RSD_E_INVALID, "a tensor must have 0 to %d dimensions", RSD_MAX_NDIM);
     rc = rsi_shape_check(t->dtype, t->ndim, t->shape, &elems, err);
     if (!rc)
         rc = rsi_value_tensor_check(t, RSD_E_INVALID, err);
@@ -198,7 +197,7 @@ const char *rsi_value_fault(rsd_value_type type, const char *bytes, size_t len)
     size_t        used;
 
     if (!is_short(type, bytes, len))
-        return "it is longer than a pickle's reader takes";
+        return "it is longer than pickle readers accept";
     switch (type) {
     case RSD_VALUE_BIGINT:
         used = len <= 3 * RSI_BIGINT_BYTES ? rsi_bigint(bytes, len, le) : 0;
@@ -223,9 +222,9 @@ rsd_err rsd_value_create_bytes(rsd_values *owner, rsd_value_type type, const voi
 
     if (!rc && type != RSD_VALUE_BIGINT && type != RSD_VALUE_STR && type != RSD_VALUE_BYTES &&
         type != RSD_VALUE_DEVICE && type != RSD_VALUE_OPAQUE)
-        rc = rsi_fail(err, RSD_E_INVALID, "%d is no kind of value with bytes", (int)type);
+        rc = rsi_fail(err, RSD_E_INVALID, "%d is not a kind of value with bytes", (int)type);
     if (!rc && len && !bytes)
-        rc = rsi_fail(err, RSD_E_INVALID, "a value of %zu bytes from nowhere", len);
+        rc = rsi_fail(err, RSD_E_INVALID, "a value of %zu bytes, but the bytes are NULL", len);
     if (rc)
         return rc;
     fault = rsi_value_fault(type, bytes, len);
@@ -334,9 +333,9 @@ rsd_err rsd_value_create_list(rsd_values *owner, rsd_value_type type, size_t n,
     rsd_err rc = check(owner, out, err);
 
     if (!rc && (type < RSD_VALUE_LIST || type > RSD_VALUE_DICT))
-        rc = rsi_fail(err, RSD_E_INVALID, "%d is no kind of value with items", (int)type);
+        rc = rsi_fail(err, RSD_E_INVALID, "%d is not a kind of value with items", (int)type);
     if (!rc && (n > UINT32_MAX / 2 || (n && !item)))
-        rc = rsi_fail(err, RSD_E_INVALID, "a value of %zu items can't be", n);
+        rc = rsi_fail(err, RSD_E_INVALID, "a value can't have %zu items", n);
     if (rc)
         return rc;
     if (n == 0) {

@@ -558,7 +558,7 @@ rsd_err rsi_value_read(const rsi_source *source, rsd_values *owner, rsi_value_pi
         rc = rsi_pickle_read(p, source, &root, &used, err);
     if (!rc && used != source->size)
         rc = rsi_fail(err, RSD_E_FORMAT,
-                      "%" PRIu64 " bytes behind the end of the pickle at byte %" PRIu64,
+                      "%" PRIu64 " bytes after the end of the pickle at byte %" PRIu64,
                       source->size - used, source->start + used);
     if (!rc) {
         rsi_pickle_trim(p);

@@ -353,9 +353,9 @@ rsd_err rsi_value_to_pickle(const rsd_value *value, rsi_bytes *out, rsi_storages
     put_value(&w, value, stack);
     put_byte(&w, '.');
     if (!w.rc && out->len - before > MOST_PICKLE)
-        w.rc = rsi_fail(err, RSD_E_UNSUPPORTED,
-                        "values of %zu bytes, of which a reader takes %zu at most",
-                        out->len - before, MOST_PICKLE);
+        w.rc =
+            rsi_fail(err, RSD_E_UNSUPPORTED, "values of %zu bytes, but readers accept at most %zu",
+                     out->len - before, MOST_PICKLE);
     rsi_free(stack);
     if (w.rc)
         out->len = before;

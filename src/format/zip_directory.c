@@ -27,14 +27,15 @@ static rsd_err refuse_end(const rsi_zip_reader *r, rsd_error *err)
                         at + RSI_ZIP_END, back - RSI_ZIP_END);
     }
     return rsi_fail(err, RSD_E_FORMAT,
-                    "no end record at byte %" PRIu64 ": this is no zip archive or it was cut short",
+                    "no end record at byte %" PRIu64
+                    ": this is not a zip archive, or it was cut short",
                     rsi_zip_place(r, r->source->size - RSI_ZIP_END));
 }
 
 static rsd_err refuse_disks(const rsi_zip_reader *r, uint64_t off, rsd_error *err)
 {
     return rsi_fail(err, RSD_E_UNSUPPORTED,
-                    "the record at byte %" PRIu64 " tells of an archive of several disks",
+                    "the record at byte %" PRIu64 " describes an archive on several disks",
                     rsi_zip_place(r, off));
 }
 
@@ -89,8 +90,7 @@ static rsd_err read_end32(rsi_zip_reader *r, const unsigned char *end, uint64_t 
     r->dir_at = rsi_le32(end + 16);
     if (r->count == UINT16_MAX || *dir_size == UINT32_MAX || r->dir_at == UINT32_MAX)
         return rsi_fail(err, RSD_E_FORMAT,
-                        "the end record at byte %" PRIu64
-                        " points to a zip64 record that is not there",
+                        "the end record at byte %" PRIu64 " points to a missing zip64 record",
                         rsi_zip_place(r, r->dir_end));
     return RSD_OK;
 }
@@ -115,13 +115,13 @@ rsd_err rsi_zip_read_end(rsi_zip_reader *r, rsd_error *err)
         return rc;
     if (!rsi_add_u64(r->dir_at, dir_size, &past) || past > r->dir_end)
         return rsi_fail(err, RSD_E_FORMAT,
-                        "the directory is said to have %" PRIu64 " bytes from byte %" PRIu64
-                        " of the archive on, the end records begin at byte %" PRIu64,
+                        "the directory claims to have %" PRIu64 " bytes from byte %" PRIu64
+                        " of the archive on, but the end records begin at byte %" PRIu64,
                         dir_size, r->dir_at, rsi_zip_place(r, r->dir_end));
     if (past < r->dir_end)
         return rsi_fail(err, RSD_E_FORMAT,
                         "%" PRIu64 " bytes too many before the end records at byte %" PRIu64
-                        ": in front of the archive or behind its directory",
+                        ": in front of the archive or after its directory",
                         r->dir_end - past, rsi_zip_place(r, r->dir_end));
     if (r->count > dir_size / RSI_ZIP_CENTRAL || r->count > UINT32_MAX)
         return rsi_fail(err, RSD_E_FORMAT,
@@ -145,7 +145,7 @@ static const char *name_fault(const unsigned char *name, size_t len)
         if (name[i] == 0)
             return "holds a NUL";
         if (name[i] == '\\')
-            return "holds a backslash";
+            return "contains a backslash";
     }
     for (size_t i = 0; i <= len; i++) {
         if (i < len && name[i] != '/')
@@ -257,7 +257,7 @@ static rsd_err read_entry(rsi_zip_reader *r, uint64_t at, rsi_zip_entry *e, uint
     rsd_err              rc;
 
     if (!p || rsi_le32(p) != RSI_ZIP_CENTRAL_SIG)
-        return rsi_fail(err, RSD_E_FORMAT, "no entry of the directory at byte %" PRIu64,
+        return rsi_fail(err, RSD_E_FORMAT, "no directory entry at byte %" PRIu64,
                         rsi_zip_place(r, at));
     e->flags = rsi_le16(p + 8);
     e->crc = rsi_le32(p + 16);

@@ -146,7 +146,7 @@ static rsd_err check_header(rsi_zip_reader *r, const rsi_zip_entry *e, uint64_t 
     if (rc)
         return rc;
     if (rsi_le16(p + 26) != e->name_len || memcmp(p + RSI_ZIP_LOCAL, name, e->name_len) != 0)
-        return rsi_fail(err, RSD_E_FORMAT, "the header at byte %" PRIu64 " has another name",
+        return rsi_fail(err, RSD_E_FORMAT, "the header at byte %" PRIu64 " has a different name",
                         rsi_zip_place(r, e->at));
     if (rsi_le16(p + 6) != e->flags)
         return rsi_fail(err, RSD_E_FORMAT,
@@ -184,10 +184,10 @@ static rsd_err check_descriptor(rsi_zip_reader *r, const rsi_zip_entry *e, uint6
     if (!(e->flags & RSI_ZIP_FLAG_AFTER) && len == 0)
         return RSD_OK;
     if (!(e->flags & RSI_ZIP_FLAG_AFTER) || !(len == 12 || wide || sig))
-        return rsi_fail(
-            err, RSD_E_FORMAT, "%" PRIu64 " bytes at byte %" PRIu64 " behind its data%s", len,
-            rsi_zip_place(r, at),
-            e->flags & RSI_ZIP_FLAG_AFTER ? " are no descriptor" : " belong to nothing");
+        return rsi_fail(err, RSD_E_FORMAT, "%" PRIu64 " bytes at byte %" PRIu64 " after its data%s",
+                        len, rsi_zip_place(r, at),
+                        e->flags & RSI_ZIP_FLAG_AFTER ? " are not a descriptor"
+                                                      : " belong to nothing");
     rc = rsi_zip_view(r, at, (size_t)len, &p, err);
     if (rc)
         return rc;
@@ -222,8 +222,8 @@ static rsd_err check_record(rsi_zip_reader *r, size_t i, uint64_t *behind, uint6
                         e->at - *behind);
     if (limit > r->dir_at || limit < e->at)
         return rsi_fail(err, RSD_E_FORMAT,
-                        "a record is said to begin at byte %" PRIu64
-                        " of the archive, the directory begins at byte %" PRIu64,
+                        "a record claims to begin at byte %" PRIu64
+                        " of the archive, but the directory begins at byte %" PRIu64,
                         limit, rsi_zip_place(r, r->dir_at));
     rc = check_header(r, e, limit, data, err);
     if (!rc)

@@ -115,7 +115,7 @@ static rsd_err check_spec(const rsi_zip_spec *spec, rsd_error *err)
     if (spec->n > 1 && spec->start % spec->align)
         return rsi_fail(err, RSD_E_INVALID,
                         "an archive of %zu storages can't begin at byte %" PRIu64
-                        ", which is no multiple of %u",
+                        ", which is not a multiple of %u",
                         spec->n, spec->start, (unsigned)spec->align);
     return RSD_OK;
 }

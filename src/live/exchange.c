@@ -379,9 +379,9 @@ rsd_err rsd_reshard_begin(const rsd_plan *plan, rsd_comm *comm, const rsd_views 
     if (!rc && known.stats)
         rc = rsi_result_check(known.stats, "rsd_reshard_stats", err);
     if (!rc && (!plan || !comm))
-        rc = rsi_fail(err, RSD_E_INVALID, "a plan and a comm are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: plan or comm");
     if (!rc && !out)
-        rc = rsi_fail(err, RSD_E_INVALID, "a place for the operation is needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: output pointer for the operation");
     if (!rc)
         rc = create(&x, &op, err);
     rc = rsi_same_call(comm, "rsd_reshard", rc, err);

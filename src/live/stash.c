@@ -19,7 +19,7 @@ typedef struct exposure {
 static rsd_err check_opts(const rsd_stash_opts *opts, rsd_error *err)
 {
     if (opts->handles == 0 || opts->handles > HANDLES_MAX)
-        return rsi_fail(err, RSD_E_INVALID, "a stash can't have %zu handles, 1 to %zu are possible",
+        return rsi_fail(err, RSD_E_INVALID, "a stash can't have %zu handles: 1 to %zu are possible",
                         opts->handles, HANDLES_MAX);
     if (opts->budget > (size_t)PTRDIFF_MAX / 2)
         return rsi_fail(err, RSD_E_INVALID, "a stash can't have a budget of %zu bytes",
@@ -189,7 +189,7 @@ rsd_err rsd_stash_create(rsd_comm *comm, const rsd_stash_opts *opts, rsd_stash *
     err = err ? err : &local;
     rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_stash_opts", err);
     if (!rc && (!out || !opts))
-        rc = rsi_fail(err, RSD_E_INVALID, "a stash needs its options and a place");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: options or output pointer");
     if (!rc && !comm && known.dim >= 0)
         rc = rsi_fail(err, RSD_E_INVALID, "a stash that cuts tensors needs a comm");
     if (!rc)

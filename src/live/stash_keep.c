@@ -144,11 +144,11 @@ static rsd_err check_budget(const rsd_stash *s, const rsi_stash_tensor *t, rsd_e
                         "%s is one more than the %zu tensors that the stash has handles for",
                         rsi_stash_text(&t->head, text), s->handles);
     if (t->room > left)
-        return rsi_fail(err, RSD_E_NOMEM,
-                        "%s takes %zu bytes of each rank%s, but of the budget of %zu bytes %zu are "
-                        "left",
-                        rsi_stash_text(&t->head, text), t->room,
-                        t->head.whole ? ", as it is kept whole" : "", s->budget, left);
+        return rsi_fail(
+            err, RSD_E_NOMEM,
+            "%s takes %zu bytes on each rank%s, but the budget of %zu bytes has only %zu left",
+            rsi_stash_text(&t->head, text), t->room, t->head.whole ? ", as it is kept whole" : "",
+            s->budget, left);
     return RSD_OK;
 }
 
@@ -183,8 +183,8 @@ static rsd_err place(rsd_stash *s, rsi_stash_tensor *t, rsd_error *err)
     compact(s);
     if (!take_room(s, t))
         return rsi_fail(err, RSD_E_NOMEM,
-                        "%zu of the budget of %zu bytes are left, but not in one part while "
-                        "tensors are under way",
+                        "%zu of the budget of %zu bytes are left, but not in one piece while "
+                        "tensors are in flight",
                         s->budget - s->reserved, s->budget);
     return RSD_OK;
 }
@@ -272,7 +272,7 @@ rsd_err rsd_stash_save(rsd_stash *s, rsd_dtype dtype, int ndim, const int64_t *s
 
     err = err ? err : &local;
     if (!out)
-        return rsi_fail(err, RSD_E_INVALID, "a place for the handle is needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: output pointer for the handle");
     if (!s && stack.n > 0)
         s = stack.stash[stack.n - 1];
     s = rsi_stash_or_loose(s);

@@ -49,20 +49,21 @@ static rsd_err check_tensor(const rsi_state_tensor *want, const rsd_tensor_info 
                             rsd_error *err)
 {
     if (have->dtype != want->dtype && !cast)
-        return rsi_fail(err, RSD_E_MISMATCH, "tensor \"%s\" is %s in the checkpoint, %s is wanted",
+        return rsi_fail(err, RSD_E_MISMATCH,
+                        "tensor \"%s\" is %s in the checkpoint, but %s was requested",
                         want->spot.name, rsd_dtype_name(have->dtype), rsd_dtype_name(want->dtype));
     if (have->dtype != want->dtype && rsi_cast_check(want->dtype, have->dtype, err))
         return rsi_while(err, RSD_E_UNSUPPORTED, "tensor \"%s\"", want->spot.name);
     if (have->ndim != want->ndim)
         return rsi_fail(err, RSD_E_MISMATCH,
                         "tensor \"%s\" has %" PRId32 " dimensions in the checkpoint, %" PRId32
-                        " are wanted",
+                        " were requested",
                         want->spot.name, have->ndim, want->ndim);
     for (int d = 0; d < want->ndim; d++)
         if (have->shape[d] != want->shape[d])
             return rsi_fail(err, RSD_E_MISMATCH,
                             "dimension %d of tensor \"%s\" has the size %" PRId64
-                            " in the checkpoint, %" PRId64 " is wanted",
+                            " in the checkpoint, %" PRId64 " was requested",
                             d, want->spot.name, have->shape[d], want->shape[d]);
     return RSD_OK;
 }

@@ -98,7 +98,8 @@ static rsd_err each_ref(rsi_share *s, int32_t ranks, bool place, rsd_error *err)
                 return rsi_fail(err, RSD_E_BUG, "rank %d sent a malformed request", (int)r);
             s->ckpt->ops->tensor(s->ckpt, (size_t)w[0], &info);
             if (info.ndim != w[1])
-                return rsi_fail(err, RSD_E_BUG, "rank %d means another \"%s\"", (int)r, info.name);
+                return rsi_fail(err, RSD_E_BUG, "rank %d has a different \"%s\"", (int)r,
+                                info.name);
             if (place)
                 s->ref[s->first[w[0] + 1]++] = (rsi_ref){ .rank = r, .want = number, .box = w + 2 };
             else

@@ -320,7 +320,7 @@ rsd_err rsd_dtype_cast(rsd_dtype to, void *dst, rsd_dtype from, const void *src,
     rsd_err rc = rsi_cast_check(to, from, err);
 
     if (!rc && n > 0 && (!dst || !src))
-        rc = rsi_fail(err, RSD_E_INVALID, "elements to cast and a place for them are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: elements or output pointer");
     if (!rc && n > 0)
         rsi_cast(dst, to, src, from, n);
     return rc;

@@ -9,7 +9,7 @@
 rsd_err rsd_plan_invert(const rsd_plan *plan, rsd_plan **out, rsd_error *err)
 {
     if (!plan)
-        return rsi_fail(err, RSD_E_INVALID, "there is no plan to invert");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: plan");
     return rsd_plan_create(plan->n, (const rsd_layout *const *)plan->dst,
                            (const rsd_layout *const *)plan->src, plan->rank, out, err);
 }
@@ -17,7 +17,7 @@ rsd_err rsd_plan_invert(const rsd_plan *plan, rsd_plan **out, rsd_error *err)
 rsd_err rsd_plan_of_rank(const rsd_plan *plan, int32_t rank, rsd_plan **out, rsd_error *err)
 {
     if (!plan)
-        return rsi_fail(err, RSD_E_INVALID, "there is no plan to view");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: plan");
     return rsd_plan_create(plan->n, (const rsd_layout *const *)plan->src,
                            (const rsd_layout *const *)plan->dst, rank, out, err);
 }
@@ -27,7 +27,7 @@ rsd_err rsd_plan_stats_get(const rsd_plan *plan, rsd_plan_stats *out, rsd_error 
     rsd_err rc = rsi_result_check(out, "rsd_plan_stats", err);
 
     if (!rc && !plan)
-        rc = rsi_fail(err, RSD_E_INVALID, "a plan is needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: plan");
     if (!rc)
         rsi_result_give(out, &plan->stats, sizeof(plan->stats));
     return rc;
@@ -75,7 +75,7 @@ rsd_err rsd_plan_each(const rsd_plan *plan, rsd_err (*visit)(void *arg, const rs
     rsd_err         rc;
 
     if (!plan || !visit)
-        return rsi_fail(err, RSD_E_INVALID, "a plan and a function to call are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: plan or callback");
     if (err)
         err->code = RSD_OK; /* to see whether the visitor fills it in */
     send = &plan->send;

@@ -185,7 +185,7 @@ rsd_err rsd_plan_create(size_t n, const rsd_layout *const *src, const rsd_layout
     if (!out || (n > 0 && (!src || !dst)) || n > UINT32_MAX)
         return rsi_fail(err, RSD_E_INVALID, "a plan needs as many sources as targets");
     if (rank < 0)
-        return rsi_fail(err, RSD_E_INVALID, "there is no rank %" PRId32, rank);
+        return rsi_fail(err, RSD_E_INVALID, "%" PRId32 " is not a rank", rank);
     plan = rsi_calloc(1, sizeof(*plan));
     if (!plan)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a plan");

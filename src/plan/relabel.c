@@ -161,8 +161,8 @@ static rsd_err check(size_t n, const rsd_layout *const *src, const rsd_layout *c
                      int32_t nranks, const int32_t *relabel, rsd_error *err)
 {
     if (nranks < 1 || !relabel || (n > 0 && (!src || !dst)))
-        return rsi_fail(err, RSD_E_INVALID, "layouts and a place for %" PRId32 " ranks are needed",
-                        nranks);
+        return rsi_fail(err, RSD_E_INVALID,
+                        "missing argument: layouts, or output for %" PRId32 " ranks", nranks);
     for (size_t i = 0; i < n; i++) {
         if (!src[i] || !dst[i])
             return rsi_fail(err, RSD_E_INVALID, "tensor %zu: a layout is missing", i);

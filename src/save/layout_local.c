@@ -47,7 +47,7 @@ rsd_err rsd_layout_create_local(rsd_comm *comm, rsd_dtype dtype, int ndim, const
     rsd_err      rc = RSD_OK;
 
     if (!comm || !out || (n > 0 && !box))
-        rc = rsi_fail(err, RSD_E_INVALID, "a comm, a place for the layout and %zu boxes are needed",
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: comm, output pointer or the %zu boxes",
                       n);
     if (!rc)
         rc = rsi_shape_check(dtype, ndim, shape, &elems, err);

@@ -37,7 +37,7 @@ static rsd_box *boxes_of(record *r)
 
 static rsd_err no_memory(rsd_error *err)
 {
-    return rsi_fail(err, RSD_E_NOMEM, "no memory to put the states of all ranks together");
+    return rsi_fail(err, RSD_E_NOMEM, "no memory to join the states of all ranks");
 }
 
 /* ---- records ---- */

@@ -96,7 +96,7 @@ rsd_err rsi_shape_check(rsd_dtype dtype, int ndim, const int64_t *shape, int64_t
         return rsi_fail(err, RSD_E_INVALID, "a tensor can't have %d dimensions", ndim);
     if (ndim > RSD_MAX_NDIM)
         return rsi_fail(err, RSD_E_UNSUPPORTED,
-                        "a tensor of %d dimensions is not supported, %d are the most", ndim,
+                        "a tensor of %d dimensions is not supported: the maximum is %d", ndim,
                         RSD_MAX_NDIM);
     if (ndim > 0 && !shape)
         return rsi_fail(err, RSD_E_INVALID, "a tensor of %d dimensions needs a shape", ndim);

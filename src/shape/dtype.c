@@ -74,7 +74,7 @@ rsd_err rsd_dtype_parse(const char *name, rsd_dtype *out, rsd_error *err)
     const char *plain = name;
 
     if (!name || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a dtype name and a place for the dtype are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: dtype name or output pointer");
     if (strncmp(name, "torch.", 6) == 0)
         plain += 6;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {

@@ -250,7 +250,7 @@ rsd_err rsd_layout_create_part(rsd_dtype dtype, int ndim, const int64_t *shape, 
     if (!out || (n > 0 && !box))
         return rsi_fail(err, RSD_E_INVALID, "a part of %zu boxes needs the boxes", n);
     if (rank < 0 || rank == INT32_MAX)
-        return rsi_fail(err, RSD_E_INVALID, "a part can't belong to the rank %" PRId32, rank);
+        return rsi_fail(err, RSD_E_INVALID, "a part can't belong to rank %" PRId32, rank);
     return create_boxes(dtype, ndim, shape, n, NULL, rank, box, false, out, err);
 }
 
@@ -258,8 +258,7 @@ static rsd_err check_range(size_t i, int32_t owner, int64_t start, int64_t count
                            rsd_error *err)
 {
     if (owner < 0 || owner == INT32_MAX)
-        return rsi_fail(err, RSD_E_INVALID, "range %zu can't belong to the rank %" PRId32, i,
-                        owner);
+        return rsi_fail(err, RSD_E_INVALID, "range %zu can't belong to rank %" PRId32, i, owner);
     if (start < 0 || count < 0 || start > elems || count > elems - start)
         return rsi_fail(err, RSD_E_INVALID,
                         "range %zu of %" PRId64 " elements from %" PRId64

@@ -69,7 +69,7 @@ static rsd_err keep_ranks(rsd_mesh *mesh, const int32_t *ranks, rsd_error *err)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a mesh of %zu ranks", n);
     for (size_t i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] == INT32_MAX)
-            return rsi_fail(err, RSD_E_INVALID, "a mesh can't have the rank %" PRId32, ranks[i]);
+            return rsi_fail(err, RSD_E_INVALID, "a mesh can't contain rank %" PRId32, ranks[i]);
         mesh->ranks[i] = ranks[i];
         mesh->by_rank[i] = (rsi_placed){ .rank = ranks[i], .place = (int32_t)i };
     }
@@ -112,11 +112,10 @@ rsd_err rsd_mesh_create(int ndim, const int64_t *shape, const char *const *axis,
     rsd_err   rc;
 
     if (!out)
-        return rsi_fail(err, RSD_E_INVALID, "a place for the mesh is needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: output pointer for the mesh");
     if (ndim < 0 || ndim > RSD_MAX_NDIM || (ndim > 0 && !shape))
-        return rsi_fail(err, RSD_E_INVALID,
-                        "a mesh of %d axes can't be: 0 to %d and a shape are needed", ndim,
-                        RSD_MAX_NDIM);
+        return rsi_fail(err, RSD_E_INVALID, "a mesh can't have %d axes: give 0 to %d and a shape",
+                        ndim, RSD_MAX_NDIM);
     rc = check_axes(ndim, shape, axis ? axis : numbered, err);
     if (rc)
         return rc;
@@ -180,13 +179,13 @@ rsd_err rsd_mesh_slice(const rsd_mesh *mesh, const char *axis, int64_t index, rs
     rsd_err     rc;
 
     if (!mesh || !axis || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a mesh, an axis and a place for the slice are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: mesh, axis or output pointer");
     cut = rsi_mesh_axis_index(mesh, axis);
     if (cut < 0)
         return rsi_fail(err, RSD_E_INVALID, "the mesh has no axis \"%s\"", axis);
     if (index < 0 || index >= mesh->shape[cut])
         return rsi_fail(err, RSD_E_INVALID,
-                        "mesh axis \"%s\" has no place %" PRId64 ", its size is %" PRId64, axis,
+                        "mesh axis \"%s\" has no index %" PRId64 ", its size is %" PRId64, axis,
                         index, mesh->shape[cut]);
     for (int a = 0; a < mesh->ndim; a++)
         if (a != cut) {

@@ -123,7 +123,7 @@ rsd_err rsd_layout_local(const rsd_layout *layout, int32_t rank, size_t i, rsd_l
                          rsd_error *err)
 {
     if (!layout || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a layout and a place for the answer are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: layout or output pointer");
     if (!(layout->mesh ? local_in_mesh : local_in_table)(layout, rank, i, out))
         return rsi_fail(err, RSD_E_INVALID, "rank %" PRId32 " has no box %zu, it holds %zu", rank,
                         i, rsd_layout_boxes(layout, rank, NULL, 0));

@@ -38,7 +38,7 @@ rsd_err rsd_rules_layout(const rsd_rules *rules, const char *name, rsd_dtype dty
     rsd_err         rc;
 
     if (!rules || !name || !out)
-        return rsi_fail(err, RSD_E_INVALID, "rules, a name and a place for the layout are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: rules, name or output pointer");
     for (size_t i = 0; i < rules->n && !rule; i++)
         if (fnmatch(rules->rule[i].pattern, name, 0) == 0)
             rule = &rules->rule[i];

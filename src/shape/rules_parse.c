@@ -118,7 +118,7 @@ static rsd_err take_ranks(parser *p, int64_t most, int32_t **out, size_t *n)
         if (!rc && last - first >= most - (int64_t)*n)
             rc = rsi_fail(p->err, RSD_E_INVALID,
                           "line %d, column %d: the mesh has %" PRId64
-                          " places, more ranks are listed",
+                          " places, but more ranks are listed",
                           p->line, (int)(p->at - p->line_start) + 1, most);
         for (int64_t r = first; !rc && r <= last; r++) {
             if (rsi_grow(&ranks, *n, &cap, sizeof(ranks[0])))
@@ -154,7 +154,7 @@ static rsd_err take_mesh_word(parser *p, mesh_line *m)
     rsd_err rc;
 
     if (m->ranks)
-        return expected(p, "the end of the line behind the ranks");
+        return expected(p, "the end of the line after the ranks");
     if (len == 0 || p->at[len] != '=')
         return expected(p, "AXIS=SIZE");
     if (!is_ranks && m->naxes == RSD_MAX_NDIM)
@@ -170,7 +170,7 @@ static rsd_err take_mesh_word(parser *p, mesh_line *m)
     else
         rc = take_number(p, 1, INT32_MAX - 1, "a size of at least 1", &m->shape[m->naxes]);
     if (!rc && word_len(p->at, "") > 0)
-        rc = expected(p, "a space behind the size");
+        rc = expected(p, "a space after the size");
     if (!rc && !is_ranks &&
         (!rsi_mul(m->size, m->shape[m->naxes++], &m->size) || m->size >= INT32_MAX))
         rc = rsi_fail(p->err, RSD_E_INVALID,
@@ -273,7 +273,7 @@ static rsd_err take_placement(parser *p, rsi_rule *rule)
         return expected(p, what);
     p->at += len;
     if (place.kind == RSD_REPLICATE && *p->at != '@')
-        return word_len(p->at, "") ? expected(p, "a space behind \"replicate\"") : RSD_OK;
+        return word_len(p->at, "") ? expected(p, "a space after \"replicate\"") : RSD_OK;
     if (place.kind != RSD_REPLICATE)
         rc = take_arguments(p, &place);
     if (!rc)
@@ -307,9 +307,9 @@ static rsd_err take_on(parser *p, rsi_rule *rule)
             rc = expected(p, "an axis that the rule has not named yet");
         }
         if (!rc)
-            rc = take_char(p, '=', "\"=\" and a place on the axis");
+            rc = take_char(p, '=', "\"=\" and an index on the axis");
         if (!rc)
-            rc = take_number(p, 0, p->rules->mesh->shape[axis] - 1, "a place on the axis",
+            rc = take_number(p, 0, p->rules->mesh->shape[axis] - 1, "an index on the axis",
                              &rule->on[axis]);
         if (!rc && word_len(p->at, "") > 0)
             rc = expected(p, "a space or the end of the rule");
@@ -395,9 +395,9 @@ static rsd_err parse(parser *p)
         return expected(p, "\"mesh\" and its axes");
     rc = take_mesh(p);
     while (!rc && next_statement(p))
-        rc = is_mesh(p) ? expected(p, "a rule, there is one mesh only") : take_rule(p);
+        rc = is_mesh(p) ? expected(p, "a rule: there can be only one mesh") : take_rule(p);
     if (!rc && p->rules->n == 0)
-        rc = expected(p, "a rule behind the mesh");
+        rc = expected(p, "a rule after the mesh");
     return rc;
 }
 
@@ -407,7 +407,7 @@ rsd_err rsd_rules_parse(const char *text, rsd_rules **out, rsd_error *err)
     rsd_err rc;
 
     if (!text || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a text and a place for the rules are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: text or output pointer");
     p.rules = rsi_calloc(1, sizeof(*p.rules));
     if (!p.rules)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the rules");

@@ -42,7 +42,7 @@ static rsd_err check_given(int ndim, const int64_t *shape, size_t n, const rsi_g
         if (rc)
             return rsi_while(err, rc, "box %zu of rank %" PRId32, i, given[i].owner);
         if (given[i].owner < 0 || given[i].owner == INT32_MAX)
-            return rsi_fail(err, RSD_E_INVALID, "box %zu can't belong to the rank %" PRId32, i,
+            return rsi_fail(err, RSD_E_INVALID, "box %zu can't belong to rank %" PRId32, i,
                             given[i].owner);
         if (rsd_box_count(&given[i].box) > 0)
             sort->order[sort->n++] = i;

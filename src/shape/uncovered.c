@@ -110,7 +110,7 @@ rsd_err rsi_refuse_hole(const rsi_boxes *boxes, const int64_t *shape, rsd_error 
         return rsi_fail(err, RSD_E_NOMEM, "no memory to find the hole that %zu boxes leave",
                         boxes->n);
     return rsi_fail(err, RSD_E_INVALID,
-                    "the boxes leave a hole: nobody holds element [%s]; they cover %" PRId64
+                    "the boxes leave a hole: no box holds element [%s]; they cover %" PRId64
                     " of %" PRId64 " elements",
                     where, held, all);
 }

@@ -72,7 +72,7 @@ static rsd_err nest(const nesting *all, size_t lo, size_t hi, size_t depth, cons
         else if (spot->nparts == depth + 1 && end > i + 1)
             rc = rsi_fail(err, RSD_E_INVALID, "\"%s\" is a value and has others in it", spot->name);
         else if (list && part->index != (int64_t)count)
-            rc = rsi_fail(err, RSD_E_INVALID, "the list of \"%s\" has no place %zu", spot->name,
+            rc = rsi_fail(err, RSD_E_INVALID, "the list of \"%s\" has no index %zu", spot->name,
                           count);
         if (!rc && !list)
             rc = make_key(all->owner, part, &item[2 * count], err);

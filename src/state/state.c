@@ -18,7 +18,7 @@ rsd_err rsd_state_create(rsd_state **out, rsd_error *err)
     rsd_state *state;
 
     if (!out)
-        return rsi_fail(err, RSD_E_INVALID, "a place for the state is needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: output pointer for the state");
     state = rsi_calloc(1, sizeof(*state));
     if (state)
         state->cache = rsi_calloc(1, sizeof(*state->cache));
@@ -57,8 +57,7 @@ rsd_err rsi_state_name(rsd_state *state, const char *name, const char **out, rsd
     char  *copy;
 
     if (len > MOST_NAME)
-        return rsi_fail(err, RSD_E_INVALID, "a name of %zu bytes, %d are the limit", len,
-                        MOST_NAME);
+        return rsi_fail(err, RSD_E_INVALID, "a name of %zu bytes, the limit is %d", len, MOST_NAME);
     if (!rsi_is_utf8(name, len))
         return rsi_fail(err, RSD_E_INVALID, "the name \"%s\" is not UTF-8", name);
     copy = rsi_arena_text(&state->mem, name, len);
@@ -94,14 +93,14 @@ static rsd_err push(rsd_state *state, rsd_path_part part, rsd_error *err)
 rsd_err rsd_state_push(rsd_state *state, const char *key, rsd_error *err)
 {
     if (!state || !key)
-        return rsi_fail(err, RSD_E_INVALID, "a state and a key are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: state or key");
     return push(state, (rsd_path_part){ .key = key }, err);
 }
 
 rsd_err rsd_state_push_index(rsd_state *state, int64_t index, rsd_error *err)
 {
     if (!state || index < 0)
-        return rsi_fail(err, RSD_E_INVALID, "a list has no place %" PRId64, index);
+        return rsi_fail(err, RSD_E_INVALID, "a list has no index %" PRId64, index);
     return push(state, (rsd_path_part){ .index = index }, err);
 }
 
@@ -110,7 +109,7 @@ rsd_err rsd_state_push_number(rsd_state *state, int64_t key, rsd_error *err)
     char text[24];
 
     if (!state)
-        return rsi_fail(err, RSD_E_INVALID, "a state is needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: state");
     snprintf(text, sizeof(text), "%" PRId64, key);
     return push(state, (rsd_path_part){ .key = text, .index = key, .number = true }, err);
 }
@@ -118,7 +117,7 @@ rsd_err rsd_state_push_number(rsd_state *state, int64_t key, rsd_error *err)
 rsd_err rsd_state_pop(rsd_state *state, rsd_error *err)
 {
     if (!state || state->depth == 0)
-        return rsi_fail(err, RSD_E_INVALID, "nothing was pushed that could be popped");
+        return rsi_fail(err, RSD_E_INVALID, "nothing to pop: nothing was pushed");
     state->depth--;
     return RSD_OK;
 }
@@ -134,7 +133,7 @@ static rsd_err make_spot(rsd_state *state, const char *name, rsi_spot *out, rsd_
     rsd_err        rc = RSD_OK;
 
     if (n == 0)
-        return rsi_fail(err, RSD_E_INVALID, "a name is needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: name");
     part = rsi_arena_array(&state->mem, n, sizeof(part[0]));
     if (!part)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
@@ -146,8 +145,7 @@ static rsd_err make_spot(rsd_state *state, const char *name, rsi_spot *out, rsd_
         return rc;
     len = rsi_path_join(part, n, NULL, 0);
     if (len > MOST_NAME)
-        return rsi_fail(err, RSD_E_INVALID, "a name of %zu bytes, %d are the limit", len,
-                        MOST_NAME);
+        return rsi_fail(err, RSD_E_INVALID, "a name of %zu bytes, the limit is %d", len, MOST_NAME);
     joined = part[0].key;
     if (n > 1 || !joined) {
         joined = text = rsi_arena_array(&state->mem, len + 1, 1);
@@ -242,7 +240,7 @@ rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *l
     rsd_err          rc;
 
     if (!state || (n > 0 && !views))
-        return rsi_fail(err, RSD_E_INVALID, "a state and %zu views are needed", n);
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: state or the %zu views", n);
     rc = rsi_shape_check(dtype, ndim, shape, &elems, err);
     if (!rc) {
         t.views.elem_bytes = (int64_t)rsd_dtype_size(dtype);
@@ -291,7 +289,7 @@ rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_value *val
     rsd_err         rc = RSD_OK;
 
     if (!state || !value)
-        rc = rsi_fail(err, RSD_E_INVALID, "a state and a value are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: state or value");
     else if (!rsi_grow(&state->value, state->nvalues, &state->value_cap, sizeof(v)))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
     if (!rc)
@@ -311,7 +309,7 @@ rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value 
     rsd_err rc;
 
     if (!state || !name || !value)
-        return rsi_fail(err, RSD_E_INVALID, "a state, a name and a value are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: state, name or value");
     for (size_t i = 0; i < state->nvalues; i++) {
         if (strcmp(state->value[i].spot.name, name) != 0)
             continue;
@@ -332,7 +330,7 @@ rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *owner,
     rsd_err        rc = RSD_OK;
 
     if (!state || !owner || !value)
-        rc = rsi_fail(err, RSD_E_INVALID, "a state, an owner and a place for the value are needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "a state, missing argument: owner or output pointer");
     else if (!rsi_grow(&state->want, state->nwants, &state->want_cap, sizeof(w)))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
     if (!rc)

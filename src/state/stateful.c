@@ -20,7 +20,8 @@ rsd_err rsd_state_stateful(rsd_state *state, const char *prefix, const rsd_state
     if (rc)
         return rc;
     if (!state || !o.object.produce)
-        return rsi_fail(err, RSD_E_INVALID, "a state and an object that produces are needed");
+        return rsi_fail(err, RSD_E_INVALID,
+                        "missing argument: state or an object that produces values");
     o.nparts = state->depth + (prefix ? 1 : 0);
     part = rsi_arena_array(&state->mem, o.nparts + 1, sizeof(part[0]));
     if (part && state->depth)

@@ -320,7 +320,7 @@ static rsd_err fs_stamp(void *self, void *file, uint64_t *out, rsd_error *err)
     uint64_t           facts[4];
 
     if (rsi_fs_statx(fs, f->fd, "", AT_EMPTY_PATH, STATX_SIZE | STATX_MTIME | STATX_INO, &st) < 0)
-        return rsi_fail_errno(err, RSD_E_IO, errno, "could not ask when it was changed");
+        return rsi_fail_errno(err, RSD_E_IO, errno, "could not read its modification time");
     facts[0] = st.stx_size;
     facts[1] = (uint64_t)st.stx_mtime.tv_sec;
     facts[2] = st.stx_mtime.tv_nsec;

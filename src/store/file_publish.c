@@ -172,7 +172,7 @@ rsd_err rsi_fs_commit(void *self, void *handle, rsd_error *err)
     rsd_err       rc;
 
     if (t->attached)
-        return rsi_fail(err, RSD_E_BUG, "\"%s\" is published by the one who began it", t->name);
+        return rsi_fail(err, RSD_E_BUG, "\"%s\" is published by the rank that began it", t->name);
     if (t->failed)
         return rsi_fail(err, RSD_E_IO, "publishing \"%s\" failed before", t->name);
     rc = publish_durably(fs, t, err);

@@ -301,11 +301,10 @@ static rsd_err make_temp(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
 
 rsd_err rsi_fs_refuse_replace(const rsi_fs *fs, const rsi_fs_tree *t, rsd_error *err)
 {
-    return rsi_fail(
-        err, RSD_E_UNSUPPORTED,
-        "\"%s\" in \"%s\" exists and this file system can't exchange it with another, so "
-        "that there would be none for a moment: remove it first or use another name",
-        t->name, fs->path);
+    return rsi_fail(err, RSD_E_UNSUPPORTED,
+                    "\"%s\" in \"%s\" exists, and this file system can't exchange it atomically: "
+                    "remove it first or use another name",
+                    t->name, fs->path);
 }
 
 rsd_err rsi_fs_refuse_kind(const rsi_fs *fs, const rsi_fs_tree *t, rsd_error *err)

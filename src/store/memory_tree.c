@@ -33,7 +33,7 @@ static rsd_err entry_at(rsi_ram *mem, const char *folder, size_t i, char **name,
     pthread_rwlock_rdlock(&mem->lock);
     node = rsi_ram_find(mem, folder, err);
     if (!node || !node->folder) {
-        rc = rsi_fail(err, RSD_E_NOTFOUND, "there is no folder \"%s\"", folder);
+        rc = rsi_fail(err, RSD_E_NOTFOUND, "no folder \"%s\"", folder);
     } else if (i < node->n) {
         rsi_free(*name);
         *name = rsi_strdup(node->child[i]->name);
@@ -261,7 +261,7 @@ rsd_err rsi_ram_commit(void *self, void *tree, rsd_error *err)
     rsd_err   rc;
 
     if (t->attached)
-        return rsi_fail(err, RSD_E_BUG, "\"%s\" is published by the one who began it", t->name);
+        return rsi_fail(err, RSD_E_BUG, "\"%s\" is published by the rank that began it", t->name);
     pthread_rwlock_wrlock(&mem->lock);
     rc = commit_locked(t, err);
     pthread_rwlock_unlock(&mem->lock);

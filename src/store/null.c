@@ -9,7 +9,7 @@
 
 static rsd_err none(const char *name, rsd_error *err)
 {
-    return rsi_fail(err, RSD_E_NOTFOUND, "a null store keeps nothing, not \"%s\" either", name);
+    return rsi_fail(err, RSD_E_NOTFOUND, "a null store keeps nothing, so no \"%s\"", name);
 }
 
 static rsd_err null_open(void *self, const char *name, uint32_t flags, uint64_t bytes,

@@ -165,7 +165,7 @@ static rsd_err index_log(replay *r, rsd_error *err)
         uint64_t value = at;
 
         if (check_entry(r, at, &h))
-            return rsi_fail(err, RSD_E_FORMAT, "byte %zu of a log of %zu bytes is no entry", at,
+            return rsi_fail(err, RSD_E_FORMAT, "byte %zu of a log of %zu bytes is not an entry", at,
                             r->log.len);
         if (!rsi_map_add(&r->known, r->log.at + at + sizeof(h), (size_t)h.key_len, &value, NULL))
             return rsi_fail(err, RSD_E_NOMEM, "no memory for a log");
@@ -278,7 +278,7 @@ static rsd_err replay_open(void *self, const char *name, uint32_t flags, uint64_
     if (rc)
         return rc;
     if (!(flags & RSD_OPEN_READ))
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "\"%s\" can only be read here", name);
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "\"%s\" is read-only here", name);
     f = rsi_calloc(1, sizeof(*f) + strlen(name) + 1);
     if (!f)
         return rsi_fail(err, RSD_E_NOMEM, "no memory to open \"%s\"", name);
@@ -448,7 +448,7 @@ static rsd_err no_hold(void *self, const char *name, const char *tail, uint32_t 
 static rsd_err no_sync(void *self, void *file, rsd_error *err)
 {
     (void)self, (void)file;
-    return rsi_fail(err, RSD_E_UNSUPPORTED, "this store is only read");
+    return rsi_fail(err, RSD_E_UNSUPPORTED, "this store is read-only");
 }
 
 static rsd_err no_name(void *self, const char *name, rsd_error *err)

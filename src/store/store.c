@@ -51,7 +51,8 @@ rsd_err rsd_store_open_custom(const rsd_store_ops *ops, void *self, rsd_store **
     if (rc)
         return rc;
     if (!ops || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a store needs a table and a place to go to");
+        return rsi_fail(err, RSD_E_INVALID,
+                        "missing argument: the store's table or output pointer");
     missing = missing_op(&known);
     if (missing)
         return rsi_fail(err, RSD_E_INVALID, "the store's table has no %s", missing);
@@ -96,7 +97,7 @@ rsd_err rsd_store_open(const char *url, rsd_store **out, rsd_error *err)
     const char *rest;
 
     if (!url || !url[0] || !out)
-        return rsi_fail(err, RSD_E_INVALID, "no store was named");
+        return rsi_fail(err, RSD_E_INVALID, "no store named");
     n = scheme_length(url);
     rest = url + n + 1;
     if (n == 0)
@@ -111,8 +112,7 @@ rsd_err rsd_store_open(const char *url, rsd_store **out, rsd_error *err)
     if (n == 4 && strncmp(url, "null", n) == 0 && !rest[0])
         return rsi_null_store_open(out, err);
     return rsi_fail(err, RSD_E_UNSUPPORTED,
-                    "there is no store \"%s\", only paths, \"file:/path\", \"mem:\" and \"null:\"",
-                    url);
+                    "unknown store \"%s\": use a path, \"file:/path\", \"mem:\" or \"null:\"", url);
 }
 
 void *rsi_store_self(const rsd_store *store)
@@ -375,7 +375,7 @@ rsd_err rsi_tree_adopt(rsd_store *store, const char *name, uint32_t flags, const
     rsd_err rc = rsi_store_name_check(from, err);
 
     if (!rc && !store->ops.adopt)
-        rc = rsi_fail(err, RSD_E_UNSUPPORTED, "a %s store can't publish what has a name already",
+        rc = rsi_fail(err, RSD_E_UNSUPPORTED, "a %s store can't replace what already has a name",
                       store->ops.name);
     return rc ? rc : open_tree(store, name, true, flags, from, out, err);
 }

@@ -34,7 +34,8 @@ static rsd_err open_other(pass *p, size_t i, rsd_error *err)
     rsd_err          rc;
 
     if (files->single)
-        return note_file(p, i, RSD_E_CORRUPT, "is listed in the checksum file of another one", err);
+        return note_file(p, i, RSD_E_CORRUPT, "is listed in the checksum file of a single file",
+                         err);
     rc = rsi_files_open_beside(files, p->v->book->file[i].name, false, &p->file[i], &why);
     if (rc == RSD_E_NOMEM && err)
         *err = why;

@@ -116,7 +116,7 @@ rsd_err rsi_views_make(rsi_views *views, const rsd_layout *layout, int32_t rank,
     rsd_err   rc = RSD_OK;
 
     if (n > 0 && !view)
-        return rsi_fail(err, RSD_E_INVALID, "%zu views are said to be there, but none is", n);
+        return rsi_fail(err, RSD_E_INVALID, "%zu views given, but the list is NULL", n);
     copy = rsi_arena_array(mem, n, sizeof(copy[0]));
     if (!copy)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu views", n);

@@ -65,11 +65,11 @@ END
 
 t 'a size of files is only for folders of safetensors' -c 'cd "$T"; for to in x x.pt x.safetensors; do "$R" convert "$OLDPWD/golden/dcp_rows" $to --shard-size 1K; echo $?; done 2>&1'
 out <<'END'
-reshard: checkpoint "x": only safetensors are cut into files of a size
+reshard: checkpoint "x": only safetensors can be split by file size
 2
-reshard: checkpoint "x.pt": only safetensors are cut into files of a size
+reshard: checkpoint "x.pt": only safetensors can be split by file size
 2
-reshard: checkpoint "x.safetensors": one file is not cut by size: a folder is
+reshard: checkpoint "x.safetensors": a single file can't be split by size: write a folder
 2
 END
 
@@ -82,7 +82,7 @@ same: 3 tensors, 344 B, 0 objects
 model.safetensors
 END
 err <<'END'
-reshard: checkpoint "mine": holds "thesis.txt", which is no part of a checkpoint and would be removed by overwriting it
+reshard: checkpoint "mine": holds "thesis.txt", which is not part of a checkpoint and would be removed by overwriting it
 END
 
 t 'other compressions than zstd are misuse' convert golden/dcp_rows "$T/x" --compress gzip

@@ -213,7 +213,7 @@ END
 t 'a second one that is broken ends in 4' diff golden/dcp_rows bad/dcp/cut_metadata
 code 4
 err <<'END'
-reshard: checkpoint "bad/dcp/cut_metadata": file ".metadata": metadata ".metadata": byte 456: the opcode needs 37 more bytes, the pickle has 12
+reshard: checkpoint "bad/dcp/cut_metadata": file ".metadata": byte 456: the opcode needs 37 more bytes, the pickle has 12
 END
 
 finish

@@ -231,13 +231,13 @@ END
 t 'a folder without a checkpoint ends in 4' -c '"$R" inspect "$T" 2>"$T/e"; code=$?; sed "s|$T|FOLDER|" "$T/e"; exit $code'
 code 4
 out <<'END'
-reshard: checkpoint "FOLDER": no checkpoint is in it: neither ".metadata" nor a ".safetensors" file
+reshard: checkpoint "FOLDER": no checkpoint found in it: neither ".metadata" nor a ".safetensors" file
 END
 
 t 'an empty file ends in 4' -c ': >"$T/empty"; cd "$T" && "$R" inspect empty'
 code 4
 err <<'END'
-reshard: checkpoint "empty": it is no checkpoint but an empty file
+reshard: checkpoint "empty": it is an empty file, not a checkpoint
 END
 
 t 'a file of a DCP checkpoint is told to be one' -c 'for f in .metadata __0_0.distcp; do "$R" inspect golden/dcp_rows/$f; echo $?; done 2>&1'
@@ -263,13 +263,13 @@ END
 t 'a broken checkpoint ends in 4' inspect bad/dcp/cut_metadata
 code 4
 err <<'END'
-reshard: checkpoint "bad/dcp/cut_metadata": file ".metadata": metadata ".metadata": byte 456: the opcode needs 37 more bytes, the pickle has 12
+reshard: checkpoint "bad/dcp/cut_metadata": file ".metadata": byte 456: the opcode needs 37 more bytes, the pickle has 12
 END
 
 t 'a pickle that would run something ends in 4' inspect bad/dcp/calls_os_system
 code 4
 err <<'END'
-reshard: checkpoint "bad/dcp/calls_os_system": file ".metadata": metadata ".metadata": byte 29: refused, because loading it would call "os.system"
+reshard: checkpoint "bad/dcp/calls_os_system": file ".metadata": byte 29: refused, because loading it would call "os.system"
 END
 
 st "$T/none" '{}' ''

@@ -72,7 +72,7 @@ END
 t 'a broken checkpoint gets none and ends in 4' manifest bad/dcp/cut_metadata
 code 4
 err <<'END'
-reshard: checkpoint "bad/dcp/cut_metadata": file ".metadata": metadata ".metadata": byte 456: the opcode needs 37 more bytes, the pickle has 12
+reshard: checkpoint "bad/dcp/cut_metadata": file ".metadata": byte 456: the opcode needs 37 more bytes, the pickle has 12
 END
 
 t 'a path that is not there ends in 3' manifest golden/missing

@@ -116,7 +116,7 @@ END
 t 'a folder without a checkpoint ends in 4' -c 'mkdir "$T/none"; cd "$T"; "$R" plan none --layout "mesh a=1; * replicate"'
 code 4
 err <<'END'
-reshard: checkpoint "none": no checkpoint is in it: neither ".metadata" nor a ".safetensors" file
+reshard: checkpoint "none": no checkpoint found in it: neither ".metadata" nor a ".safetensors" file
 END
 
 finish

@@ -103,13 +103,13 @@ END
 t 'metadata that are cut end in 4' verify bad/dcp/cut_metadata
 code 4
 err <<'END'
-reshard: checkpoint "bad/dcp/cut_metadata": file ".metadata": metadata ".metadata": byte 456: the opcode needs 37 more bytes, the pickle has 12
+reshard: checkpoint "bad/dcp/cut_metadata": file ".metadata": byte 456: the opcode needs 37 more bytes, the pickle has 12
 END
 
 t 'a hole between chunks ends in 4' verify bad/dcp/chunks_leave_hole
 code 4
 err <<'END'
-reshard: checkpoint "bad/dcp/chunks_leave_hole": tensor "w": chunks: the boxes leave a hole: nobody holds element [1]; they cover 1 of 2 elements
+reshard: checkpoint "bad/dcp/chunks_leave_hole": tensor "w": chunks: the boxes leave a hole: no box holds element [1]; they cover 1 of 2 elements
 END
 
 t 'chunks that overlap end in 4' verify bad/dcp/chunks_overlap

@@ -27,7 +27,7 @@ damaged: row
 damaged: uneven
 damaged: column
 0 whole, 3 damaged, 0 gone
-reshard: checkpoint "out": nothing of the source is left to be written
+reshard: checkpoint "out": nothing of the source is left to write
 END
 
 one='{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}  '

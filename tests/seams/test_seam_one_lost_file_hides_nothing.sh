@@ -100,17 +100,17 @@ done
 t 'a file whose header is gone is damage to whoever asks' -c 'cd "$T"; for how in empty short garbage; do "$R" verify $how >$how.out; echo $?; sed -n "1p;\$p" $how.out; "$R" verify --quick $how >/dev/null; echo $?; "$R" convert -q --salvage $how $how.safetensors 2>/dev/null; echo $?; done'
 out <<'END'
 1
-damage: file "model-00002-of-00003.safetensors": it has 0 bytes, a header needs 8
+damage: file "model-00002-of-00003.safetensors": it has 0 bytes, but a header needs 8
 29 whole, 0 damaged, 15 gone
 1
 1
 1
-damage: file "model-00002-of-00003.safetensors": byte 0: the header claims 1840 bytes, the file has 92 behind the length
+damage: file "model-00002-of-00003.safetensors": byte 0: the header claims 1840 bytes, the file has 92 after the length
 29 whole, 0 damaged, 15 gone
 1
 1
 1
-damage: file "model-00002-of-00003.safetensors": byte 0: the header claims 18446744073709551615 bytes, 100000000 are the most
+damage: file "model-00002-of-00003.safetensors": byte 0: the header claims 18446744073709551615 bytes, the maximum is 100000000
 29 whole, 0 damaged, 15 gone
 1
 1

@@ -127,7 +127,7 @@ static void a_folder_with_other_things_is_not_replaced(void **state)
 
         assert_int_equal(write_to(way, "ck", &err), RSD_OK);
         put("ck/thesis.txt");
-        refused(way, "ck", "holds \"thesis.txt\", which is no part of a checkpoint");
+        refused(way, "ck", "holds \"thesis.txt\", which is not part of a checkpoint");
         assert_true(is_mine("ck/thesis.txt"));
         assert_int_equal(unlink(at("ck/thesis.txt")), 0);
         assert_int_equal(mkdir(at("ck/sub"), 0700), 0);

@@ -289,7 +289,7 @@ static void a_newer_caller_is_refused_if_it_asks_for_what_is_unknown(void **stat
 
         assert_int_equal(call(i, list[i].bytes + 16, 1, &err), RSD_E_INVALID);
         assert_non_null(strstr(err.msg, list[i].name));
-        assert_non_null(strstr(err.msg, "what is unknown is not zero"));
+        assert_non_null(strstr(err.msg, "the rest must be zero"));
         if (call(i, list[i].bytes + 16, 0, &err) != RSD_OK)
             fail_msg("%s: %s", list[i].name, err.msg);
     }

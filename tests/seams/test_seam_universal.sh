@@ -49,7 +49,7 @@ t 'it may be overwritten' -c '"$R" convert -q --overwrite golden/folders/zero2 "
 
 t 'but not if it holds something else' -c 'echo mine >"$T/zero3/zero/a.weight/notes" && "$R" convert -q --overwrite golden/folders/zero3 "$T/zero3" --to universal 2>&1 | tail -n 1 | sed "s|$T|T|"'
 out <<'END'
-reshard: checkpoint "T/zero3": holds "zero/a.weight/notes", which is no part of a checkpoint and would be removed by overwriting it
+reshard: checkpoint "T/zero3": holds "zero/a.weight/notes", which is not part of a checkpoint and would be removed by overwriting it
 END
 
 t 'by way of DCP, with the names that trainers use' -c '

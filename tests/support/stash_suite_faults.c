@@ -181,7 +181,7 @@ static rsd_err the_budget_is_refused_alike(rsd_comm *comm, rsd_error *err)
     rc = stash_save(stash, &t, 2, &saved[2], &got);
     rc = all_have(comm, rc, RSD_E_NOMEM, &got, err);
     COMM_CHECK(rc || strstr(got.msg, "takes 100 bytes") != NULL);
-    COMM_CHECK(rc || strstr(got.msg, "of the budget of 299 bytes 99 are left") != NULL);
+    COMM_CHECK(rc || strstr(got.msg, "the budget of 299 bytes has only 99 left") != NULL);
     for (size_t i = 0; i < 2 && !rc; i++)
         rc = stash_take(&saved[i], &t, i, err);
     for (size_t i = 0; i < 2 && !rc; i++)

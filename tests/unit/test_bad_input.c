@@ -288,7 +288,7 @@ static void a_path_that_is_not_there_is_not_found(void **state)
 
 static void an_empty_folder_is_no_checkpoint(void **state)
 {
-    refuse(((temp *)*state)->top, RSD_E_FORMAT, "no checkpoint is in it");
+    refuse(((temp *)*state)->top, RSD_E_FORMAT, "no checkpoint found in it");
 }
 
 static void a_fifo_is_refused_without_waiting_for_a_writer(void **state)

@@ -328,7 +328,7 @@ static void more_than_8_dimensions_are_unsupported(void **state)
 
     (void)state;
     assert_shape_refused(RSD_E_UNSUPPORTED, RSD_F32, 9, shape,
-                         "a tensor of 9 dimensions is not supported, 8 are the most");
+                         "a tensor of 9 dimensions is not supported: the maximum is 8");
 }
 
 static void shape_that_makes_no_sense_is_refused(void **state)

@@ -60,7 +60,7 @@ static void calls_that_make_no_sense_are_refused(void **state)
     ckpt = fix_open(store, "ck");
     assert_int_equal(rsd_ckpt_tensor(NULL, 0, &info, NULL), RSD_E_INVALID);
     assert_int_equal(rsd_ckpt_tensor(ckpt, 1, &info, &err), RSD_E_INVALID);
-    assert_string_equal(err.msg, "there is no tensor 1, the checkpoint has 1");
+    assert_string_equal(err.msg, "no tensor 1: the checkpoint has 1");
     assert_int_equal(rsd_ckpt_tensor(ckpt, 0, NULL, NULL), RSD_E_INVALID);
     assert_int_equal(rsd_ckpt_find(ckpt, NULL, &t, NULL), RSD_E_INVALID);
     assert_int_equal(rsd_ckpt_find(ckpt, "w", NULL, NULL), RSD_E_INVALID);

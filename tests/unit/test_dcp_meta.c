@@ -190,7 +190,7 @@ static void file_that_would_run_something_is_refused(void **state)
         PICKLE("\x80\x04"
                "cposix\nsystem\n\x8c\x02id\x85R."),
         RSD_E_FORMAT,
-        "metadata \".metadata\": byte 21: refused, because loading it would call \"posix.system\"");
+        "file \".metadata\": byte 21: refused, because loading it would call \"posix.system\"");
     meta_refuse(PICKLE("\x80\x04(ios\nsystem\n."), RSD_E_FORMAT, "would call \"os.system\"");
 }
 
@@ -268,7 +268,7 @@ static void bytes_behind_the_pickle_are_refused(void **state)
 
     (void)state;
     ADD(&b, "x");
-    meta_refuse(b, RSD_E_FORMAT, "1 bytes behind the end");
+    meta_refuse(b, RSD_E_FORMAT, "1 bytes after the end");
 }
 
 static void bombs_are_refused_without_memory(void **state)
@@ -314,7 +314,7 @@ static void every_truncation_of_every_sample_is_refused(void **state)
         for (size_t len = 0; len < whole.len; len++) {
             meta_bytes cut = copy((char *)whole.at, len);
 
-            meta_refuse(cut, RSD_E_FORMAT, "metadata \".metadata\"");
+            meta_refuse(cut, RSD_E_FORMAT, "file \".metadata\"");
         }
         free(whole.at);
     }

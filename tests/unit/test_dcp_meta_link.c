@@ -18,11 +18,10 @@ static void chunk_outside_its_tensor_is_refused(void **state)
 {
     (void)state;
     meta_table.box[4] = 5;
-    meta_refuse(
-        meta_written(&meta_table.meta), RSD_E_FORMAT,
-        "tensor \"a.0\": the chunk at [5, 0] of size [4, 3] is not inside of the shape [8, 3]");
+    meta_refuse(meta_written(&meta_table.meta), RSD_E_FORMAT,
+                "tensor \"a.0\": the chunk at [5, 0] of size [4, 3] lies outside the shape [8, 3]");
     meta_table.box[4] = INT64_MAX;
-    meta_refuse(meta_written(&meta_table.meta), RSD_E_FORMAT, "is not inside");
+    meta_refuse(meta_written(&meta_table.meta), RSD_E_FORMAT, "lies outside");
     meta_table.box[4] = -1;
     meta_refuse(meta_written(&meta_table.meta), RSD_E_FORMAT, "the chunk at [-1, 0]");
     meta_set_up(NULL);
@@ -107,7 +106,7 @@ static void file_name_with_a_nul_is_refused(void **state)
 
     (void)state;
     ((unsigned char *)memmem(b.at, b.len, "__1_0", 5))[2] = '\0';
-    meta_refuse(b, RSD_E_FORMAT, "there is a NUL in it");
+    meta_refuse(b, RSD_E_FORMAT, "it contains a NUL");
 }
 
 static void rows_that_can_not_be_are_refused(void **state)
@@ -115,9 +114,9 @@ static void rows_that_can_not_be_are_refused(void **state)
     (void)state;
     meta_table.row[0].offset = -1;
     meta_refuse(meta_written(&meta_table.meta), RSD_E_FORMAT,
-                "1000 bytes from byte -1 on of file \"__0_0.distcp\"");
+                "1000 bytes at byte -1 of file \"__0_0.distcp\"");
     meta_table.row[0].offset = INT64_MAX;
-    meta_refuse(meta_written(&meta_table.meta), RSD_E_FORMAT, "can't be");
+    meta_refuse(meta_written(&meta_table.meta), RSD_E_FORMAT, "an impossible range");
     meta_table.row[0].offset = 0;
     meta_table.row[0].length = -5;
     meta_refuse(meta_written(&meta_table.meta), RSD_E_FORMAT, "-5 bytes");
@@ -173,7 +172,7 @@ static void row_without_a_chunk_is_refused(void **state)
     assert_int_equal(at[11], 'K');
     at[12] = 3;
     meta_refuse(b, RSD_E_FORMAT,
-                "tensor \"a.0\": storage_data has a row at [3, 0], where no chunk is");
+                "tensor \"a.0\": storage_data has a row at [3, 0], where there is no chunk");
 }
 
 static void two_rows_for_one_chunk_are_refused(void **state)

@@ -194,7 +194,7 @@ static void ranks_that_disagree_are_refused(void **state)
     (void)state;
     meta_table.tensor[0].dtype = RSD_F16;
     assert_int_equal(rsi_dcp_meta_merge(2, part, &meta, &err), RSD_E_FORMAT);
-    assert_non_null(strstr(err.msg, "tensor \"a.0\" has another dtype or shape"));
+    assert_non_null(strstr(err.msg, "tensor \"a.0\" has different dtypes or shapes"));
     meta_table.tensor[0].dtype = RSD_F32;
     meta_table.shape[1] = 4;
     assert_int_equal(rsi_dcp_meta_merge(2, part, &meta, &err), RSD_E_FORMAT);

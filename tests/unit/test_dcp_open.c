@@ -242,7 +242,7 @@ static void an_item_of_another_dtype_is_refused(void **state)
 {
     (void)state;
     ck.facts[1].dtype = RSD_F32;
-    assert_read_refused(0, "the item is float32, the metadata say int32");
+    assert_read_refused(0, "the item is float32, but the metadata say int32");
 }
 
 static void an_item_of_another_shape_is_refused(void **state)

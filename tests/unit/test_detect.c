@@ -64,10 +64,10 @@ static void folders_are_told_by_the_names_in_them(void **state)
 static void folders_without_a_checkpoint_are_refused(void **state)
 {
     (void)state;
-    assert_folder("", RSD_E_FORMAT, 0, "no checkpoint is in it");
+    assert_folder("", RSD_E_FORMAT, 0, "no checkpoint found in it");
     assert_folder("readme.txt safetensors __.metadata __x.metadata a.metadata", RSD_E_FORMAT, 0,
                   "neither \".metadata\" nor a \".safetensors\" file");
-    assert_folder(".safetensors", RSD_E_FORMAT, 0, "no checkpoint is in it");
+    assert_folder(".safetensors", RSD_E_FORMAT, 0, "no checkpoint found in it");
 }
 
 static void a_save_that_did_not_end_is_told(void **state)

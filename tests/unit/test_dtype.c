@@ -153,7 +153,7 @@ static void parse_without_a_name_or_a_place_is_refused(void **state)
 
     (void)state;
     assert_int_equal(rsd_dtype_parse(NULL, &got, &err), RSD_E_INVALID);
-    assert_string_equal(err.msg, "a dtype name and a place for the dtype are needed");
+    assert_string_equal(err.msg, "missing argument: dtype name or output pointer");
     assert_int_equal(got, RSD_I8);
     assert_int_equal(rsd_dtype_parse("bool", NULL, NULL), RSD_E_INVALID);
 }

@@ -461,7 +461,7 @@ static void nesting_that_torch_save_can_not_have_is_refused(void **state)
     rsd_state           *made = make();
 
     (void)state;
-    assert_nesting_refused("a", 1, "the list of \"l.1\" has no place 0");
+    assert_nesting_refused("a", 1, "the list of \"l.1\" has no index 0");
     assert_nesting_refused("l", 0, "\"l\" is a value and has others in it");
     assert_int_equal(rsd_state_push(made, "l", NULL), RSD_OK);
     fix_add_ramp(made, "k", NULL, 1, six, data);

@@ -186,7 +186,7 @@ static void every_error_says_where_what_and_what_instead(void **state)
         { "{", "line 1, byte 1: expected a key in quotes or \"}\", found the end of the text" },
         { "{]", "line 1, byte 1: expected a key in quotes or \"}\", found \"]\"" },
         { "{1:2}", "line 1, byte 1: expected a key in quotes or \"}\", found \"1\"" },
-        { "{\"a\"}", "line 1, byte 4: expected \":\" behind the key, found \"}\"" },
+        { "{\"a\"}", "line 1, byte 4: expected \":\" after the key, found \"}\"" },
         { "{\"a\":}", "line 1, byte 5: expected a value, found \"}\"" },
         { "{\"a\":1,}", "line 1, byte 7: expected a key in quotes, found \"}\"" },
         { "{\"a\":1 \"b\":2}", "line 1, byte 7: expected \",\" or \"}\", found '\"'" },
@@ -206,8 +206,8 @@ static void every_error_says_where_what_and_what_instead(void **state)
         { "-", "line 1, byte 1: expected a digit, found the end of the text" },
         { "+1", "line 1, byte 0: expected a value, found \"+1\"" },
         { ".5", "line 1, byte 0: expected a value, found \".5\"" },
-        { "1.", "line 1, byte 2: expected a digit behind the point, found the end of the text" },
-        { "1.e5", "line 1, byte 2: expected a digit behind the point, found \"e5\"" },
+        { "1.", "line 1, byte 2: expected a digit after the point, found the end of the text" },
+        { "1.e5", "line 1, byte 2: expected a digit after the point, found \"e5\"" },
         { "1e", "line 1, byte 2: expected a digit in the exponent, found the end of the text" },
         { "1e+", "line 1, byte 3: expected a digit in the exponent, found the end of the text" },
         { "01", "line 1, byte 0: expected a number without leading zeros, found \"01\"" },
@@ -216,13 +216,13 @@ static void every_error_says_where_what_and_what_instead(void **state)
                    "text" },
         { "\"a\nb\"", "line 1, byte 2: expected control characters in a string to be escaped, "
                       "found the byte 0x0a" },
-        { "\"\\x\"", "line 1, byte 2: expected one of \"\\/bfnrtu behind the backslash, found "
+        { "\"\\x\"", "line 1, byte 2: expected one of \"\\/bfnrtu after the backslash, found "
                      "\"x\"" },
-        { "\"\\", "line 1, byte 2: expected one of \"\\/bfnrtu behind the backslash, found the end "
+        { "\"\\", "line 1, byte 2: expected one of \"\\/bfnrtu after the backslash, found the end "
                   "of the text" },
-        { "\"\\u12g4\"", "line 1, byte 3: expected four hexadecimal digits behind \\u, found "
+        { "\"\\u12g4\"", "line 1, byte 3: expected four hexadecimal digits after \\u, found "
                          "\"12g4\"" },
-        { "\"\\u12", "line 1, byte 3: expected four hexadecimal digits behind \\u, found \"12\"" },
+        { "\"\\u12", "line 1, byte 3: expected four hexadecimal digits after \\u, found \"12\"" },
         { "\"\\udc00\"", "line 1, byte 1: expected a character, found the second half of a "
                          "surrogate pair alone" },
         { "\"\\ud800\"", "line 1, byte 1: expected a character, found the first half of a "

@@ -165,7 +165,7 @@ static void shape_that_can_not_be_is_refused_by_every_way(void **state)
         rsd_layout_create_ranges(RSD_F32, 1, &bad, 1, &owner, &zero, &zero, &layout, &err), why);
     assert_refused(rsd_layout_create_part(RSD_F32, 1, &bad, 0, 1, &box, &layout, &err), why);
     assert_error(rsd_layout_create(mesh, place, RSD_F32, 9, &bad, &layout, &err), RSD_E_UNSUPPORTED,
-                 "a tensor of 9 dimensions is not supported, 8 are the most");
+                 "a tensor of 9 dimensions is not supported: the maximum is 8");
     rsd_mesh_free(mesh);
 }
 
@@ -202,12 +202,12 @@ static void boxes_that_do_not_tile_the_tensor_are_refused(void **state)
 
     (void)state;
     refuse_boxes(owner, row_box(0, 4), row_box(6, 4),
-                 "the boxes leave a hole: nobody holds element [4]; they cover 8 of 10 elements");
+                 "the boxes leave a hole: no box holds element [4]; they cover 8 of 10 elements");
     refuse_boxes(owner, row_box(0, 6), row_box(5, 5),
                  "the box [0:6] of rank 4 overlaps the box [5:10] of rank 7");
     refuse_boxes(owner, row_box(0, 6), row_box(6, 5),
                  "box 1 of rank 7: [6:11] falls outside the tensor, dimension 0 has the size 10");
-    refuse_boxes(bad, row_box(0, 6), row_box(6, 4), "box 1 can't belong to the rank -7");
+    refuse_boxes(bad, row_box(0, 6), row_box(6, 4), "box 1 can't belong to rank -7");
     refuse_boxes(NULL, row_box(0, 6), row_box(6, 4), "a layout of 2 boxes needs an owner for each");
     assert_refused(rsd_layout_create_boxes(RSD_F32, 1, &ten, 2, owner, NULL, &layout, &err),
                    "a layout of 2 boxes needs an owner for each");
@@ -228,7 +228,7 @@ static void part_with_bad_boxes_is_refused(void **state)
     assert_refused(rsd_layout_create_part(RSD_F32, 1, &ten, 5, 2, over, &layout, &err),
                    "the box [0:4] of rank 5 overlaps the box [3:7] of rank 5");
     assert_refused(rsd_layout_create_part(RSD_F32, 1, &ten, -1, 2, over, &layout, &err),
-                   "a part can't belong to the rank -1");
+                   "a part can't belong to rank -1");
     assert_refused(rsd_layout_create_part(RSD_F32, 1, &ten, 0, 2, NULL, &layout, &err),
                    "a part of 2 boxes needs the boxes");
 }
@@ -258,7 +258,7 @@ static void ranges_that_do_not_tile_the_tensor_are_refused(void **state)
                   "range 1 of 9223372036854775807 elements from 9223372036854775807 on falls "
                   "outside the tensor, it has 10");
     refuse_ranges(4, 5,
-                  "the boxes leave a hole: nobody holds element [9]; they cover 9 of 10 elements");
+                  "the boxes leave a hole: no box holds element [9]; they cover 9 of 10 elements");
     refuse_ranges(3, 7, "the box [0:4] of rank 0 overlaps the box [3:10] of rank 1");
     assert_refused(rsd_layout_create_ranges(RSD_F32, 1, &ten, 1, owner, NULL, &ten, &layout, &err),
                    "a layout of 1 ranges needs owner, start and count");

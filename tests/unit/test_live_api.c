@@ -94,7 +94,7 @@ static void a_plan_and_a_comm_are_needed(void **state)
 
     (void)state;
     assert_int_equal(rsd_reshard(NULL, NULL, NULL, NULL, NULL, &err), RSD_E_INVALID);
-    assert_string_equal(err.msg, "a plan and a comm are needed");
+    assert_string_equal(err.msg, "missing argument: plan or comm");
     assert_int_equal(rsd_op_test(NULL, RSD_STAGED, &done, &err), RSD_E_INVALID);
     assert_int_equal(rsd_op_wait(NULL, RSD_STAGED, &err), RSD_E_INVALID);
     rsd_op_cancel(NULL);

@@ -282,10 +282,10 @@ static void slice_of_no_axis_or_no_place_is_refused(void **state)
 
     (void)state;
     assert_slice_refused(mesh, "ep", 0, "the mesh has no axis \"ep\"");
-    assert_slice_refused(mesh, "dp", 3, "mesh axis \"dp\" has no place 3, its size is 3");
-    assert_slice_refused(mesh, "dp", -1, "mesh axis \"dp\" has no place -1, its size is 3");
-    assert_slice_refused(mesh, NULL, 0, "a mesh, an axis and a place for the slice are needed");
-    assert_slice_refused(NULL, "dp", 0, "a mesh, an axis and a place for the slice are needed");
+    assert_slice_refused(mesh, "dp", 3, "mesh axis \"dp\" has no index 3, its size is 3");
+    assert_slice_refused(mesh, "dp", -1, "mesh axis \"dp\" has no index -1, its size is 3");
+    assert_slice_refused(mesh, NULL, 0, "missing argument: mesh, axis or output pointer");
+    assert_slice_refused(NULL, "dp", 0, "missing argument: mesh, axis or output pointer");
     assert_int_equal(rsd_mesh_slice(mesh, "dp", 0, NULL, NULL), RSD_E_INVALID);
     rsd_mesh_free(mesh);
 }
@@ -335,10 +335,9 @@ static void number_of_axes_that_can_not_be_is_refused(void **state)
     const int64_t nine[9] = { 1, 1, 1, 1, 1, 1, 1, 1, 1 };
 
     (void)state;
-    assert_refused(9, nine, NULL, NULL, "a mesh of 9 axes can't be: 0 to 8 and a shape are needed");
-    assert_refused(-1, nine, NULL, NULL,
-                   "a mesh of -1 axes can't be: 0 to 8 and a shape are needed");
-    assert_refused(1, NULL, NULL, NULL, "a mesh of 1 axes can't be: 0 to 8 and a shape are needed");
+    assert_refused(9, nine, NULL, NULL, "a mesh can't have 9 axes: give 0 to 8 and a shape");
+    assert_refused(-1, nine, NULL, NULL, "a mesh can't have -1 axes: give 0 to 8 and a shape");
+    assert_refused(1, NULL, NULL, NULL, "a mesh can't have 1 axes: give 0 to 8 and a shape");
     assert_int_equal(rsd_mesh_create(1, nine, NULL, NULL, NULL, NULL), RSD_E_INVALID);
 }
 
@@ -399,10 +398,10 @@ static void rank_that_can_not_be_is_refused_and_named(void **state)
     const int64_t two = 2;
 
     (void)state;
-    assert_refused(1, &two, NULL, (int32_t[]){ 0, -1 }, "a mesh can't have the rank -1");
+    assert_refused(1, &two, NULL, (int32_t[]){ 0, -1 }, "a mesh can't contain rank -1");
     assert_refused(1, &two, NULL, (int32_t[]){ INT32_MAX, 0 },
-                   "a mesh can't have the rank 2147483647");
-    assert_refused(0, NULL, NULL, (int32_t[]){ -5 }, "a mesh can't have the rank -5");
+                   "a mesh can't contain rank 2147483647");
+    assert_refused(0, NULL, NULL, (int32_t[]){ -5 }, "a mesh can't contain rank -5");
 }
 
 static void mesh_of_too_many_ranks_is_refused(void **state)

@@ -111,11 +111,11 @@ static void a_phase_that_there_is_not_reaches_nobody(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(phase) / sizeof(phase[0]); i++) {
         assert_int_equal(rsd_op_test(op, (rsd_phase)phase[i], &done, &err), RSD_E_INVALID);
-        assert_string_equal(err.msg, "an operation and one of its phases are needed");
+        assert_string_equal(err.msg, "missing argument: operation or a valid phase");
         assert_int_equal(rsd_op_wait(op, (rsd_phase)phase[i], &err), RSD_E_INVALID);
     }
     assert_int_equal(rsd_op_test(op, RSD_STAGED, NULL, &err), RSD_E_INVALID);
-    assert_string_equal(err.msg, "a place for the answer is needed");
+    assert_string_equal(err.msg, "missing argument: output pointer");
     assert_int_equal(a.tests + a.waits, 0);
     assert_true(done);
     rsd_op_free(op);

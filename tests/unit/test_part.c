@@ -351,7 +351,7 @@ static void box_that_a_rank_has_not_is_refused(void **state)
                   "rank -1 has no box 0, it holds 0");
     assert_no_box(corners(), 2, 2, "rank 2 has no box 2, it holds 2");
     assert_no_box(corners(), 1, 0, "rank 1 has no box 0, it holds 0");
-    assert_no_box(NULL, 0, 0, "a layout and a place for the answer are needed");
+    assert_no_box(NULL, 0, 0, "missing argument: layout or output pointer");
 }
 
 static void answer_without_a_place_for_it_is_refused(void **state)

@@ -212,7 +212,7 @@ static void objects_that_wait_inside_each_other_are_limited(void **state)
     at += 11;
     for (int i = 0; i < 17; i++, at += 4)
         memcpy(at, "h\x00)\x81", 4);
-    pickle_refuse(bytes, (size_t)(at - bytes), "in each other");
+    pickle_refuse(bytes, (size_t)(at - bytes), "nested more than 16 deep");
 }
 
 static void call_of_a_folding_class_is_replaced(void **state)

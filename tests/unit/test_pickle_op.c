@@ -243,7 +243,7 @@ static void opcodes_that_are_not_for_data_are_refused_by_name(void **state)
     pickle_refuse(PICKLE("\x84\x01\x01\x01\x01."), "EXT4");
     pickle_refuse(PICKLE("\x97."), "NEXT_BUFFER");
     pickle_refuse(PICKLE("I1\n."), "opcode INT is");
-    pickle_refuse(PICKLE("\xff."), "0xff is no pickle opcode");
+    pickle_refuse(PICKLE("\xff."), "0xff is not a pickle opcode");
 }
 
 static void opcodes_without_their_values_are_refused(void **state)
@@ -259,11 +259,11 @@ static void opcodes_without_their_values_are_refused(void **state)
     pickle_refuse(PICKLE("NNa."), "adds to a list");
     pickle_refuse(PICKLE("]NNs."), "adds to a dict");
     pickle_refuse(PICKLE("}(Nu."), "key without a value");
-    pickle_refuse(PICKLE("NNR."), "no class");
-    pickle_refuse(PICKLE("cm\nKnown\nNR."), "no tuple");
-    pickle_refuse(PICKLE("NNb."), "no object");
-    pickle_refuse(PICKLE("cm\nKnown\n)R}b}b."), "has one already");
-    pickle_refuse(PICKLE("NN\x93."), "no str");
+    pickle_refuse(PICKLE("NNR."), "not a class");
+    pickle_refuse(PICKLE("cm\nKnown\nNR."), "not a tuple");
+    pickle_refuse(PICKLE("NNb."), "not an object");
+    pickle_refuse(PICKLE("cm\nKnown\n)R}b}b."), "already has one");
+    pickle_refuse(PICKLE("NN\x93."), "not a str");
     pickle_refuse(PICKLE("h\x00."), "memo place 0 is empty");
     pickle_refuse(PICKLE("\x94."), "takes 1 values");
     pickle_refuse(PICKLE("0."), "needs a MARK");
@@ -296,13 +296,13 @@ static void lengths_beyond_the_input_are_refused(void **state)
                   "needs 16777215 more bytes, the pickle has 4");
     pickle_refuse(PICKLE("X\xff\xff\xff\xff"
                          "abc."),
-                  "16777216 are the limit");
+                  "the limit is 16777216");
     pickle_refuse(PICKLE("\x8e\xff\xff\xff\xff\xff\xff\xff\xff"
                          "abc."),
                   "the pickle has 4");
     pickle_refuse(PICKLE("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
                          "abc."),
-                  "are the limit");
+                  "the limit");
     pickle_refuse(PICKLE("\x8a\xff."), "needs 255 more bytes");
     pickle_refuse(PICKLE("\x8b\x01\x01\x00\x00."), "an integer of 257 bytes");
     pickle_refuse(PICKLE("\x95\xff\x00\x00\x00\x00\x00\x00\x00N."), "a frame of 255 bytes");

@@ -133,7 +133,7 @@ static void a_negative_rank_is_refused(void **state)
     (void)state;
     pair(0, 8, "mesh a=2; * shard(0)@a", "mesh a=2; * replicate");
     assert_int_equal(make(1, -1), RSD_E_INVALID);
-    assert_string_equal(err.msg, "there is no rank -1");
+    assert_string_equal(err.msg, "-1 is not a rank");
 }
 
 /* ---- Partial ---- */

@@ -282,7 +282,7 @@ static void layout_without_rules_name_or_output_is_refused(void **state)
 
     (void)state;
     assert_int_equal(rsd_rules_layout(NULL, "x", RSD_F32, 0, NULL, &layout, &err), RSD_E_INVALID);
-    assert_string_equal(err.msg, "rules, a name and a place for the layout are needed");
+    assert_string_equal(err.msg, "missing argument: rules, name or output pointer");
     assert_int_equal(rsd_rules_layout(rules, NULL, RSD_F32, 0, NULL, &layout, NULL), RSD_E_INVALID);
     assert_int_equal(rsd_rules_layout(rules, "x", RSD_F32, 0, NULL, NULL, NULL), RSD_E_INVALID);
     assert_null(layout);

@@ -60,7 +60,7 @@ static void text_that_does_not_begin_with_a_mesh_is_refused(void **state)
 static void bad_axes_are_refused(void **state)
 {
     static const bad_text bad[] = {
-        { "mesh", "line 1, column 5: expected a rule behind the mesh, found the end of the line" },
+        { "mesh", "line 1, column 5: expected a rule after the mesh, found the end of the line" },
         { "mesh dp", "line 1, column 6: expected AXIS=SIZE, found \"dp\"" },
         { "mesh dp = 2", "line 1, column 6: expected AXIS=SIZE, found \"dp\"" },
         { "mesh =2", "line 1, column 6: expected AXIS=SIZE, found \"=2\"" },
@@ -76,9 +76,8 @@ static void bad_axes_are_refused(void **state)
           "line 1, column 9: expected a size of at least 1, found \"2147483647\"" },
         { "mesh dp=99999999999999999999",
           "line 1, column 9: expected a size of at least 1, found \"99999999999999999999\"" },
-        { "mesh dp=2x", "line 1, column 10: expected a space behind the size, found \"x\"" },
-        { "mesh dp=2,tp=4",
-          "line 1, column 10: expected a space behind the size, found \",tp=4\"" },
+        { "mesh dp=2x", "line 1, column 10: expected a space after the size, found \"x\"" },
+        { "mesh dp=2,tp=4", "line 1, column 10: expected a space after the size, found \",tp=4\"" },
         { "mesh a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1",
           "line 1, column 38: expected no more than 8 axes, found \"i=1\"" },
         { "mesh dp=2 dp=3; * replicate", "line 1, column 1: mesh axis \"dp\" is named twice" },
@@ -111,16 +110,16 @@ static void bad_lists_of_ranks_are_refused(void **state)
         { "mesh a=2 ranks=0-1-2",
           "line 1, column 19: expected \",\" or the end of the list of ranks, found \"-2\"" },
         { "mesh a=2 ranks=0,1 b=2",
-          "line 1, column 20: expected the end of the line behind the ranks, found \"b=2\"" },
+          "line 1, column 20: expected the end of the line after the ranks, found \"b=2\"" },
         { "mesh a=2 ranks=0,1 ranks=0,1",
-          "line 1, column 20: expected the end of the line behind the ranks, found \"ranks=0,1\"" },
+          "line 1, column 20: expected the end of the line after the ranks, found \"ranks=0,1\"" },
         { "mesh ranks=0",
-          "line 1, column 13: expected a rule behind the mesh, found the end of the line" },
+          "line 1, column 13: expected a rule after the mesh, found the end of the line" },
         { "mesh a=2 ranks=0; * replicate", "line 1, column 1: the mesh has 2 places but 1 ranks" },
         { "mesh a=2 b=3 ranks=0-6; * replicate",
-          "line 1, column 23: the mesh has 6 places, more ranks are listed" },
+          "line 1, column 23: the mesh has 6 places, but more ranks are listed" },
         { "mesh a=2 ranks=0-99999999; * replicate",
-          "line 1, column 26: the mesh has 2 places, more ranks are listed" },
+          "line 1, column 26: the mesh has 2 places, but more ranks are listed" },
         { "mesh a=2147483646 b=2147483646 ranks=0,1,2",
           "line 1, column 1: a mesh can't have more than 2147483646 ranks" },
         { "mesh a= 2", "line 1, column 8: expected a size of at least 1, found a space" },
@@ -134,14 +133,14 @@ static void bad_lists_of_ranks_are_refused(void **state)
 static void mesh_without_rules_or_a_second_one_is_refused(void **state)
 {
     static const bad_text bad[] = {
-        { "mesh a=2", "line 1, column 9: expected a rule behind the mesh, found the end of the "
+        { "mesh a=2", "line 1, column 9: expected a rule after the mesh, found the end of the "
                       "line" },
         { "mesh a=2 # two\n\n",
-          "line 3, column 1: expected a rule behind the mesh, found the end of the line" },
+          "line 3, column 1: expected a rule after the mesh, found the end of the line" },
         { "mesh a=2\nmesh b=2\n* replicate",
-          "line 2, column 1: expected a rule, there is one mesh only, found \"mesh\"" },
+          "line 2, column 1: expected a rule: there can be only one mesh, found \"mesh\"" },
         { "mesh a=2; * replicate; mesh b=2",
-          "line 1, column 24: expected a rule, there is one mesh only, found \"mesh\"" },
+          "line 1, column 24: expected a rule: there can be only one mesh, found \"mesh\"" },
     };
 
     (void)state;
@@ -168,7 +167,7 @@ static void words_that_are_no_placement_are_refused(void **state)
         { RULE "Replicate", "line 1, column 13: expected " PLACEMENT ", found \"Replicate\"" },
         { RULE "replicate a=1", "line 1, column 23: expected " PLACEMENT ", found \"a=1\"" },
         { RULE "replicate(0)@a",
-          "line 1, column 22: expected a space behind \"replicate\", found \"(0)@a\"" },
+          "line 1, column 22: expected a space after \"replicate\", found \"(0)@a\"" },
     };
 
     (void)state;
@@ -242,12 +241,13 @@ static void bad_sub_meshes_are_refused(void **state)
         { RULE "replicate on b=0",
           "line 1, column 26: expected an axis of the mesh, found \"b=0\"" },
         { RULE "replicate on a",
-          "line 1, column 27: expected \"=\" and a place on the axis, found the end of the line" },
+          "line 1, column 27: expected \"=\" and an index on the axis, found the end of the line" },
         { RULE "replicate on a=",
-          "line 1, column 28: expected a place on the axis, found the end of the line" },
-        { RULE "replicate on a=2", "line 1, column 28: expected a place on the axis, found \"2\"" },
+          "line 1, column 28: expected an index on the axis, found the end of the line" },
+        { RULE "replicate on a=2",
+          "line 1, column 28: expected an index on the axis, found \"2\"" },
         { RULE "replicate on a=-1",
-          "line 1, column 28: expected a place on the axis, found \"-1\"" },
+          "line 1, column 28: expected an index on the axis, found \"-1\"" },
         { RULE "replicate on a=0x",
           "line 1, column 29: expected a space or the end of the rule, found \"x\"" },
         { RULE "replicate on a=0 a=1",
@@ -300,7 +300,7 @@ static void parse_without_a_text_or_a_place_is_refused(void **state)
 
     (void)state;
     assert_int_equal(rsd_rules_parse(NULL, &rules, &err), RSD_E_INVALID);
-    assert_string_equal(err.msg, "a text and a place for the rules are needed");
+    assert_string_equal(err.msg, "missing argument: text or output pointer");
     assert_ptr_equal(rules, untouched);
     assert_int_equal(rsd_rules_parse("mesh a=2; * replicate", NULL, NULL), RSD_E_INVALID);
 }

@@ -184,7 +184,7 @@ static void a_layout_is_made_of_what_each_rank_holds(void **state)
 
 static void a_layout_with_a_hole_is_refused_on_all_ranks(void **state)
 {
-    job j = { .odd = 1, .want = RSD_E_INVALID, .text = "nobody holds element [5]" };
+    job j = { .odd = 1, .want = RSD_E_INVALID, .text = "no box holds element [5]" };
 
     (void)state;
     assert_int_equal(run(4, make_local, &j), RSD_OK);

@@ -114,7 +114,7 @@ static void an_index_of_another_shape_is_refused(void **state)
                    "byte 17: \"weight_map\" is a duplicate");
     assert_refused("{\"weight_map\":{\"a\":\"x\",\"\\u0061\":\"x\"}}",
                    "byte 23: tensor \"a\" is a duplicate");
-    assert_refused("{\"weight_map\":{\"a\\u0000\":\"x\"}}", "byte 15: a name has a NUL in it");
+    assert_refused("{\"weight_map\":{\"a\\u0000\":\"x\"}}", "byte 15: a name contains a NUL");
 }
 
 static void what_is_written_is_sorted_and_indented(void **state)

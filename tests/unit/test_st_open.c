@@ -115,7 +115,7 @@ static void an_index_and_its_files_must_agree(void **state)
     refused(put_two(INDEX("\"a\":\"m1.safetensors\",\"b\":\"m2.safetensors\","
                           "\"c\":\"m2.safetensors\",\"d\":\"m1.safetensors\"")),
             RSD_E_FORMAT,
-            "the index says that tensor \"d\" is in file \"m1.safetensors\", it is not");
+            "the index says that tensor \"d\" is in file \"m1.safetensors\", but it is not");
     refused(put_two(INDEX("\"a\":\"m1.safetensors\",\"b\":\"m3.safetensors\"")), RSD_E_NOTFOUND,
             "m3.safetensors");
 }
@@ -211,7 +211,7 @@ static void a_header_that_is_cut_short_is_refused_by_file(void **state)
 
     (void)state;
     fix_put(store, "ck/m3.safetensors", "\x02\0\0", 3);
-    refused(store, RSD_E_FORMAT, "file \"m3.safetensors\": it has 3 bytes, a header needs 8");
+    refused(store, RSD_E_FORMAT, "file \"m3.safetensors\": it has 3 bytes, but a header needs 8");
     store = put_two(NULL);
     fix_put(store, "ck/m3.safetensors", "\xff\0\0\0\0\0\0\0{}", 10);
     refused(store, RSD_E_FORMAT, "file \"m3.safetensors\": ");

@@ -179,7 +179,7 @@ static void headers_that_are_no_such_json_are_refused(void **state)
           "found an array" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},}", 8, RSD_E_FORMAT,
           "line 1, byte 62: expected a key in quotes, found \"}\"" },
-        { A "}", 8, RSD_E_FORMAT, "byte 62: 0x7d behind the JSON, only white space is allowed" },
+        { A "}", 8, RSD_E_FORMAT, "byte 62: 0x7d after the JSON, only white space is allowed" },
         { "{\"\xff\":{}}", 0, RSD_E_FORMAT,
           "line 1, byte 10: expected UTF-8, found the byte 0xff" },
         { "{\"\\ud800\":{}}", 0, RSD_E_FORMAT,
@@ -267,14 +267,14 @@ static void sizes_that_do_not_fit_are_refused(void **state)
         { PLACED("[8,0]"), 8, RSD_E_FORMAT,
           "tensor \"a\": data_offsets [8, 0] end before they begin" },
         { PLACED("[8,16]"), 8, RSD_E_FORMAT,
-          "tensor \"a\": data_offsets [8, 16] end behind the 8 bytes of data that the file has" },
+          "tensor \"a\": data_offsets [8, 16] end after the 8 bytes of data that the file has" },
         { PLACED("[18446744073709551607,18446744073709551615]"), 8, RSD_E_FORMAT,
-          "tensor \"a\": data_offsets [18446744073709551607, 18446744073709551615] end behind the "
+          "tensor \"a\": data_offsets [18446744073709551607, 18446744073709551615] end after the "
           "8 bytes of data that the file has" },
         { "{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, RSD_E_FORMAT,
-          "tensor \"a\": F4 [3]: 3 values of 4 bits are no whole number of bytes" },
+          "tensor \"a\": F4 [3]: 3 values of 4 bits are not a whole number of bytes" },
         { "{\"a\":{\"dtype\":\"F4\",\"shape\":[],\"data_offsets\":[0,1]}}", 1, RSD_E_FORMAT,
-          "tensor \"a\": F4 []: 1 values of 4 bits are no whole number of bytes" },
+          "tensor \"a\": F4 []: 1 values of 4 bits are not a whole number of bytes" },
         { "{\"a\":{\"dtype\":\"F4\",\"shape\":[2,3],\"data_offsets\":[0,3]}}", 3, RSD_E_UNSUPPORTED,
           "tensor \"a\": F4 [2, 3]: the last dimension is odd, which is not supported for 4 bits" },
         { "{\"a\":{\"dtype\":\"F4\",\"shape\":[2,4],\"data_offsets\":[0,8]}}", 8, RSD_E_FORMAT,
@@ -294,11 +294,11 @@ static void data_that_are_not_tiled_are_refused(void **state)
         { "{}", 1, RSD_E_FORMAT, "the tensors end at byte 10 of the file, which has 1 bytes more" },
         { A, 9, RSD_E_FORMAT, "the tensors end at byte 70 of the file, which has 1 bytes more" },
         { PLACED("[8,16]"), 16, RSD_E_FORMAT,
-          "byte 9: tensor \"a\" begins at 8 of the data, which leaves a hole behind 0" },
+          "byte 9: tensor \"a\" begins at 8 of the data, which leaves a hole after 0" },
         { TWO("[0,8]", "[16,24]"), 24, RSD_E_FORMAT,
-          "byte 62: tensor \"b\" begins at 16 of the data, which leaves a hole behind 8" },
+          "byte 62: tensor \"b\" begins at 16 of the data, which leaves a hole after 8" },
         { TWO("[16,24]", "[0,8]"), 24, RSD_E_FORMAT,
-          "byte 9: tensor \"a\" begins at 16 of the data, which leaves a hole behind 8" },
+          "byte 9: tensor \"a\" begins at 16 of the data, which leaves a hole after 8" },
         { TWO("[0,8]", "[4,12]"), 12, RSD_E_FORMAT,
           "byte 62: tensor \"b\" begins at 4 of the data and overlaps \"a\", which ends at 8" },
         { TWO("[0,8]", "[0,8]"), 8, RSD_E_FORMAT,
@@ -328,7 +328,7 @@ static void what_the_reference_library_lets_pass_is_refused(void **state)
           "tensor \"a\": byte 61: unknown field \"x\", only dtype, shape and data_offsets are "
           "allowed" },
         { "{\"a\\u0000\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
-          RSD_E_FORMAT, "byte 9: a name has a NUL in it" },
+          RSD_E_FORMAT, "byte 9: a name contains a NUL" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,0],\"data_offsets\":[0,0]}}", 0,
           RSD_E_FORMAT,
           "tensor \"a\": F32 [4611686018427387904, 0]: the size does not fit into 64 bits" },
@@ -363,15 +363,15 @@ static void the_length_is_checked_before_anything_is_read(void **state)
         uint64_t      file_bytes;
         const char   *msg;
     } bad[] = {
-        { { 0 }, 0, "a file of 0 bytes is no safetensors file" },
-        { { 2 }, 7, "a file of 7 bytes is no safetensors file" },
-        { { 3 }, 10, "byte 0: the header claims 3 bytes, the file has 2 behind the length" },
+        { { 0 }, 0, "a file of 0 bytes is not a safetensors file" },
+        { { 2 }, 7, "a file of 7 bytes is not a safetensors file" },
+        { { 3 }, 10, "byte 0: the header claims 3 bytes, the file has 2 after the length" },
         { { 1, 0xe1, 0xf5, 5 },
           1u << 30,
-          "byte 0: the header claims 100000001 bytes, 100000000 are the most" },
+          "byte 0: the header claims 100000001 bytes, the maximum is 100000000" },
         { { 255, 255, 255, 255, 255, 255, 255, 255 },
           10,
-          "byte 0: the header claims 18446744073709551615 bytes, 100000000 are the most" },
+          "byte 0: the header claims 18446744073709551615 bytes, the maximum is 100000000" },
     };
     static const unsigned char most[8] = { 0, 0xe1, 0xf5, 5 };
     rsd_error                  err;

@@ -155,7 +155,7 @@ static void what_the_format_can_not_hold_is_refused_by_name(void **state)
     assert_refused(&meta, 1, RSD_E_UNSUPPORTED,
                    "a tensor can't be called \"__metadata__\" in safetensors");
     assert_refused(&none, 1, RSD_E_INVALID, "tensor \"n\": 99 is not a dtype");
-    assert_refused(&nine, 1, RSD_E_INVALID, "tensor \"n\" has 9 dimensions, 8 are the most");
+    assert_refused(&nine, 1, RSD_E_INVALID, "tensor \"n\" has 9 dimensions, the maximum is 8");
     assert_refused(&neg, 1, RSD_E_INVALID, "tensor \"n\": dimension 0 has the size -1");
     assert_refused(&big, 1, RSD_E_INVALID, "tensor \"n\": the size does not fit into 64 bits");
     assert_refused(&bytes, 1, RSD_E_INVALID, "\"a\" is not UTF-8 at its byte 1");

@@ -177,8 +177,8 @@ static void huge_numbers_are_refused_and_take_no_memory(void **state)
 static void files_out_of_order_or_twice_are_refused(void **state)
 {
     (void)state;
-    assert_refused("reshard sums 1\nfile 0 b\nfile 0 a\n", "does not come behind");
-    assert_refused("reshard sums 1\nfile 0 a\nfile 0 a\n", "does not come behind");
+    assert_refused("reshard sums 1\nfile 0 b\nfile 0 a\n", "does not come after");
+    assert_refused("reshard sums 1\nfile 0 a\nfile 0 a\n", "does not come after");
 }
 
 static void names_that_lead_out_of_the_checkpoint_are_refused(void **state)

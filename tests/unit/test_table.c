@@ -314,8 +314,8 @@ static void owner_that_can_not_be_a_rank_is_refused(void **state)
     const rsi_given above[] = { rows(INT32_MAX, 0, 0) };
 
     (void)state;
-    assert_refused(1, &ten, 2, below, true, "box 1 can't belong to the rank -1");
-    assert_refused(1, &ten, 1, above, true, "box 0 can't belong to the rank 2147483647");
+    assert_refused(1, &ten, 2, below, true, "box 1 can't belong to rank -1");
+    assert_refused(1, &ten, 1, above, true, "box 0 can't belong to rank 2147483647");
 }
 
 static void hole_is_refused_only_if_the_boxes_must_cover(void **state)
@@ -324,7 +324,7 @@ static void hole_is_refused_only_if_the_boxes_must_cover(void **state)
 
     (void)state;
     assert_refused(1, &ten, 2, given, true,
-                   "the boxes leave a hole: nobody holds element [4]; they cover 9 of 10 elements");
+                   "the boxes leave a hole: no box holds element [4]; they cover 9 of 10 elements");
 }
 
 static void nth_allocation_that_fails_leaves_nothing_behind(void **state)

@@ -113,7 +113,7 @@ static void items_that_are_no_tensors_are_refused(void **state)
     fix_bytes         item = fix_archive(five, sizeof(five) - 1, 0, NULL, NULL);
 
     (void)state;
-    assert_item_refused(&item, RSD_E_FORMAT, "the item is no tensor");
+    assert_item_refused(&item, RSD_E_FORMAT, "the item is not a tensor");
     free(item.at);
     item = fix_archive(call, sizeof(call) - 1, 0, NULL, NULL);
     assert_item_refused(&item, RSD_E_FORMAT, "the pickle would call os.system at byte ");

@@ -27,7 +27,7 @@ static void assert_hole(int ndim, const int64_t *shape, size_t n, const int64_t 
     if (n > 0)
         memcpy(copy, at, n * 2 * (size_t)ndim * sizeof(copy[0]));
     snprintf(want, sizeof(want),
-             "the boxes leave a hole: nobody holds element [%s]; they cover %s elements", element,
+             "the boxes leave a hole: no box holds element [%s]; they cover %s elements", element,
              cover);
     assert_int_equal(rsi_refuse_hole(&boxes, shape, &err), RSD_E_INVALID);
     assert_string_equal(err.msg, want);

@@ -134,7 +134,7 @@ static void each_side_needs_its_own_callback(void **state)
     assert_made(1, &put, true, RSD_OK, NULL);
     assert_made(1, &put, false, RSD_E_INVALID, "view 0: it has neither memory nor a get");
     assert_made(1, &get, true, RSD_E_INVALID, "view 0: it has neither memory nor a put");
-    assert_made(1, NULL, true, RSD_E_INVALID, "1 views are said to be there, but none is");
+    assert_made(1, NULL, true, RSD_E_INVALID, "1 views given, but the list is NULL");
 }
 
 static void a_rank_that_holds_nothing_needs_no_memory(void **state)

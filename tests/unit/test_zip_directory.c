@@ -71,7 +71,7 @@ static void text_is_no_archive(void **state)
 {
     (void)state;
     memset(zip.bytes, 'x', zip.len);
-    zip_refuse(&zip, RSD_E_FORMAT, "no zip archive or it was cut short");
+    zip_refuse(&zip, RSD_E_FORMAT, "not a zip archive, or it was cut short");
 }
 
 static void an_archive_cut_short_anywhere_is_refused(void **state)
@@ -182,11 +182,11 @@ static void a_full_field_without_a_zip64_record_is_refused(void **state)
 {
     (void)state;
     build_plain();
-    assert_patch_refused(zip.end + 12, 4, UINT32_MAX, RSD_E_FORMAT, "that is not there");
+    assert_patch_refused(zip.end + 12, 4, UINT32_MAX, RSD_E_FORMAT, "a missing zip64 record");
     build_plain();
-    assert_patch_refused(zip.end + 16, 4, UINT32_MAX, RSD_E_FORMAT, "that is not there");
+    assert_patch_refused(zip.end + 16, 4, UINT32_MAX, RSD_E_FORMAT, "a missing zip64 record");
     build_plain();
-    assert_patch_refused(zip.end + 8, 4, UINT32_MAX, RSD_E_FORMAT, "that is not there");
+    assert_patch_refused(zip.end + 8, 4, UINT32_MAX, RSD_E_FORMAT, "a missing zip64 record");
 }
 
 static void an_archive_without_zip64_is_read(void **state)
@@ -200,10 +200,10 @@ static void a_directory_outside_the_file_is_refused(void **state)
 {
     (void)state;
     zip_patch(&zip, zip.end + 12, 4, UINT32_MAX);
-    assert_patch_refused(zip.end64 + 40, 8, 100000, RSD_E_FORMAT, "said to have 100000 bytes");
-    assert_patch_refused(zip.end64 + 40, 8, UINT64_MAX, RSD_E_FORMAT, "the directory is said");
+    assert_patch_refused(zip.end64 + 40, 8, 100000, RSD_E_FORMAT, "claims to have 100000 bytes");
+    assert_patch_refused(zip.end64 + 40, 8, UINT64_MAX, RSD_E_FORMAT, "the directory claims");
     build_plain();
-    assert_patch_refused(zip.end + 16, 4, 0xfffffff0, RSD_E_FORMAT, "the directory is said");
+    assert_patch_refused(zip.end + 16, 4, 0xfffffff0, RSD_E_FORMAT, "the directory claims");
 }
 
 static void bytes_between_directory_and_end_are_refused(void **state)
@@ -253,7 +253,7 @@ static void a_count_that_is_too_large_is_refused(void **state)
     (void)state;
     zip_patch(&zip, zip.end + 8, 4, 5 | 5 << 16);
     zip_patch(&zip, zip.end64 + 24, 8, 5);
-    assert_patch_refused(zip.end64 + 32, 8, 5, RSD_E_FORMAT, "no entry of the directory at byte");
+    assert_patch_refused(zip.end64 + 32, 8, 5, RSD_E_FORMAT, "no directory entry at byte");
 }
 
 static void an_archive_of_nothing_is_refused(void **state)
@@ -266,7 +266,7 @@ static void an_archive_of_nothing_is_refused(void **state)
 static void a_broken_entry_is_refused(void **state)
 {
     (void)state;
-    assert_patch_refused(zip.central[1], 1, 'p', RSD_E_FORMAT, "no entry of the directory at byte");
+    assert_patch_refused(zip.central[1], 1, 'p', RSD_E_FORMAT, "no directory entry at byte");
 }
 
 static void an_entry_that_leaves_the_directory_is_refused(void **state)
@@ -390,7 +390,7 @@ static void a_name_with_a_backslash_is_refused(void **state)
 {
     (void)state;
     build_name("a/b\\c", 0);
-    zip_refuse(&zip, RSD_E_FORMAT, "holds a backslash");
+    zip_refuse(&zip, RSD_E_FORMAT, "contains a backslash");
 }
 
 static void an_absolute_name_is_refused(void **state)

@@ -132,9 +132,9 @@ static void a_record_without_a_header_is_refused(void **state)
 static void a_header_with_another_name_is_refused(void **state)
 {
     (void)state;
-    assert_patch_refused(zip.local[2] + 30 + 13, 1, '1', RSD_E_FORMAT, "has another name");
+    assert_patch_refused(zip.local[2] + 30 + 13, 1, '1', RSD_E_FORMAT, "has a different name");
     build_usual(NULL);
-    assert_patch_refused(zip.local[2] + 26, 2, 13, RSD_E_FORMAT, "has another name");
+    assert_patch_refused(zip.local[2] + 26, 2, 13, RSD_E_FORMAT, "has a different name");
 }
 
 static void a_header_with_another_method_is_refused(void **state)
@@ -209,9 +209,9 @@ static void bytes_between_records_are_refused(void **state)
 {
     (void)state;
     build_styled((zip_style){ .gap = 5 });
-    zip_refuse(&zip, RSD_E_FORMAT, "behind its data are no descriptor");
+    zip_refuse(&zip, RSD_E_FORMAT, "after its data are not a descriptor");
     build_styled((zip_style){ .gap = 5, .sizes_in_front = true });
-    zip_refuse(&zip, RSD_E_FORMAT, "5 bytes at byte 1061 behind its data belong to nothing");
+    zip_refuse(&zip, RSD_E_FORMAT, "5 bytes at byte 1061 after its data belong to nothing");
 }
 
 static void records_at_the_same_place_are_refused(void **state)
@@ -248,8 +248,9 @@ static void a_size_near_2_to_the_64_is_refused(void **state)
 static void a_record_that_begins_behind_the_directory_is_refused(void **state)
 {
     (void)state;
-    assert_patch_refused(zip.central[3] + 42, 4, zip.end, RSD_E_FORMAT, "said to begin at byte");
-    assert_patch_refused(zip.central[3] + 42, 4, 0xfffffff0, RSD_E_FORMAT, "said to begin at byte");
+    assert_patch_refused(zip.central[3] + 42, 4, zip.end, RSD_E_FORMAT, "claims to begin at byte");
+    assert_patch_refused(zip.central[3] + 42, 4, 0xfffffff0, RSD_E_FORMAT,
+                         "claims to begin at byte");
 }
 
 static void a_header_that_reaches_into_the_next_record_is_refused(void **state)
