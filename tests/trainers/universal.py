@@ -45,8 +45,8 @@ def rank(stage, kind, mode, folder, steps):
         config["bf16"] = {"enabled": True}
     if kind == "fp32_gradients":
         config["data_types"] = {"grad_accum_dtype": "fp32"}
-    groups = [{"params": net[0].parameters()}, {"params": net[3].parameters()}]
-    engine, *_ = deepspeed.initialize(model=net, model_parameters=groups, config=config)
+    trained = [p for p in net.parameters() if p.requires_grad]  # one group: DeepSpeed fails if a rank has nothing of one
+    engine, *_ = deepspeed.initialize(model=net, model_parameters=trained, config=config)
     if mode == "resume":
         engine.load_checkpoint(folder)
     draw = torch.Generator().manual_seed(1)
