@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python code that README.md and docs/python.md show: it runs, and prints what the comments say."""
+
+import contextlib
+import io
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+from support import Case
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+PRINTS = re.compile(r"print\(.*\)\s+# (.*)$", re.M)
+
+
+class Documents(Case):
+    def run_document(self, path):
+        blocks = BLOCK.findall(path.read_text(encoding="utf-8"))
+        subprocess.run([sys.executable, "-m", "reshard", "demo", "--dir", self.folder / "tour"], check=True, capture_output=True)
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.folder)
+        names = {}
+        for block in blocks:
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(compile(block, str(path), "exec"), names)  # pylint: disable=exec-used
+            self.assertEqual(out.getvalue().splitlines(), PRINTS.findall(block))
+        return len(blocks)
+
+    def test_the_reference(self):
+        self.assertGreater(self.run_document(TOP / "docs" / "python.md"), 3)
+
+    def test_the_readme(self):
+        self.assertGreater(self.run_document(TOP / "README.md"), 0)
