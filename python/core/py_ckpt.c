@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL (1 << 20) /* bytes that are read without a thread of their own */
+#define SMALL (1 << 20)   /* bytes that are read without a thread of their own */
+#define BATCH (256 << 20) /* bytes between two looks at a cancel */
 
 /* Shared by reads in progress: the last user closes it. */
 struct opened {
@@ -330,24 +331,34 @@ typedef struct read_work {
     opened       *from;
     PyObject     *items; /* keeps the targets */
     size_t        n;
-    size_t       *tensor;  /* [n] */
-    rsd_view     *into;    /* [n] */
-    size_t       *element; /* [n] bytes of one */
+    rsd_read     *read; /* [n] */
     rsd_read_opts opts;
     int64_t       bytes;
+    bool          cast;
 } read_work;
 
+static int64_t bytes_of(const rsd_read *read)
+{
+    return rsd_box_count(&read->view.box) * (int64_t)rsd_dtype_size(read->dtype);
+}
+
+/* Batches, so that progress is seen and a cancel is noticed. */
 static rsd_err run_read(work *w, rsd_error *err)
 {
     read_work *r = (read_work *)w;
     int64_t    done = 0;
     rsd_err    rc = RSD_OK;
 
-    for (size_t i = 0; i < r->n && !rc; i++) {
-        if (work_progress(w, done, r->bytes))
+    for (size_t first = 0, end; first < r->n && !rc; first = end) {
+        const int64_t start = done;
+
+        if (work_progress(w, done, r->bytes)) {
+            err->code = RSD_E_CANCELED;
             return RSD_E_CANCELED;
-        rc = rsd_ckpt_read(r->from->ckpt, r->tensor[i], &r->into[i], &r->opts, err);
-        done += rsd_box_count(&r->into[i].box) * (int64_t)r->element[i];
+        }
+        for (end = first; end < r->n && (end == first || done - start < BATCH); end++)
+            done += bytes_of(&r->read[end]);
+        rc = rsd_ckpt_read_many(r->from->ckpt, end - first, r->read + first, &r->opts, err);
     }
     work_progress(w, done, r->bytes);
     return rc;
@@ -359,59 +370,56 @@ static void free_read(work *w)
 
     ckpt_leave(r->from);
     Py_XDECREF(r->items);
-    free(r->tensor);
-    free(r->into);
-    free(r->element);
+    free(r->read);
     free(r);
 }
 
 /* The memory that a box is read into: of an Array, which is packed and may lack dimensions of size
  * 1, or of a View. */
-static int set_target(core *c, PyObject *target, const rsd_tensor_info *info, rsd_view *out)
+static int set_target(core *c, PyObject *target, const rsd_tensor_info *info, bool cast,
+                      rsd_read *out)
 {
     const array *a = (array *)target;
     const view  *v = (view *)target;
     const bool   own = Py_IS_TYPE(target, (PyTypeObject *)c->array);
-    rsd_dtype    dtype;
+    rsd_box     *box = &out->view.box;
+    rsd_error    err = { .code = RSD_E_MISMATCH, .rank = -1 };
+    char         text[256];
 
     if (!own && !Py_IS_TYPE(target, (PyTypeObject *)c->view)) {
         PyErr_SetString(PyExc_TypeError, "the target is neither an Array nor a View");
         return -1;
     }
-    dtype = own ? a->dtype : v->dtype;
-    if (dtype != info->dtype) {
-        rsd_error err = { .code = RSD_E_MISMATCH, .rank = -1 };
-
+    out->dtype = own ? a->dtype : v->dtype;
+    if (out->dtype != info->dtype && !cast) {
         PyOS_snprintf(err.msg, sizeof(err.msg), "tensor \"%.300s\" is %s, its target %s",
-                      info->name, rsd_dtype_name(info->dtype), rsd_dtype_name(dtype));
+                      info->name, rsd_dtype_name(info->dtype), rsd_dtype_name(out->dtype));
         return fail_with(c, &err);
     }
     if (!own && v->read_only) {
         PyErr_Format(PyExc_ValueError, "the target of \"%.300s\" is read-only", info->name);
         return -1;
     }
-    if (own ? a->bytes != rsd_box_count(&out->box) * (int64_t)rsd_dtype_size(dtype)
-            : v->ndim != out->box.ndim ||
-                  memcmp(v->shape, out->box.len, (size_t)v->ndim * sizeof(int64_t)) != 0) {
-        rsd_error err = { .code = RSD_E_MISMATCH, .rank = -1 };
-        char      box[256];
-
-        rsd_box_text(&out->box, box, sizeof(box));
+    if (own ? a->bytes != bytes_of(out)
+            : v->ndim != box->ndim ||
+                  memcmp(v->shape, box->len, (size_t)v->ndim * sizeof(int64_t)) != 0) {
+        rsd_box_text(box, text, sizeof(text));
         PyOS_snprintf(err.msg, sizeof(err.msg),
                       "tensor \"%.200s\": the target does not have the shape of %s", info->name,
-                      box);
+                      text);
         return fail_with(c, &err);
     }
-    out->data = own ? a->memory->data : v->data;
+    out->view.data = own ? a->memory->data : v->data;
     if (!own)
-        memcpy(out->stride, v->stride, sizeof(out->stride));
+        memcpy(out->view.stride, v->stride, sizeof(v->stride));
     return 0;
 }
 
 /* One (tensor, offsets, sizes, target). */
 static int add_item(PyObject *self, read_work *r, size_t i, PyObject *item)
 {
-    rsd_view       *out = &r->into[i];
+    rsd_read       *out = &r->read[i];
+    rsd_box        *box = &out->view.box;
     PyObject       *off, *len, *target;
     rsd_tensor_info info;
     Py_ssize_t      t;
@@ -419,18 +427,18 @@ static int add_item(PyObject *self, read_work *r, size_t i, PyObject *item)
     if (!PyArg_ParseTuple(item, "nOOO", &t, &off, &len, &target) ||
         get_info(self, (size_t)t, &info) < 0)
         return -1;
-    out->box.ndim = ints_from(off, out->box.off);
-    if (out->box.ndim < 0)
+    out->t = (size_t)t;
+    box->ndim = ints_from(off, box->off);
+    if (box->ndim < 0)
         return -1;
-    if (ints_from(len, out->box.len) != out->box.ndim) {
-        PyErr_SetString(PyExc_ValueError, "offsets and sizes have different lengths");
+    if (ints_from(len, box->len) != box->ndim) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "offsets and sizes have different lengths");
         return -1;
     }
-    r->tensor[i] = (size_t)t;
-    r->element[i] = rsd_dtype_size(info.dtype);
-    if (set_target(core_of(self), target, &info, out) < 0)
+    if (set_target(core_of(self), target, &info, r->cast, out) < 0)
         return -1;
-    r->bytes += rsd_box_count(&out->box) * (int64_t)r->element[i];
+    r->bytes += bytes_of(out);
     return 0;
 }
 
@@ -440,17 +448,15 @@ static int add_items(PyObject *self, read_work *r, PyObject *items)
 
     r->items = Py_NewRef(items);
     r->n = (size_t)PyList_Size(items);
-    r->tensor = calloc(r->n + 1, sizeof(*r->tensor));
-    r->into = calloc(r->n + 1, sizeof(*r->into));
-    r->element = calloc(r->n + 1, sizeof(*r->element));
-    if (!r->tensor || !r->into || !r->element) {
+    r->read = calloc(r->n + 1, sizeof(*r->read));
+    if (!r->read) {
         PyErr_NoMemory();
         return -1;
     }
     for (size_t i = 0; i < r->n; i++)
         if (add_item(self, r, i, PyList_GetItem(items, (Py_ssize_t)i)) < 0)
             return -1;
-    if (views_overlap(r->n, r->into, r->element, &no_memory)) {
+    if (reads_overlap(r->n, r->read, &no_memory)) {
         PyErr_SetString(PyExc_ValueError, "the targets overlap in memory");
         return -1;
     }
@@ -459,17 +465,18 @@ static int add_items(PyObject *self, read_work *r, PyObject *items)
     return no_memory ? -1 : 0;
 }
 
-/* read([(tensor, offsets, sizes, Array or View), ...], verify, threads, max_memory, progress) */
+/* read([(tensor, offsets, sizes, Array or View), ...], cast, verify, threads, max_memory,
+ * progress) */
 static PyObject *ckpt_read(PyObject *self, PyObject *args)
 {
     core      *c = core_of(self);
     PyObject  *items, *progress;
-    int        verify, threads, rc = -1;
+    int        cast, verify, threads, rc = -1;
     Py_ssize_t max_memory;
     read_work *r;
 
     if (!ckpt_of(self) ||
-        !PyArg_ParseTuple(args, "OiinO", &items, &verify, &threads, &max_memory, &progress))
+        !PyArg_ParseTuple(args, "OpiinO", &items, &cast, &verify, &threads, &max_memory, &progress))
         return NULL;
     if (!PyList_Check(items))
         return PyErr_Format(PyExc_TypeError, "expected a list");
@@ -477,6 +484,7 @@ static PyObject *ckpt_read(PyObject *self, PyObject *args)
     if (!r)
         return NULL;
     r->from = ckpt_enter(self);
+    r->cast = cast;
     r->opts = (rsd_read_opts){ .size = sizeof(r->opts),
                                .verify = (rsd_choice)verify,
                                .threads = threads,
@@ -611,7 +619,8 @@ static PyMethodDef methods[] = {
     { "metadata", ckpt_metadata, METH_NOARGS, "metadata() -> safetensors' __metadata__" },
     { "alloc", ckpt_alloc, METH_VARARGS, "alloc(dtype, shape) -> Array" },
     { "read", ckpt_read, METH_VARARGS,
-      "read([(tensor, offsets, sizes, Array or View)], verify, threads, max_memory, progress)" },
+      "read([(tensor, offsets, sizes, Array or View)], cast, verify, threads, max_memory, "
+      "progress)" },
     { "object_names", ckpt_object_names, METH_NOARGS, "object_names() -> [name of object 0, ...]" },
     { "object", ckpt_object, METH_VARARGS, "object(i, hook) -> value" },
     { "lost", ckpt_lost, METH_NOARGS, "lost() -> names of tensors in missing files" },

@@ -124,8 +124,8 @@ extern PyType_Spec view_spec;
 
 /* ---- py_overlap.c ---- */
 
-/* True if two of the boxes in memory share a byte, or one of them touches a byte twice. */
-bool views_overlap(size_t n, const rsd_view *view, const size_t *element_bytes, bool *no_memory);
+/* True if two of the targets share a byte, or one of them touches a byte twice. */
+bool reads_overlap(size_t n, const rsd_read *read, bool *no_memory);
 
 /* ---- py_notes.c: findings of a work, as pairs of texts ---- */
 

@@ -9,7 +9,7 @@
 
 typedef struct span {
     uintptr_t lo, end;
-    size_t    view;
+    size_t    read;
 } span;
 
 static int by_place(const void *left, const void *right)
@@ -131,29 +131,30 @@ static bool steps_over_itself(const rsd_view *v, size_t bytes)
     return true;
 }
 
-bool views_overlap(size_t n, const rsd_view *view, const size_t *element_bytes, bool *no_memory)
+bool reads_overlap(size_t n, const rsd_read *read, bool *no_memory)
 {
     span     *whole = malloc((n + 1) * sizeof(*whole)), *runs = NULL;
     size_t    count = 0, cap = 0, nruns = 0;
     uintptr_t end = 0;
-    bool      ok = whole != NULL, meet = false;
+    bool      ok = whole != NULL, meet;
 
     for (size_t i = 0; ok && i < n; i++)
-        if (rsd_box_count(&view[i].box) > 0) {
-            whole[count] = extent(&view[i], element_bytes[i]);
-            whole[count++].view = i;
+        if (rsd_box_count(&read[i].view.box) > 0) {
+            whole[count] = extent(&read[i].view, rsd_dtype_size(read[i].dtype));
+            whole[count++].read = i;
         }
     if (ok)
         qsort(whole, count, sizeof(*whole), by_place);
-    for (size_t i = 0; ok && !meet && i < count; i++) {
-        const size_t v = whole[i].view;
-        const bool   next_meets = i + 1 < count && whole[i + 1].lo < whole[i].end;
+    for (size_t i = 0; ok && i < count; i++) {
+        const rsd_view *view = &read[whole[i].read].view;
+        const size_t    bytes = rsd_dtype_size(read[whole[i].read].dtype);
+        const bool      next_meets = i + 1 < count && whole[i + 1].lo < whole[i].end;
 
-        if (whole[i].lo < end || next_meets || !steps_over_itself(&view[v], element_bytes[v]))
-            ok = add_runs(&view[v], element_bytes[v], &runs, &cap, &nruns);
+        if (whole[i].lo < end || next_meets || !steps_over_itself(view, bytes))
+            ok = add_runs(view, bytes, &runs, &cap, &nruns);
         end = whole[i].end > end ? whole[i].end : end;
     }
-    meet = ok && any_meet(runs, nruns);
+    meet = ok && nruns > 0 && any_meet(runs, nruns);
     free(runs);
     free(whole);
     *no_memory = !ok;

@@ -171,19 +171,19 @@ class Tensor:
     def __getitem__(self, key):
         return self.read(key)
 
-    def read(self, key=..., *, into=None, framework=None, verify=None, threads=0):
-        """Reads a part, or all. into: a writable array of that shape and dtype, which is returned; framework: as in
-        open(); verify: True compares every checksum, False none."""
+    def read(self, key=..., *, into=None, cast=False, framework=None, verify=None, threads=0):
+        """Reads a part, or all. into: a writable array of that shape, which is returned; cast: it may have another
+        dtype; framework: as in open(); verify: True compares every checksum, False none."""
         ck = self._checkpoint
         offsets, sizes, shape = box_of(key, self.shape)
         if into is not None:
             target = _arrays.view(into, True)
-            ck._core.read([(self._number, offsets, sizes, _reshaped(target, sizes, shape))], choice(verify, "verify"), threads, 0, None)
+            ck._core.read([(self._number, offsets, sizes, _reshaped(target, sizes, shape))], cast, choice(verify, "verify"), threads, 0, None)
             return into
         framework = _arrays.pick(framework) if framework else ck.framework
         array = ck._core.alloc(self.dtype, shape)
         if array.nbytes:
-            ck._core.read([(self._number, offsets, sizes, array)], choice(verify, "verify"), threads, 0, None)
+            ck._core.read([(self._number, offsets, sizes, array)], False, choice(verify, "verify"), threads, 0, None)
         return _arrays.wrap(array, framework)
 
     def __array__(self, dtype=None, copy=None):
@@ -299,11 +299,12 @@ class Checkpoint(Mapping):
     def __contains__(self, name):
         return name in self._numbers
 
-    def load(self, names=None, into=None, *, framework=None, verify=None, threads=0, max_memory=0, progress=None):
+    def load(self, names=None, into=None, *, cast=False, framework=None, verify=None, threads=0, max_memory=0, progress=None):
         """Reads many tensors in one call and returns a dict of names to arrays.
 
         names: all by default; a name may come with an index: ("w", slice(8, 16)). into: a mapping of names to writable
-        arrays of the right shape and dtype, or a list of them in the order of names; they must not overlap. progress:
+        arrays of the right shape, or a list of them in the order of names; they must not overlap. cast: they may have
+        other dtypes. progress:
         a function of (bytes done, bytes in all), or a tqdm bar."""
         if names is None:
             names = list(into) if isinstance(into, Mapping) else list(self)
@@ -323,7 +324,7 @@ class Checkpoint(Mapping):
             else:
                 results[name] = into[name] if isinstance(into, Mapping) else into[i]
                 items.append((tensor._number, offsets, sizes, _reshaped(_arrays.view(results[name], True), sizes, shape)))
-        self._core.read(items, choice(verify, "verify"), threads, max_memory, progress_of(progress))
+        self._core.read(items, cast, choice(verify, "verify"), threads, max_memory, progress_of(progress))
         if into is not None:
             return results
         return {name: _arrays.wrap(array, framework) for name, array in results.items()}

@@ -46,15 +46,16 @@ class Memory(Case):
     def big(self):
         return reshard.open(self.file({"w": ("U8", (1 << 23,), 1 << 23)}), "raw")
 
-    def assert_no_growth(self, step, times=60):
-        for _ in range(5):
+    def assert_no_growth(self, step, times=40, most=64 << 20):
+        """The second round finds what the first left with malloc. A leak of 8 MiB a step is 320 MiB."""
+        for _ in range(times):
             step()
         gc.collect()
         before = rss()
         for _ in range(times):
             step()
         gc.collect()
-        self.assertLess(rss() - before, 32 << 20)
+        self.assertLess(rss() - before, most)
 
     def test_results_own_their_memory(self):
         ck = self.big()
@@ -79,9 +80,9 @@ class Memory(Case):
         self.assert_no_growth(lambda: ck["w"][...].__dlpack__())
         self.assert_no_growth(lambda: ck["w"][...].__dlpack__(max_version=(1, 0)))
         self.assert_no_growth(lambda: ck.load(["w"]))
-        self.assert_no_growth(lambda: reshard.open(self.folder / "x.safetensors", "raw"), 500)
+        self.assert_no_growth(lambda: reshard.open(self.folder / "x.safetensors", "raw"), 1000, 4 << 20)
         n = iter(range(10**6))
-        self.assert_no_growth(lambda: reshard.save(self.folder / "s", {"w": memoryview(bytearray(1 << 22)), "n": next(n)}, overwrite=True), 12)
+        self.assert_no_growth(lambda: reshard.save(self.folder / "s", {"w": memoryview(bytearray(1 << 22)), "n": next(n)}, overwrite=True), 12, 24 << 20)
 
     def test_errors_do_not_leak(self):
         ck = self.big()
@@ -93,7 +94,7 @@ class Memory(Case):
                 except (ValueError, reshard.Error):
                     pass
 
-        self.assert_no_growth(fail, 300)
+        self.assert_no_growth(fail, 1000, 4 << 20)
 
     @needs_numpy
     def test_numpy_s_arrays_keep_the_memory(self):

@@ -99,6 +99,11 @@ class Reading(Case):
         self.ck.load([("w", 0), ("w", 1)], into=halves)
         self.assertEqual(halves[0].tolist() + halves[1].tolist(), FLOATS[:12])
 
+    def test_cast_takes_another_dtype(self):
+        target = array.array("d", [0] * 6)
+        self.ck.load([("w", 1)], into=[target], cast=True)
+        self.assertEqual(list(target), FLOATS[6:12])
+
     def test_overlapping_targets_are_refused(self):
         memory = bytearray(96)
         one, two = memoryview(memory)[:24].cast("f"), memoryview(memory)[20:44].cast("f")
