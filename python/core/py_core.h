@@ -139,7 +139,7 @@ void      notes_add(notes *all, const char *one, const char *two);
 PyObject *notes_list(const notes *all); /* of pairs */
 void      notes_free(notes *all);
 
-/* ---- py_ckpt.c, py_value.c, py_state.c, py_save.c, py_convert.c, py_verify.c ---- */
+/* ---- py_ckpt.c, py_objects.c and the files of the other calls ---- */
 
 extern PyType_Spec ckpt_spec, saving_spec;
 
@@ -147,8 +147,14 @@ PyObject *core_open(PyObject *module, PyObject *args);
 /* The checkpoint behind a Ckpt, until ckpt_leave; NULL with ValueError if it is closed. */
 typedef struct opened opened;
 opened               *ckpt_enter(PyObject *self);
+rsd_ckpt             *ckpt_of(PyObject *self); /* the same, only while the GIL is held */
 rsd_ckpt             *ckpt_opened(opened *o);
 void                  ckpt_leave(opened *o); /* NULL is fine */
+PyObject             *ckpt_object_names(PyObject *self, PyObject *none);
+PyObject             *ckpt_object(PyObject *self, PyObject *args);
+PyObject             *ckpt_object_healths(PyObject *self, PyObject *none);
+PyObject             *ckpt_lost(PyObject *self, PyObject *none);
+PyObject             *name_of(const char *text); /* text_of */
 PyObject             *core_save(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject             *core_verify(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject             *core_convert(PyObject *module, PyObject *args);
@@ -158,7 +164,7 @@ PyObject             *core_convert(PyObject *module, PyObject *args);
 PyObject *value_to_python(core *c, const rsd_value *v, PyObject *hook);
 /* The reverse; the value may point into Views, which become tensors. */
 int value_from_python(core *c, PyObject *x, rsd_values *owner, const rsd_value **out);
-/* Adds a dict, its nested dicts and lists to a state. `rules` may be NULL. */
+/* Adds a dict, its nested dicts and lists to a state. */
 int state_fill(core *c, PyObject *tree, rsd_state *state, rsd_values *values,
                const rsd_rules *rules);
 

@@ -146,12 +146,12 @@ bool reads_overlap(size_t n, const rsd_read *read, bool *no_memory)
     if (ok)
         qsort(whole, count, sizeof(*whole), by_place);
     for (size_t i = 0; ok && i < count; i++) {
-        const rsd_view *view = &read[whole[i].read].view;
+        const rsd_view *into = &read[whole[i].read].view;
         const size_t    bytes = rsd_dtype_size(read[whole[i].read].dtype);
         const bool      next_meets = i + 1 < count && whole[i + 1].lo < whole[i].end;
 
-        if (whole[i].lo < end || next_meets || !steps_over_itself(view, bytes))
-            ok = add_runs(view, bytes, &runs, &cap, &nruns);
+        if (whole[i].lo < end || next_meets || !steps_over_itself(into, bytes))
+            ok = add_runs(into, bytes, &runs, &cap, &nruns);
         end = whole[i].end > end ? whole[i].end : end;
     }
     meet = ok && nruns > 0 && any_meet(runs, nruns);
