@@ -226,6 +226,9 @@ void rsi_image_release(rsi_image *image)
     rsi_free(image->file);
     rsi_free(image->item);
     rsi_free(image->part);
+    for (size_t i = 0; i < image->npickles; i++)
+        rsi_free(image->pickle[i]);
+    rsi_free(image->pickle);
     rsi_map_release(&image->pickles);
     rsi_map_release(&image->archives);
     rsi_arena_release(&image->mem);

@@ -59,8 +59,10 @@ typedef struct rsi_image {
     size_t        nitems, item_cap;
     rsi_out_part *part;
     size_t        nparts, part_cap;
-    rsi_dcp_meta *meta; /* DCP: written last, once all rows have their places */
-    int32_t       keep; /* only this rank's files have items, others name and size; -1: all */
+    rsi_dcp_meta *meta;   /* DCP: written last, once all rows have their places */
+    int32_t       keep;   /* only this rank's files have items, others name and size; -1: all */
+    void        **pickle; /* [npickles] of torch.save files; for rsi_free */
+    size_t        npickles, pickle_cap;
     rsi_map       pickles, archives; /* identical ones are made once */
     rsi_arena     mem;
 } rsi_image;
@@ -109,9 +111,10 @@ rsd_err rsi_image_st(rsi_image *image, const rsd_state *state, const rsi_image_s
                      rsd_error *err);
 rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err);
 rsd_err rsi_image_universal(rsi_image *image, const rsd_state *state, rsd_error *err);
-/* Adds a torch.save file with this value, in which tensors of the state may occur. */
+/* Adds a torch.save file with this value, in which tensors of the state may occur. *owner is freed
+ * once the value is no longer needed; NULL: it stays. */
 rsd_err rsi_image_torch_file(rsi_image *image, const rsd_state *state, const char *name,
-                             const rsd_value *root, rsd_error *err);
+                             const rsd_value *root, rsd_values **owner, rsd_error *err);
 /* The value that stands for a tensor of the state. */
 rsd_err rsi_image_tensor_value(const rsi_state_tensor *tensor, rsd_values *owner,
                                const rsd_value **out, rsd_error *err);

@@ -99,27 +99,38 @@ static rsd_err make_storages(rsi_image *image, const rsd_state *state, const rsi
     return rc;
 }
 
+/* The pickle stays with the image, uncopied: it is large if there are many tensors. */
+static rsd_err keep_pickle(rsi_image *image, const rsd_value *root, rsi_bytes *out,
+                           rsi_storages *storages, rsd_error *err)
+{
+    rsd_err rc;
+
+    if (!rsi_grow(&image->pickle, image->npickles, &image->pickle_cap, sizeof(image->pickle[0])))
+        return no_memory(err);
+    rc = rsi_value_to_pickle(root, out, storages, err);
+    image->pickle[image->npickles++] = out->at;
+    return rc;
+}
+
 rsd_err rsi_image_torch_file(rsi_image *image, const rsd_state *state, const char *name,
-                             const rsd_value *root, rsd_error *err)
+                             const rsd_value *root, rsd_values **owner, rsd_error *err)
 {
     rsi_bytes     pickle = { 0 };
     rsi_storages  storages = { 0 };
     rsi_out_part *part = NULL;
-    const char   *kept = NULL;
-    rsd_err       rc = rsi_value_to_pickle(root, &pickle, &storages, err);
+    rsd_err       rc = keep_pickle(image, root, &pickle, &storages, err);
 
     if (!rc)
         rc = make_storages(image, state, &storages, &part, err);
-    if (!rc)
-        kept = rsi_arena_text(&image->mem, (const char *)pickle.at, pickle.len);
-    if (!rc && !kept)
-        rc = no_memory(err);
+    rsi_free(storages.tensor);
+    if (owner) {
+        rsd_values_free(*owner);
+        *owner = NULL;
+    }
     if (!rc)
         rc = rsi_image_file(image, name, 0, err);
     if (!rc)
-        rc = rsi_image_archive(image, NULL, kept, pickle.len, storages.n, part, err);
-    rsi_free(pickle.at);
-    rsi_free(storages.tensor);
+        rc = rsi_image_archive(image, NULL, pickle.at, pickle.len, storages.n, part, err);
     rsi_free(part);
     return rc;
 }
@@ -134,7 +145,7 @@ rsd_err rsi_image_torch(rsi_image *image, const rsd_state *state, rsd_error *err
         return rc;
     rc = state_value(state, owner, &root, err);
     if (!rc)
-        rc = rsi_image_torch_file(image, state, NULL, root, err);
+        rc = rsi_image_torch_file(image, state, NULL, root, &owner, err);
     rsd_values_free(owner);
     return rc;
 }

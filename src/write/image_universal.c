@@ -122,7 +122,7 @@ static rsd_err add_file(universal *u, const char *parameter, size_t len, const c
     if (rc)
         return rc;
     snprintf(name, size, "zero/%.*s/%s.pt", (int)len, parameter, key);
-    return rsi_image_torch_file(u->image, u->state, name, root, err);
+    return rsi_image_torch_file(u->image, u->state, name, root, NULL, err);
 }
 
 /* A tensor that is no optimizer's state. Below "model", as trainers nest it, it is a parameter if
@@ -293,7 +293,9 @@ static rsd_err add_optimizer(universal *u, rsd_error *err)
     rc = rc ? rc : put(u, "param_groups", groups, &root, err);
     rc = rc ? rc : put(u, "optimizer_state_dict", inner, &root, err);
     rc = rc ? rc : put(u, "ds_version", version, &root, err);
-    return rc ? rc : rsi_image_torch_file(u->image, u->state, "zero/optimizer_state.pt", root, err);
+    return rc ? rc
+              : rsi_image_torch_file(u->image, u->state, "zero/optimizer_state.pt", root, NULL,
+                                     err);
 }
 
 /* The keys that DeepSpeed wants; it takes no weights from here. */
@@ -312,11 +314,12 @@ static rsd_err add_models(universal *u, rsd_error *err)
     rc = rc ? rc : put_int(u, "global_steps", 0, &root, err);
     rc = rc ? rc : put_int(u, "skipped_steps", 0, &root, err);
     rc = rc ? rc : put(u, "universal_checkpoint_info", info, &root, err);
-    rc =
-        rc ? rc : rsi_image_torch_file(u->image, u->state, "mp_rank_00_model_states.pt", root, err);
+    rc = rc ? rc
+            : rsi_image_torch_file(u->image, u->state, "mp_rank_00_model_states.pt", root, NULL,
+                                   err);
     return rc ? rc
               : rsi_image_torch_file(u->image, u->state,
-                                     "zero_pp_rank_0_mp_rank_00_model_states.pt", root, err);
+                                     "zero_pp_rank_0_mp_rank_00_model_states.pt", root, NULL, err);
 }
 
 static rsd_err add_latest(universal *u, rsd_error *err)

@@ -352,7 +352,7 @@ static void what_makes_no_sense_is_refused(void **state)
     bad.n = 2;
     assert_refused(&bad, "does not fit");
     bad.start = 32;
-    assert_refused(&bad, "no multiple of 64");
+    assert_refused(&bad, "not a multiple of 64");
 }
 
 static void every_allocation_that_fails_is_no_memory(void **state)
