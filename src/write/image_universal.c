@@ -129,12 +129,12 @@ static rsd_err add_file(universal *u, const char *parameter, size_t len, const c
  * the optimizer knows it without that. */
 static rsd_err add_weights(universal *u, const char *name, const rsd_value *v, rsd_error *err)
 {
-    const size_t skip = sizeof(model) - 1;
+    const size_t skip = sizeof(model) - 1, len = strlen(name);
     uint64_t     number = 0;
     bool         was = false;
 
-    if (strncmp(name, model, skip) == 0 &&
-        rsi_map_get(&u->trained, name + skip, strlen(name + skip), &number))
+    if (len > skip && memcmp(name, model, skip) == 0 &&
+        rsi_map_get(&u->trained, name + skip, len - skip, &number))
         name += skip;
     if (!rsi_map_add(&u->named, name, strlen(name), &number, &was))
         return no_memory(err);
