@@ -301,7 +301,7 @@ static rsd_err add_optimizer(universal *u, rsd_error *err)
 /* The keys that DeepSpeed wants; it takes no weights from here. */
 static rsd_err add_models(universal *u, rsd_error *err)
 {
-    const rsd_value *root, *none, *version, *info;
+    const rsd_value *root, *none = NULL, *version, *info;
     rsd_err          rc = rsi_nest(u->rest.at, u->rest.n, 0, u->owner, &root, err);
 
     rc = rc ? rc : empty_dict(u, &none, err);
