@@ -45,7 +45,7 @@ def rank(stage, kind, mode, folder, steps):
         config["bf16"] = {"enabled": True}
     if kind == "fp32_gradients":
         config["data_types"] = {"grad_accum_dtype": "fp32"}
-    trained = [p for p in net.parameters() if p.requires_grad]  # one group: DeepSpeed fails if a rank has nothing of one
+    trained = [p for p in net.parameters() if p.requires_grad]  # one group, of which every rank has a part
     engine, *_ = deepspeed.initialize(model=net, model_parameters=trained, config=config)
     if mode == "resume":
         engine.load_checkpoint(folder)
