@@ -545,16 +545,6 @@ RSD_API rsd_err rsd_ckpt_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chu
 /* Fills into->box, any part of tensor t, reading only what it needs. Any thread may call it. */
 RSD_API rsd_err rsd_ckpt_read(rsd_ckpt *ckpt, size_t t, const rsd_view *into,
                               const rsd_read_opts *opts, rsd_error *err);
-/* One of many reads: a box of tensor t and where it goes. */
-typedef struct rsd_read {
-    size_t    t;
-    rsd_dtype dtype; /* of the view; cast if the tensor has another one; 0: the tensor's */
-    rsd_view  view;
-} rsd_read;
-/* All of them at once, in an order of the library's choosing, sharing threads and buffers. Views
- * must not overlap. After a failure their contents are undefined. Any thread may call it. */
-RSD_API rsd_err rsd_ckpt_read_many(rsd_ckpt *ckpt, size_t n, const rsd_read *reads,
-                                   const rsd_read_opts *opts, rsd_error *err);
 
 /* Everything that is not a tensor: numbers, text, nested lists and dicts. */
 RSD_API size_t rsd_ckpt_objects(const rsd_ckpt *ckpt);
@@ -562,26 +552,6 @@ RSD_API size_t rsd_ckpt_objects(const rsd_ckpt *ckpt);
  * unknown class is opaque: its class is named, and nothing is executed. */
 RSD_API rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                                 const rsd_value **value, rsd_error *err);
-/* Where object i is stored, if it has bytes of its own: in DCP. RSD_E_UNSUPPORTED otherwise. `box`
- * is that of a scalar. */
-RSD_API rsd_err rsd_ckpt_object_extent(const rsd_ckpt *ckpt, size_t i, rsd_chunk *out,
-                                       rsd_error *err);
-/* Those bytes, transforms undone: a torch.save archive. `put` is called once, with all of them;
- * they are gone afterwards. The caller gets the code that it returns. Checksums are compared unless
- * opts->verify is NEVER. Nothing is unpickled. */
-RSD_API rsd_err rsd_ckpt_object_bytes(rsd_ckpt *ckpt, size_t i, const rsd_read_opts *opts,
-                                      rsd_err (*put)(void *arg, const void *bytes, size_t len),
-                                      void *arg, rsd_error *err);
-/* What a DCP checkpoint's metadata say about the save; each text may be NULL. */
-typedef struct rsd_dcp_info {
-    size_t      size;          /* sizeof(rsd_dcp_info) */
-    const char *checkpoint_id; /* of storage_meta */
-    const char *save_id;
-    const char *version; /* of the metadata: "1.0.0" */
-    bool        paths;   /* planner_data exist: rsd_ckpt_path has them */
-} rsd_dcp_info;
-/* RSD_E_UNSUPPORTED for other formats. */
-RSD_API rsd_err rsd_ckpt_dcp(const rsd_ckpt *ckpt, rsd_dcp_info *out, rsd_error *err);
 /* Storages inside objects of unknown classes, such as a whole nn.Module: their number and bytes.
  * They are not tensors of the checkpoint; saving a state_dict instead makes them tensors. */
 RSD_API rsd_err rsd_ckpt_hidden(rsd_ckpt *ckpt, size_t *storages, int64_t *bytes, rsd_error *err);

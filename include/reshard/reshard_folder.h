@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard_folder.h - DCP checkpoints inside folders that belong to other programs too, and series
- * of checkpoints. The rules at the top of reshard.h apply here too.
+/* reshard_folder.h - DCP checkpoints inside folders that belong to other programs too, reading by
+ * another program's plan, and series of checkpoints. The rules at the top of reshard.h apply here
+ * too.
  *
  * rsd_save publishes a whole folder and refuses one that holds anything else. Here the folder
  * exists and keeps its other files: each rank writes a part, a data file with a new number, and one
@@ -108,6 +109,40 @@ typedef struct rsd_publish_opts {
  * that still exists. [local] */
 RSD_API rsd_err rsd_parts_publish(const char *path, size_t n, const rsd_receipt *receipts,
                                   const rsd_publish_opts *opts, rsd_error *err);
+
+/* ---- reading for another program's plan ---- */
+
+/* One of many reads: a box of tensor t and where it goes. */
+typedef struct rsd_read {
+    size_t    t;
+    rsd_dtype dtype; /* of the view; cast if the tensor has another one; 0: the tensor's */
+    rsd_view  view;
+} rsd_read;
+/* All of them at once, in an order of the library's choosing, sharing threads and buffers. Views
+ * must not overlap. After a failure their contents are undefined. Any thread may call it. */
+RSD_API rsd_err rsd_ckpt_read_many(rsd_ckpt *ckpt, size_t n, const rsd_read *reads,
+                                   const rsd_read_opts *opts, rsd_error *err);
+
+/* Where object i is stored, if it has bytes of its own: in DCP. RSD_E_UNSUPPORTED otherwise. `box`
+ * is that of a scalar. */
+RSD_API rsd_err rsd_ckpt_object_extent(const rsd_ckpt *ckpt, size_t i, rsd_chunk *out,
+                                       rsd_error *err);
+/* Those bytes, transforms undone: a torch.save archive. `put` is called once, with all of them;
+ * they are gone afterwards. The caller gets the code that it returns. Checksums are compared unless
+ * opts->verify is NEVER. Nothing is unpickled. */
+RSD_API rsd_err rsd_ckpt_object_bytes(rsd_ckpt *ckpt, size_t i, const rsd_read_opts *opts,
+                                      rsd_err (*put)(void *arg, const void *bytes, size_t len),
+                                      void *arg, rsd_error *err);
+/* What a DCP checkpoint's metadata say about the save; each text may be NULL. */
+typedef struct rsd_dcp_info {
+    size_t      size;          /* sizeof(rsd_dcp_info) */
+    const char *checkpoint_id; /* of storage_meta */
+    const char *save_id;
+    const char *version; /* of the metadata: "1.0.0" */
+    bool        paths;   /* planner_data exist: rsd_ckpt_path has them */
+} rsd_dcp_info;
+/* RSD_E_UNSUPPORTED for other formats. */
+RSD_API rsd_err rsd_ckpt_dcp(const rsd_ckpt *ckpt, rsd_dcp_info *out, rsd_error *err);
 
 /* ---- a series: the checkpoints of a run, one for each step ---- */
 

@@ -10,7 +10,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <reshard/reshard.h>
+#include <reshard/reshard_folder.h>
 
 #include <pthread.h>
 #include <stdatomic.h>

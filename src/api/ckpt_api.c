@@ -12,6 +12,7 @@
 #include "format/open.h"
 #include "format/value_digest.h"
 
+#include <reshard/reshard_folder.h>
 #include <reshard/reshard_live.h>
 #include <string.h>
 

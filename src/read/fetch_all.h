@@ -5,6 +5,8 @@
 
 #include "read/fetch.h"
 
+#include <reshard/reshard_folder.h>
+
 /* One box of a tensor and its destination. */
 typedef struct rsi_want {
     size_t           t;     /* number in the checkpoint */

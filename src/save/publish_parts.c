@@ -228,20 +228,6 @@ static rsd_err collect_rows(publishing *p, rsd_error *err)
     return rc ? rc : rsi_sums_end(&p->sums, err);
 }
 
-typedef struct end {
-    rsi_file *file;
-    uint64_t  at;
-} end;
-
-static rsd_err append(void *arg, const void *bytes, size_t len, rsd_error *err)
-{
-    end    *e = arg;
-    rsd_err rc = rsi_file_write(e->file, e->at, bytes, len, err);
-
-    e->at += len;
-    return rc;
-}
-
 /* Syncs and closes a file that was written. Returns the first error. */
 static rsd_err finish_file(const publishing *p, rsi_file *file, rsd_err rc, rsd_error *err)
 {
@@ -255,12 +241,12 @@ static rsd_err finish_file(const publishing *p, rsi_file *file, rsd_err rc, rsd_
 
 static rsd_err write_rows(publishing *p, rsi_file *file, rsd_error *err)
 {
-    size_t       n = p->meta->nfiles + 1;
-    const char **name = rsi_calloc(n, sizeof(name[0]));
-    uint64_t    *size = rsi_calloc(n, sizeof(size[0])), t = 0;
-    end          to = { .file = file };
-    rsd_err      rc = name && size ? collect_rows(p, err)
-                                   : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", n);
+    size_t        n = p->meta->nfiles + 1;
+    const char  **name = rsi_calloc(n, sizeof(name[0]));
+    uint64_t     *size = rsi_calloc(n, sizeof(size[0])), t = 0;
+    rsi_file_tail to = { .file = file };
+    rsd_err       rc = name && size ? collect_rows(p, err)
+                                    : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", n);
 
     for (size_t i = 0; !rc && i < n; i++) {
         bool last = i + 1 == n;
@@ -271,7 +257,7 @@ static rsd_err write_rows(publishing *p, rsi_file *file, rsd_error *err)
         size[i] = last ? p->len : p->told[t].bytes;
     }
     if (!rc)
-        rc = rsi_sums_write(&p->sums, n, name, size, append, &to, err);
+        rc = rsi_sums_write(&p->sums, n, name, size, rsi_file_append, &to, err);
     rsi_free(name);
     rsi_free(size);
     return rc;

@@ -55,6 +55,13 @@ rsd_err rsi_file_sync(rsi_file *file, rsd_error *err);
 /* Exactly `len` bytes, on the caller's thread. RSD_E_FORMAT: the file ends too early. */
 rsd_err rsi_file_read(rsi_file *file, uint64_t off, void *buf, size_t len, rsd_error *err);
 rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len, rsd_error *err);
+/* Writes a file front to back: what rsi_sums_write and its like call. `tail` is an
+ * rsi_file_tail. */
+typedef struct rsi_file_tail {
+    rsi_file *file;
+    uint64_t  at;
+} rsi_file_tail;
+rsd_err rsi_file_append(void *tail, const void *bytes, size_t len, rsd_error *err);
 /* One request on the caller's thread; this sets its `file`. */
 void rsi_file_transfer(rsi_file *file, rsd_io *io);
 /* RSD_E_MISMATCH if a file to read has changed since it was opened, or, if it was closed for lack

@@ -269,6 +269,15 @@ rsd_err rsi_file_write(rsi_file *file, uint64_t off, const void *buf, size_t len
     return rsi_io_check(file, &io, err);
 }
 
+rsd_err rsi_file_append(void *tail, const void *bytes, size_t len, rsd_error *err)
+{
+    rsi_file_tail *to = tail;
+    rsd_err        rc = rsi_file_write(to->file, to->at, bytes, len, err);
+
+    to->at += len;
+    return rc;
+}
+
 rsd_err rsi_store_read_all(rsd_store *store, const char *name, uint64_t off, void *buf, size_t len,
                            rsd_error *err)
 {

@@ -122,26 +122,12 @@ static rsd_err hash_all(making *s, rsd_error *err)
 
 /* ---- writing ---- */
 
-typedef struct text_file {
-    rsi_file *file;
-    uint64_t  at;
-} text_file;
-
-static rsd_err put(void *arg, const void *bytes, size_t len, rsd_error *err)
-{
-    text_file *to = arg;
-    rsd_err    rc = rsi_file_write(to->file, to->at, bytes, len, err);
-
-    to->at += len;
-    return rc;
-}
-
 static rsd_err write_text(making *s, rsi_file *file, rsd_error *err)
 {
     const rsi_files *files = &s->ckpt->files;
     const char     **name = rsi_calloc(files->n, sizeof(name[0]));
     uint64_t        *size = rsi_calloc(files->n, sizeof(size[0]));
-    text_file        to = { .file = file };
+    rsi_file_tail    to = { .file = file };
     rsd_err          rc;
 
     if (name && size) {
@@ -149,7 +135,7 @@ static rsd_err write_text(making *s, rsi_file *file, rsd_error *err)
             name[i] = rsi_files_name(files, i);
             size[i] = files->file[i]->size;
         }
-        rc = rsi_sums_write(&s->sums, files->n, name, size, put, &to, err);
+        rc = rsi_sums_write(&s->sums, files->n, name, size, rsi_file_append, &to, err);
     } else {
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", files->n);
     }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "convert_fixture.h"
 #include "folder_case.h"
 
 #include <dirent.h>
@@ -24,20 +25,16 @@ static char top[64], path[96];
 static int make_folder(void **state)
 {
     (void)state;
-    strcpy(top, "/tmp/reshard-folder-XXXXXX");
-    if (!mkdtemp(top))
-        return -1;
+    conv_folder(top, sizeof(top));
     snprintf(path, sizeof(path), "%s/ck", top);
     return 0;
 }
 
 static int remove_folder(void **state)
 {
-    char command[128];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -r '%s'", top);
-    return system(command);
+    conv_remove(top);
+    return 0;
 }
 
 static const char *below(const char *name)
