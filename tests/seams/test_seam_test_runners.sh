@@ -47,6 +47,15 @@ code 1
 50 2 4 1
 END
 
+t 'what failed is named once more above the last line' -c '
+    tail -n 3 "$T/all" | head -n 2
+    grep -c "mpi_live_fault: .  FAILED" "$T/all"'
+out <<'END'
+test_newer, exit code 2:
+[  FAILED  ] tests: 2 test(s), listed below:
+2
+END
+
 t 'a runner of MPI jobs that dies is a failure' -c '
     echo "exit 3" >"$T/tools/run-mpi-tests"
     "$T/tools/run-tests" "$T/build" | tail -n 1'
