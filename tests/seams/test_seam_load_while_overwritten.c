@@ -10,17 +10,22 @@
 #include <cmocka.h>
 
 #include "overwriting.h"
+#include "store/file.h"
+#include "sys_faults.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOKS = 20000 }; /* a few milliseconds at least */
+enum {
+    STEPS = 1000
+}; /* system calls of a writer; it waits for readers for several times as many */
 
 static char folder[256];
 
@@ -85,45 +90,88 @@ static void four_ranks_load_the_old_or_the_new_checkpoint_whole(void **state)
         try_kind(&overwriting_kinds[i], 4);
 }
 
+/* A process that overwrites `path` and waits for leave before each of its system calls. */
+typedef struct stepping {
+    pid_t pid;
+    int   fd;
+    bool  freely;
+} stepping;
+
+static void ask_for_leave(const char *call, void *arg)
+{
+    stepping *s = arg;
+    char      answer = 0;
+
+    (void)call;
+    if (s->freely)
+        return;
+    if (write(s->fd, "?", 1) != 1 || read(s->fd, &answer, 1) != 1)
+        _exit(2);
+    s->freely = answer == 'f';
+}
+
+static void start_stepping(stepping *s, const char *name, int close_fd)
+{
+    rsi_file_opts file = { .sys = &rsi_sys_faulty, .io = RSI_FILE_IO_THREADS };
+    rsd_save_opts opts = {
+        .size = sizeof(opts), .overwrite = true, .sync = RSD_NEVER, .threads = 1
+    };
+    int        end[2];
+    rsd_state *empty;
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end), 0);
+    s->pid = fork();
+    s->fd = end[s->pid == 0];
+    close(end[s->pid != 0]);
+    if (s->pid != 0)
+        return;
+    close(close_fd); /* a lock on it stays the parent's */
+    if (rsd_state_create(&empty, NULL) || rsi_file_store_open(folder, &file, &opts.store, NULL))
+        _exit(1);
+    faults = (sys_faults){ .watch = ask_for_leave, .arg = s };
+    _exit(rsd_save(name, NULL, empty, &opts, NULL) ? 1 : 0);
+}
+
 /* Where rank 0 has locked the file and the others come, the second file and the lock of the folder
  * are theirs to take. */
 static void a_writer_that_waits_for_readers_lets_them_in(void **state)
 {
-    overwriting o = { .kind = &overwriting_kinds[4] };
-    int         dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd, status = 1;
-    char        side[600];
-    rsd_error   err = { 0 };
-    int64_t     number;
-    struct stat mine, now;
-    pid_t       child;
+    const overwriting_kind *kind = &overwriting_kinds[4];
+    int                     dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd, status = 1;
+    int                     in = 0;
+    char                    path[300], side[400], asked;
+    struct stat             mine, now;
+    stepping                s = { 0 };
 
     (void)state;
-    snprintf(o.path, sizeof(o.path), "%s/locked.safetensors", folder);
-    snprintf(side, sizeof(side), "%s.reshard-sums", o.path);
-    assert_true(overwriting_save(o.kind, o.path, 1));
-    fd = open(o.path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof(path), "%s/locked.safetensors", folder);
+    snprintf(side, sizeof(side), "%s.reshard-sums", path);
+    assert_true(overwriting_save(kind, path, 1));
+    fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_int_equal(fstat(fd, &mine), 0);
     assert_int_equal(flock(fd, LOCK_SH), 0);
-    child = fork();
-    if (child == 0) {
-        close(fd); /* the lock stays the parent's */
-        _exit(overwriting_save(o.kind, o.path, 2) ? 0 : 1);
-    }
-    for (int i = 0; i < LOOKS; i++) {
-        assert_int_equal(flock(dir, LOCK_SH), 0);
-        assert_int_equal(stat(o.path, &now), 0);
+    start_stepping(&s, "locked.safetensors", fd);
+    for (int i = 0; i < STEPS; i++) {
+        assert_int_equal(read(s.fd, &asked, 1), 1); /* it stands still now */
+        assert_int_equal(stat(path, &now), 0);
         assert_int_equal(now.st_ino, mine.st_ino);
         assert_int_equal(access(side, F_OK), 0);
+        if (i >= STEPS / 2) /* it waits by then */
+            in += flock(dir, LOCK_SH | LOCK_NB) == 0;
         assert_int_equal(flock(dir, LOCK_UN), 0);
+        assert_int_equal(write(s.fd, "o", 1), 1);
     }
-    assert_int_equal(waitpid(child, &status, WNOHANG), 0);
+    assert_true(in > STEPS / 20);
     assert_int_equal(flock(fd, LOCK_UN), 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(read(s.fd, &asked, 1), 1);
+    assert_int_equal(write(s.fd, "f", 1), 1);
+    assert_int_equal(waitpid(s.pid, &status, 0), s.pid);
     assert_int_equal(status, 0);
+    assert_int_equal(stat(path, &now), 0);
+    assert_int_not_equal(now.st_ino, mine.st_ino);
+    close(s.fd);
     close(fd);
     close(dir);
-    assert_int_equal(overwriting_load(&o, NULL, 0, &number, &err), RSD_OK);
-    assert_int_equal(number, 2);
 }
 
 static int make_folder(void **state)

@@ -261,7 +261,8 @@ static rsd_err one_never_comes(void *arg, rsd_comm *comm, rsd_error *err)
         return rc;
     stash->comm->timeout_ms = 50;
     stash->comm->grace_ms = 60000;
-    stash->comm->present = 2; /* the verdict comes when the two have told, however slowly they run */
+    stash->comm->present =
+        2; /* the verdict comes when the two have told, however slowly they run */
     if (comm->rank != 2)
         rc = stash_take(&saved, &t, 1, err);
     pthread_barrier_wait(done);
