@@ -268,7 +268,7 @@ END
 
 if command -v zsh >/dev/null; then
     for how in '' yes; do
-        t_terminal "zsh completes, read in: ${how:-no}" -c '"$R" completion zsh >"$T/_reshard"; SOURCED='$how' timeout 60 zsh -f ../cli/zsh_types.zsh "reshard ver" "reshard verify --thr" "reshard convert --to saf" "reshard help manif" "reshard cat --format=n"'
+        t_terminal "zsh completes, read in: ${how:-no}" -c '"$R" completion zsh >"$T/_reshard"; SOURCED='$how' timeout 600 zsh -f ../cli/zsh_types.zsh "reshard ver" "reshard verify --thr" "reshard convert --to saf" "reshard help manif" "reshard cat --format=n"'
         out <<'END'
 reshard verify 
 reshard verify --threads=

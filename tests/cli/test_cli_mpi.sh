@@ -16,7 +16,7 @@ openmpi) run='mpirun.openmpi --allow-run-as-root --oversubscribe' ;;
 mpich) run=mpirun.mpich ;;
 esac
 shift
-timeout 60 $run -n 3 "$R" "$@" 2>"$T/said"
+timeout 600 $run -n 3 "$R" "$@" 2>"$T/said"
 code=$?
 grep '^reshard: ' "$T/said" >&2
 exit $code

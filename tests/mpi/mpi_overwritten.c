@@ -89,7 +89,7 @@ static rsd_err try_kind(int kind, const char *folder, rsd_comm *comm, int64_t lo
              comm->size);
     if (comm->rank == 0)
         overwriting_row(label, &counts);
-    if (counts.mixed || counts.whole * 100 < counts.tried * 99)
+    if (!overwriting_ok(&counts))
         return rsi_fail(err, RSD_E_BUG, "%s: %d of %d loads were mixed, %d were refused",
                         o.kind->name, (int)counts.mixed, (int)counts.tried, (int)counts.refused);
     return RSD_OK;

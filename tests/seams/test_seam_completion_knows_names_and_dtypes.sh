@@ -61,7 +61,7 @@ float64|
 END
 
 if command -v zsh >/dev/null; then
-    t 'zsh' -c '"$R" completion zsh >"$T/_reshard"; cd "$T"; PATH=$(dirname "$R"):$PATH timeout 60 zsh -f "$OLDPWD/../cli/zsh_types.zsh" "reshard cat run.pt mod" "reshard cat run.pt best" "reshard cat odd.st it" "reshard convert a b --dtype float6" "reshard convert a b --dtype=bf" "reshard inspect run.pt --picture=buffers.1"; test ! -e ran'
+    t 'zsh' -c '"$R" completion zsh >"$T/_reshard"; cd "$T"; PATH=$(dirname "$R"):$PATH timeout 600 zsh -f "$OLDPWD/../cli/zsh_types.zsh" "reshard cat run.pt mod" "reshard cat run.pt best" "reshard cat odd.st it" "reshard convert a b --dtype float6" "reshard convert a b --dtype=bf" "reshard inspect run.pt --picture=buffers.1"; test ! -e ran'
     out <<'END'
 reshard cat run.pt model.layers.0.
 reshard cat run.pt best 

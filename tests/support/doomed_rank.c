@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 20000 }; /* for the others to come to the roll call, which ends when all have */
+enum { GRACE_MS = 120000 }; /* for the others to come to the roll call, which ends when all have */
 
 static struct {
     const doom  *is;

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TENSORS = 6, ROWS = 16, COLS = 8, WRITERS = 4 };
+enum { TENSORS = 6, ROWS = 16, COLS = 8, WRITERS = 4, MANY = 300 };
 
 const overwriting_kind overwriting_kinds[OVERWRITING_KINDS] = {
     { .name = "dcp" },
@@ -233,6 +233,13 @@ rsd_err overwriting_loads(const overwriting *o, rsd_comm *comm, int64_t loads,
     counts->published = atomic_load(o->published) - first;
     counts->longest_save = atomic_load(&o->published[1]);
     return RSD_OK;
+}
+
+bool overwriting_ok(const overwriting_counts *counts)
+{
+    int64_t least = counts->tried < MANY ? 1 : (counts->tried * 99 + 99) / 100;
+
+    return counts->mixed == 0 && counts->whole >= least;
 }
 
 void overwriting_row(const char *fault, const overwriting_counts *counts)

@@ -56,6 +56,9 @@ rsd_err overwriting_load(const overwriting *o, rsd_comm *comm, int64_t nth, int6
 /* Loads until `loads` were tried and `loads` / 10 saves were published meanwhile. [collective] */
 rsd_err overwriting_loads(const overwriting *o, rsd_comm *comm, int64_t loads,
                           overwriting_counts *counts, rsd_error *err);
+/* None was mixed; of many, at least 99 of 100 were whole. Of few that depends on how busy the
+ * machine is: a load gives up when it was overtaken five times. */
+bool overwriting_ok(const overwriting_counts *counts);
 /* A row of tools/run-faults' table: whole ones count as new, mixed ones as silent. */
 void overwriting_row(const char *fault, const overwriting_counts *counts);
 
