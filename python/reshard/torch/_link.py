@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins ranks of several machines by a gloo group that nothing else uses. The comm writes to and reads from sockets; two
+threads per rank carry the bytes between those and gloo, whose receives can't be polled. Each piece follows its length; a
+length of 0 is the end."""
+
+import ctypes
+import datetime
+import socket
+import threading
+
+import torch
+import torch.distributed as dist
+
+_PIECE = 4 << 20  # bytes sent at a time; far below gloo's limits
+_FOREVER = datetime.timedelta(days=1000)  # a rank may be silent as long as it likes: the comm's timeout decides
+_JOIN = 5.0  # seconds for what is on its way to leave
+
+
+class Link:
+    """The connections to the ranks `far` of a comm; ranks[r] is the global rank of rank r."""
+
+    def __init__(self, ranks, far, timeout):
+        limit = datetime.timedelta(seconds=timeout)
+        self._group = dist.new_group(list(ranks), timeout=limit, backend="gloo", use_local_synchronization=True)
+        self._pipes = [_Pipe(self._group, ranks[r]) for r in far]
+
+    def sockets(self):
+        """Descriptors for the comm, one for each of the far ranks."""
+        return [pipe.start() for pipe in self._pipes]
+
+    def close(self):
+        """Ends the threads, once the comm has closed its sockets. Where a rank is gone, they are left waiting for it: they
+        hold no lock and end with the process."""
+        pipes, self._pipes = self._pipes, []
+        group, self._group = self._group, None
+        ended = [pipe.join() for pipe in pipes]
+        if group is not None and all(ended) and dist.is_initialized():
+            dist.destroy_process_group(group)
+
+
+class _Pipe:
+    def __init__(self, group, peer):
+        self._group, self._peer = group, peer
+        self._ours, self._theirs = socket.socketpair()
+        self._threads = [threading.Thread(target=run, name=f"reshard-{run.__name__}-{peer}", daemon=True) for run in (self._send, self._receive)]
+
+    def start(self):
+        for thread in self._threads:
+            thread.start()
+        return self._theirs.detach()
+
+    def join(self):
+        for thread in self._threads:
+            thread.join(_JOIN)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _send(self):
+        """From the comm to the other rank."""
+        piece, room, length = _buffers()
+        n = 1
+        try:
+            while n:
+                n = self._ours.recv_into(room)
+                length[0] = n
+                dist.isend(length, self._peer, group=self._group).wait(_FOREVER)
+                if n:
+                    dist.isend(piece[:n], self._peer, group=self._group).wait(_FOREVER)
+        except (OSError, RuntimeError):
+            _shut(self._ours, socket.SHUT_RDWR)
+
+    def _receive(self):
+        """From the other rank to the comm."""
+        piece, room, length = _buffers()
+        try:
+            while True:
+                dist.irecv(length, self._peer, group=self._group).wait(_FOREVER)
+                n = int(length[0])
+                if not n:
+                    break
+                dist.irecv(piece[:n], self._peer, group=self._group).wait(_FOREVER)
+                self._deliver(room[:n])
+        except RuntimeError:
+            pass
+        _shut(self._ours, socket.SHUT_WR)
+
+    def _deliver(self, data):
+        """What the comm does not want any more is dropped: the other rank goes on until its end."""
+        try:
+            self._ours.sendall(data)
+        except OSError:
+            pass
+
+
+def _buffers():
+    piece = torch.empty(_PIECE, dtype=torch.uint8)
+    room = memoryview((ctypes.c_ubyte * _PIECE).from_address(piece.data_ptr())).cast("B")
+    return piece, room, torch.empty(1, dtype=torch.int64)
+
+
+def _shut(sock, how):
+    try:
+        sock.shutdown(how)
+    except OSError:
+        pass
