@@ -22,7 +22,8 @@ class Link:
     def __init__(self, ranks, far, timeout):
         limit = datetime.timedelta(seconds=timeout)
         self._group = dist.new_group(list(ranks), timeout=limit, backend="gloo", use_local_synchronization=True)
-        self._pipes = [_Pipe(self._group, ranks[r]) for r in far]
+        places = sorted(ranks)  # as the group numbers them
+        self._pipes = [_Pipe(self._group, places.index(ranks[r])) for r in far]
 
     def sockets(self):
         """Descriptors for the comm, one for each of the far ranks."""
@@ -34,7 +35,7 @@ class Link:
         pipes, self._pipes = self._pipes, []
         group, self._group = self._group, None
         ended = [pipe.join() for pipe in pipes]
-        if group is not None and all(ended) and dist.is_initialized():
+        if group is not None and all(ended) and group in dist.distributed_c10d._world.pg_map:
             dist.destroy_process_group(group)
 
 
@@ -62,9 +63,9 @@ class _Pipe:
             while n:
                 n = self._ours.recv_into(room)
                 length[0] = n
-                dist.isend(length, self._peer, group=self._group).wait(_FOREVER)
+                self._group.send([length], self._peer, 0).wait(_FOREVER)
                 if n:
-                    dist.isend(piece[:n], self._peer, group=self._group).wait(_FOREVER)
+                    self._group.send([piece[:n]], self._peer, 0).wait(_FOREVER)
         except (OSError, RuntimeError):
             _shut(self._ours, socket.SHUT_RDWR)
 
@@ -73,11 +74,11 @@ class _Pipe:
         piece, room, length = _buffers()
         try:
             while True:
-                dist.irecv(length, self._peer, group=self._group).wait(_FOREVER)
+                self._group.recv([length], self._peer, 0).wait(_FOREVER)
                 n = int(length[0])
                 if not n:
                     break
-                dist.irecv(piece[:n], self._peer, group=self._group).wait(_FOREVER)
+                self._group.recv([piece[:n]], self._peer, 0).wait(_FOREVER)
                 self._deliver(room[:n])
         except RuntimeError:
             pass
