@@ -22,7 +22,7 @@ typedef struct work work;
 typedef struct core {
     PyObject *make_error;                   /* reshard._errors.make */
     PyObject *array, *view, *ckpt, *saving; /* types */
-    PyObject *comm;
+    PyObject *comm, *plan;
     work     *abandoned;                    /* still running after their callers were interrupted */
 } core;
 
@@ -152,6 +152,12 @@ typedef struct shared_comm shared_comm;
 shared_comm               *comm_enter(PyObject *self);
 rsd_comm                  *comm_used(const shared_comm *s);
 void                       comm_leave(shared_comm *s); /* NULL is fine */
+
+/* ---- py_live.c ---- */
+
+extern PyType_Spec plan_spec;
+
+PyObject *core_plan(PyObject *module, PyObject *args);
 
 /* ---- py_ckpt.c, py_objects.c and the files of the other calls ---- */
 

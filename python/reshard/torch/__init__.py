@@ -3,6 +3,8 @@
 
 _FROM = {
     "comm_of": "_comm",
+    "input_reshard": "_input_reshard",
+    "redistribute": "_redistribute",
 }
 
 __all__ = list(_FROM)

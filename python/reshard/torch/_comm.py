@@ -25,6 +25,7 @@ class Comm:
     def __init__(self, core, link=None):
         self._core, self._link = core, link
         self.rank, self.size = core.rank, core.size
+        self.plans = {}  # what calls keep with it
 
     def split(self, ranks):
         """A comm of these ranks, in this order; all ranks call it, with the list that they are in, or with an empty one,
@@ -46,6 +47,7 @@ class Comm:
 
     def close(self):
         """Frees it, after the comms split from it."""
+        self.plans.clear()
         self._core.close()
         if self._link:
             self._link.close()
@@ -68,21 +70,33 @@ def comm_of(process_group=None, *, timeout=300.0, near=True):
     if not dist.is_initialized():
         raise InvalidError("torch.distributed is not initialized: a comm is made of the ranks of a process group")
     group = process_group if process_group is not None else dist.group.WORLD
-    name = group.group_name
+    return _comm_of(group.group_name, tuple(dist.get_process_group_ranks(group)), group, timeout, near)
+
+
+def comm_of_ranks(ranks):
+    """The comm of these global ranks, which ascend and call it. It is closed with the default group."""
+    world = dist.group.WORLD
+    if len(ranks) == dist.get_world_size():
+        return comm_of(world)
+    return _comm_of("ranks-" + "-".join(map(str, ranks)), ranks, world, 300.0, True)
+
+
+def _comm_of(name, ranks, group, timeout, near):
+    """`group` is whose end ends the comm."""
     comm = _comms.get(name)
     if comm is not None and not comm.closed and comm.group() is group:
         return comm
     if comm is not None:
         comm.close()
-    comm = _comms[name] = _make(group, name, timeout, near)
+    comm = _comms[name] = _make(name, ranks, timeout, near)
+    comm.group = weakref.ref(group)
     weakref.finalize(group, comm.close).atexit = False
     return comm
 
 
-def _make(group, name, timeout, near):
-    ranks = tuple(dist.get_process_group_ranks(group))
+def _make(name, ranks, timeout, near):
     number = _made[name, ranks] = _made.get((name, ranks), 0) + 1
-    store = dist.PrefixStore(f"reshard/{name}/{ranks[0]}/{len(ranks)}/{number}", dist.distributed_c10d._get_default_store())
+    store = dist.PrefixStore(f"reshard/{name}/{number}", dist.distributed_c10d._get_default_store())
     links = []
 
     def dial(far):
@@ -92,15 +106,13 @@ def _make(group, name, timeout, near):
         return links[0].sockets()
 
     try:
-        core = _core.meet(dist.get_rank(group), len(ranks), store.set, lambda key, left: _get(store, key, left), dial, near, timeout)
+        core = _core.meet(ranks.index(dist.get_rank()), len(ranks), store.set, lambda key, left: _get(store, key, left), dial, near, timeout)
     except BaseException:
         for link in links:
             link.close()
         raise
     core.set_timeout(timeout)
-    comm = Comm(core, links[0] if links else None)
-    comm.group = weakref.ref(group)
-    return comm
+    return Comm(core, links[0] if links else None)
 
 
 def _get(store, key, left):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joins ranks of several machines by a gloo group that nothing else uses. The comm writes to and reads from sockets; two
-threads per rank carry the bytes between those and gloo, whose receives can't be polled. Each piece follows its length; a
-length of 0 is the end."""
+threads per rank carry the bytes between those and gloo, whose receives can't be polled. A piece is sent as its length and
+first bytes, in a message of one size, and the rest, if any, in a second one; a length of 0 is the end."""
 
 import ctypes
 import datetime
@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 
 _PIECE = 4 << 20  # bytes sent at a time; far below gloo's limits
+_HEAD = 8  # bytes of a length
+_FIRST = 4096  # bytes of the first message
 _FOREVER = datetime.timedelta(days=1000)  # a rank may be silent as long as it likes: the comm's timeout decides
 _JOIN = 5.0  # seconds for what is on its way to leave
 
@@ -57,29 +59,29 @@ class _Pipe:
 
     def _send(self):
         """From the comm to the other rank."""
-        piece, room, length = _buffers()
+        piece, room = _buffer()
         n = 1
         try:
             while n:
-                n = self._ours.recv_into(room)
-                length[0] = n
-                self._group.send([length], self._peer, 0).wait(_FOREVER)
-                if n:
-                    self._group.send([piece[:n]], self._peer, 0).wait(_FOREVER)
+                n = self._ours.recv_into(room[_HEAD:])
+                room[:_HEAD] = n.to_bytes(_HEAD, "little")
+                self._group.send([piece[:_FIRST]], self._peer, 0).wait(_FOREVER)
+                if n + _HEAD > _FIRST:
+                    self._group.send([piece[_FIRST : n + _HEAD]], self._peer, 0).wait(_FOREVER)
         except (OSError, RuntimeError):
             _shut(self._ours, socket.SHUT_RDWR)
 
     def _receive(self):
         """From the other rank to the comm."""
-        piece, room, length = _buffers()
+        piece, room = _buffer()
+        n = 1
         try:
-            while True:
-                self._group.recv([length], self._peer, 0).wait(_FOREVER)
-                n = int(length[0])
-                if not n:
-                    break
-                self._group.recv([piece[:n]], self._peer, 0).wait(_FOREVER)
-                self._deliver(room[:n])
+            while n:
+                self._group.recv([piece[:_FIRST]], self._peer, 0).wait(_FOREVER)
+                n = int.from_bytes(room[:_HEAD], "little")
+                if n + _HEAD > _FIRST:
+                    self._group.recv([piece[_FIRST : n + _HEAD]], self._peer, 0).wait(_FOREVER)
+                self._deliver(room[_HEAD : n + _HEAD])
         except RuntimeError:
             pass
         _shut(self._ours, socket.SHUT_WR)
@@ -92,10 +94,10 @@ class _Pipe:
             pass
 
 
-def _buffers():
-    piece = torch.empty(_PIECE, dtype=torch.uint8)
-    room = memoryview((ctypes.c_ubyte * _PIECE).from_address(piece.data_ptr())).cast("B")
-    return piece, room, torch.empty(1, dtype=torch.int64)
+def _buffer():
+    """Memory for one piece, as torch and as Python see it."""
+    piece = torch.zeros(_HEAD + _PIECE, dtype=torch.uint8)
+    return piece, memoryview((ctypes.c_ubyte * (_HEAD + _PIECE)).from_address(piece.data_ptr())).cast("B")
 
 
 def _shut(sock, how):
