@@ -107,6 +107,43 @@ typedef struct rsd_comm_ops {
 RSD_API rsd_err rsd_comm_create_custom(const rsd_comm_ops *ops, void *self, rsd_comm **out,
                                        rsd_error *err);
 
+/* ---- ranks that are processes ---- */
+
+/* Where ranks that know only their number find each other: bytes under keys, seen by all of them,
+ * as torch.distributed's Store, a folder on a shared file system or a server can hold them. Keys
+ * are short and made of letters, digits and dots; every comm needs a place of its own for them. The
+ * functions are called while the comm is created, from the thread that creates it; dial and hangup
+ * as they say. They return RSD_OK or fill *err. */
+typedef struct rsd_meeting {
+    size_t size; /* sizeof(rsd_meeting) */
+    void  *arg;  /* for the functions */
+    /* Stores bytes under a key that was not used before. */
+    rsd_err (*put)(void *arg, const char *key, const void *data, size_t bytes, rsd_error *err);
+    /* Waits until a key is present and calls take(to, its bytes) once. RSD_E_TIMEOUT: it was not
+     * within `timeout_ms`. */
+    rsd_err (*get)(void *arg, const char *key, int64_t timeout_ms,
+                   void (*take)(void *to, const void *data, size_t bytes), void *to,
+                   rsd_error *err);
+    /* The link between machines. Called on every rank if any two of them are not on one machine:
+     * fd[i] becomes a connected stream socket whose other end is the fd that rank[i] gets for this
+     * rank. `n` is 0 on a rank that needs none. The comm closes them. NULL: all ranks must be on one
+     * machine. */
+    rsd_err (*dial)(void *arg, int32_t n, const int32_t *rank, int *fd, rsd_error *err);
+    /* The last call: the comm has been freed, after an error if `broken`. NULL: nothing to do. Not
+     * called if the comm could not be created. */
+    void (*hangup)(void *arg, bool broken);
+    int64_t    timeout_ms; /* until all ranks have come; 0: 300 s */
+    rsd_choice near; /* NEVER: dial connects all ranks, as if each were on a machine of its own */
+} rsd_meeting;
+
+/* A comm of `count` processes, of which this is number `rank`. Ranks of one machine use Unix
+ * sockets and read each other's memory where the system allows it; which ranks are on one machine is
+ * tried out. A rank that ends without freeing the comm breaks it: the others name it. A comm, and
+ * those split from it, may be used by different threads; a forked child can't use it. [collective]
+ */
+RSD_API rsd_err rsd_comm_create_processes(int32_t rank, int32_t count, const rsd_meeting *with,
+                                          rsd_comm **out, rsd_error *err);
+
 /* ---- store: custom backends ---- */
 
 /* What a store can do. */

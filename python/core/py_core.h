@@ -22,6 +22,7 @@ typedef struct work work;
 typedef struct core {
     PyObject *make_error;                   /* reshard._errors.make */
     PyObject *array, *view, *ckpt, *saving; /* types */
+    PyObject *comm, *plan;
     work     *abandoned;                    /* still running after their callers were interrupted */
 } core;
 
@@ -54,6 +55,7 @@ struct work {
     pid_t           process; /* a forked child has no such thread */
     atomic_bool     cancel;
     atomic_llong    at, total; /* progress in bytes */
+    rsd_comm       *comm;      /* aborted when the caller is interrupted; NULL: none */
     rsd_err         rc;        /* valid when done */
     rsd_error       err;
     work           *next;
@@ -138,6 +140,24 @@ typedef struct notes {
 void      notes_add(notes *all, const char *one, const char *two);
 PyObject *notes_list(const notes *all); /* of pairs */
 void      notes_free(notes *all);
+
+/* ---- py_comm.c ---- */
+
+extern PyType_Spec comm_spec;
+
+PyObject *core_meet(PyObject *module, PyObject *args);
+/* The comm behind a Comm, for one call, until comm_leave; NULL with an exception if it is closed or
+ * in use. All three with the GIL. A work sets its `comm` and leaves when it is freed. */
+typedef struct shared_comm shared_comm;
+shared_comm               *comm_enter(PyObject *self);
+rsd_comm                  *comm_used(const shared_comm *s);
+void                       comm_leave(shared_comm *s); /* NULL is fine */
+
+/* ---- py_live.c ---- */
+
+extern PyType_Spec plan_spec;
+
+PyObject *core_plan(PyObject *module, PyObject *args);
 
 /* ---- py_ckpt.c, py_objects.c and the files of the other calls ---- */
 

@@ -124,6 +124,8 @@ static PyMethodDef methods[] = {
       "save(path, tree, *, stage, ...) -> None or Saving" },
     { "verify", WITH_KEYWORDS(core_verify), METH_VARARGS | METH_KEYWORDS,
       "verify(ckpt, *, quick, threads, progress) -> [(error, message), ...]" },
+    { "meet", core_meet, METH_VARARGS, "meet(rank, size, put, get, dial, near, seconds) -> Comm" },
+    { "plan", core_plan, METH_VARARGS, "plan(rank, dtype, shape, source, target) -> Plan" },
     { "convert", core_convert, METH_VARARGS, "convert(ckpt, path, ...) -> statistics" },
     { 0 },
 };
@@ -144,7 +146,9 @@ static int exec(PyObject *module)
     if (!c->make_error || add_type(module, &array_spec, "Array", &c->array) < 0 ||
         add_type(module, &view_spec, "View", &c->view) < 0 ||
         add_type(module, &ckpt_spec, "Ckpt", &c->ckpt) < 0 ||
-        add_type(module, &saving_spec, "Saving", &c->saving) < 0)
+        add_type(module, &saving_spec, "Saving", &c->saving) < 0 ||
+        add_type(module, &comm_spec, "Comm", &c->comm) < 0 ||
+        add_type(module, &plan_spec, "Plan", &c->plan) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "version", rsd_version());
 }
@@ -158,6 +162,8 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(c->view);
     Py_VISIT(c->ckpt);
     Py_VISIT(c->saving);
+    Py_VISIT(c->comm);
+    Py_VISIT(c->plan);
     return 0;
 }
 
@@ -170,6 +176,8 @@ static int clear(PyObject *module)
     Py_CLEAR(c->view);
     Py_CLEAR(c->ckpt);
     Py_CLEAR(c->saving);
+    Py_CLEAR(c->comm);
+    Py_CLEAR(c->plan);
     return 0;
 }
 

@@ -186,6 +186,8 @@ int work_run(core *c, work *w, int phase, PyObject *progress)
         return 0;
     PyErr_Fetch(&type, &value, &trace);
     atomic_store(&w->cancel, true);
+    if (w->comm && !w->joined) /* the other ranks would wait for this one */
+        rsd_comm_abort(w->comm, "its call was interrupted");
     wait_without_gil(w, WORK_DONE, GRACE);
     PyErr_Restore(type, value, trace);
     return -1;

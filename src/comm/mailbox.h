@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mailbox contents of a rank that is a thread, for comm_threads.c. */
+/* The mailbox contents of a rank, for comm_threads.c and comm_processes.c. */
 #ifndef RSI_MAILBOX_H
 #define RSI_MAILBOX_H
 
@@ -18,6 +18,12 @@ typedef struct rsi_mail {
     bool             done;        /* guarded by the lock of the owner's box */
     bool             receive;     /* else a message */
     bool             eager;       /* not a request; the bytes follow it */
+
+    /* Between processes: */
+    uint64_t group;        /* its id */
+    uint64_t number, peer; /* its own, which the other side answers with, and the other side's */
+    uint64_t at;           /* address of the bytes in the sender */
+    size_t   moved;        /* bytes so far */
     _Alignas(16) char data[];
 } rsi_mail;
 
@@ -49,6 +55,16 @@ static inline rsi_mail *rsi_mail_take(rsi_mail_list *l, int32_t from, int32_t ta
         return m;
     }
     return NULL;
+}
+
+/* The one with that number; NULL: none. */
+static inline rsi_mail *rsi_mail_find(const rsi_mail_list *l, uint64_t number)
+{
+    rsi_mail *m = l->first;
+
+    while (m && m->number != number)
+        m = m->next;
+    return m;
 }
 
 #endif

@@ -90,29 +90,42 @@ static rsd_err lists_that_do_not_fit_are_refused_everywhere(rsd_comm *comm, rsd_
 
 /* ---- memory ---- */
 
+/* Where each rank's memory at `data` is; *no becomes the number of ranks that can't be reached by
+ * some rank. */
+static rsd_err reach_all(rsd_comm *comm, const void *data, size_t bytes, int32_t **at, int64_t *no,
+                         rsd_error *err)
+{
+    rsd_exposed mine = { { 0 } }, all[64];
+    rsd_err     rc;
+
+    *no = rsi_expose(comm, data, bytes, &mine, err) != RSD_OK;
+    rc = rsi_allreduce(comm, RSI_OP_SUM, no, 1, err);
+    if (!rc)
+        rc = rsi_allgather(comm, &mine, sizeof(mine), all, err);
+    for (int32_t r = 0; r < comm->size && !rc && !*no; r++) {
+        rc = rsi_reach(comm, r, &all[r], (void **)&at[r], err);
+        *no += rc == RSD_E_UNSUPPORTED; /* on another machine */
+        rc = rc == RSD_E_UNSUPPORTED ? RSD_OK : rc;
+    }
+    return rc ? rc : rsi_allreduce(comm, RSI_OP_SUM, no, 1, err);
+}
+
 static rsd_err ranks_reach_what_others_expose(rsd_comm *comm, rsd_error *err)
 {
-    size_t      n = (size_t)comm->size, bytes = 1000 * ((size_t)comm->rank + 1);
-    rsd_exposed mine = { { 0 } }, all[64];
-    void       *data = NULL;
-    int32_t    *peer;
-    int64_t     no;
-    rsd_err     rc;
+    size_t   n = (size_t)comm->size, bytes = 1000 * ((size_t)comm->rank + 1);
+    void    *data = NULL;
+    int32_t *at[64] = { NULL };
+    int64_t  no;
+    rsd_err  rc;
 
     rc = rsd_comm_alloc(comm, bytes, &data, err);
     if (rc)
         return rc;
     CHECK((uintptr_t)data % 4096 == 0);
     memset(data, 0, bytes);
-    no = rsi_expose(comm, (char *)data + 64, bytes - 64, &mine, err) != RSD_OK;
-    rc = rsi_allreduce(comm, RSI_OP_SUM, &no, 1, err);
-    if (!rc)
-        rc = rsi_allgather(comm, &mine, sizeof(mine), all, err);
-    for (int32_t r = 0; r < comm->size && !rc && !no; r++) { /* each leaves its number with each */
-        rc = rsi_reach(comm, r, &all[r], (void **)&peer, err);
-        if (!rc)
-            peer[comm->rank] = comm->rank + 100;
-    }
+    rc = reach_all(comm, (char *)data + 64, bytes - 64, at, &no, err);
+    for (int32_t r = 0; r < comm->size && !rc && !no; r++) /* each leaves its number with each */
+        at[r][comm->rank] = comm->rank + 100;
     if (!rc)
         rc = rsi_barrier(comm, err);
     for (size_t r = 0; r < n && !rc && !no; r++)
@@ -124,22 +137,16 @@ static rsd_err ranks_reach_what_others_expose(rsd_comm *comm, rsd_error *err)
 /* A rank that came out of a barrier sees what all wrote before they went in. */
 static rsd_err nobody_leaves_a_barrier_before_all_came(rsd_comm *comm, rsd_error *err)
 {
-    rsd_exposed mine = { { 0 } }, all[64];
-    void       *data = NULL;
-    int32_t    *at[64] = { NULL };
-    int64_t     no;
-    rsd_err     rc;
+    void    *data = NULL;
+    int32_t *at[64] = { NULL };
+    int64_t  no;
+    rsd_err  rc;
 
     rc = rsd_comm_alloc(comm, 64, &data, err);
     if (rc)
         return rc;
     memset(data, 0, 64);
-    no = rsi_expose(comm, data, 64, &mine, err) != RSD_OK;
-    rc = rsi_allreduce(comm, RSI_OP_SUM, &no, 1, err);
-    if (!rc)
-        rc = rsi_allgather(comm, &mine, sizeof(mine), all, err);
-    for (int32_t r = 0; r < comm->size && !rc && !no; r++)
-        rc = rsi_reach(comm, r, &all[r], (void **)&at[r], err);
+    rc = reach_all(comm, data, 64, at, &no, err);
     for (int32_t round = 1; round <= 20 && !rc && !no; round++) {
         *at[comm->rank] = round;
         rc = rsi_barrier(comm, err);

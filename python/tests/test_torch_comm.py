@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The comm of torch's ranks."""
+
+import os
+import signal
+import sys
+import unittest
+
+import ranks
+from support import needs_torch
+
+
+def _barriers(rank, near):
+    import reshard.torch
+
+    comm = reshard.torch.comm_of(near=near, timeout=60.0)
+    assert (comm.rank, comm.size) == (rank, 4), comm
+    assert reshard.torch.comm_of(near=near) is comm
+    for _ in range(20):
+        comm.barrier()
+    half = comm.split([r for r in range(4) if r % 2 == rank % 2])
+    assert (half.rank, half.size) == (rank // 2, 2), half
+    half.barrier()
+    half.close()
+    assert comm.split([0] if rank == 0 else []) is None or rank == 0
+    comm.barrier()
+
+
+def _killed(rank, near):
+    import reshard
+    import reshard.torch
+
+    comm = reshard.torch.comm_of(near=near, timeout=60.0)
+    comm.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        for _ in range(100):
+            comm.barrier()
+    except reshard.CommError as e:
+        return e.rank, str(e)
+    raise AssertionError("nothing was raised")
+
+
+def _again(rank):
+    import torch.distributed as dist
+
+    import reshard.torch
+
+    first = reshard.torch.comm_of()
+    first.barrier()
+    group = dist.new_group([0, 1])
+    if rank < 2:
+        comm = reshard.torch.comm_of(group)
+        comm.barrier()
+        assert comm is not first and comm.size == 2
+        dist.destroy_process_group(group)
+        del group
+        assert comm.closed
+    first.barrier()
+
+
+def _forked(rank):
+    import reshard
+    import reshard.torch
+
+    comm = reshard.torch.comm_of()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if comm.closed and not reshard.torch._comm._comms else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    comm.barrier()
+
+
+def _interrupted(rank):
+    import threading
+
+    import reshard
+    import reshard.torch
+
+    comm = reshard.torch.comm_of(timeout=60.0)
+    comm.barrier()
+    if rank == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        if rank < 2:
+            comm.barrier()
+        else:
+            threading.Event().wait(0)
+            comm.split([rank])
+    except KeyboardInterrupt:
+        return "interrupted"
+    except reshard.CommError as e:
+        return str(e)
+    return "passed"
+
+
+@needs_torch
+class Comms(unittest.TestCase):
+    def test_ranks_of_one_machine_meet(self):
+        ranks.run(4, _barriers, True)
+
+    def test_ranks_of_several_machines_meet_over_gloo(self):
+        ranks.run(4, _barriers, False)
+
+    def test_a_killed_rank_is_named(self):
+        for near in (True, False):
+            with self.subTest(near=near):
+                results = ranks.run(3, _killed, near, may_die=(1,))
+                for rank in (0, 2):
+                    self.assertEqual(results[rank][0], 1)
+                    self.assertIn("rank 1 is gone", results[rank][1])
+
+    def test_a_group_has_its_own_comm_that_ends_with_it(self):
+        ranks.run(3, _again)
+
+    def test_a_forked_child_has_none(self):
+        ranks.run(2, _forked)
+
+    def test_without_a_process_group_it_says_so(self):
+        import reshard
+        import reshard.torch
+
+        with self.assertRaisesRegex(reshard.InvalidError, "not initialized"):
+            reshard.torch.comm_of()
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
