@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Behind torch.distributed.checkpoint: storage classes that take the place of torch's (docs/torch.md).
+
+    dcp.save(state, storage_writer=reshard.torch.StorageWriter("step-100"))
+    dcp.load(state, storage_reader=reshard.torch.StorageReader("step-100"))
+
+install() puts them in the place of torch's for every caller; so does the environment variable RESHARD_TORCH=1."""
+
+# Public names and the files that they live in, which are imported, torch with them, when they are used.
+_files = {
+    "StorageReader": "_reader",
+    "HuggingFaceReader": "_reader",
+    "StorageWriter": "_writer",
+    "Stager": "_stager",
+    "install": "_install",
+    "uninstall": "_install",
+}
+__all__ = list(_files)
+
+
+def __getattr__(name):
+    if name not in _files:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module("." + _files[name], __name__), name)
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *_files})
