@@ -511,6 +511,11 @@ typedef struct rsd_open_opts {
     /* Missing or short data files are no error: the rest can be listed and read; rsd_ckpt_health
      * reports what can't. The metadata (the end of a torch.save file) must be intact. */
     bool salvage;
+    /* Of a DCP checkpoint whose ranks did not communicate (`__<rank>.metadata`): only what rank
+     * `rank` wrote. Its chunks need not tile their tensors; reading leaves memory for elements that
+     * are in none of them unchanged. */
+    bool    alone;
+    int32_t rank;
 } rsd_open_opts;
 RSD_API rsd_err rsd_ckpt_open_with(rsd_store *store, const char *path, const rsd_open_opts *opts,
                                    rsd_ckpt **out, rsd_error *err);

@@ -98,15 +98,17 @@ PyObject *core_open(PyObject *module, PyObject *args)
 {
     core      *c = PyModule_GetState(module);
     PyObject  *path = NULL, *result = NULL;
-    int        salvage;
+    int        salvage, rank = -1;
     open_work *o;
 
-    if (!PyArg_ParseTuple(args, "O&p", PyUnicode_FSConverter, &path, &salvage))
+    if (!PyArg_ParseTuple(args, "O&p|i", PyUnicode_FSConverter, &path, &salvage, &rank))
         return NULL;
     o = (open_work *)work_new(sizeof(*o), run_open, free_open);
     if (o) {
         o->path = strdup(PyBytes_AsString(path));
-        o->opts = (rsd_open_opts){ .size = sizeof(o->opts), .salvage = salvage };
+        o->opts = (rsd_open_opts){
+            .size = sizeof(o->opts), .salvage = salvage, .alone = rank >= 0, .rank = rank
+        };
         if (!o->path)
             PyErr_NoMemory();
         else if (work_run(c, &o->w, WORK_DONE, NULL) == 0)
@@ -168,7 +170,7 @@ static PyObject *ckpt_info(PyObject *self, PyObject *number)
                          (int)rsd_ckpt_health(ckpt_of(self), t));
 }
 
-static PyObject *transforms_of(const rsd_chunk *chunk)
+PyObject *transforms_of(const rsd_chunk *chunk)
 {
     PyObject *tuple = PyTuple_New((Py_ssize_t)chunk->ntransforms);
 
@@ -514,6 +516,13 @@ static PyMethodDef methods[] = {
       "progress)" },
     { "object_names", ckpt_object_names, METH_NOARGS, "object_names() -> [name of object 0, ...]" },
     { "object", ckpt_object, METH_VARARGS, "object(i, hook) -> value" },
+    { "catalogue", ckpt_catalogue, METH_NOARGS,
+      "catalogue() -> [(name, dtype, shape, chunks, boxes, path), ...]" },
+    { "object_paths", ckpt_object_paths, METH_NOARGS, "object_paths() -> [(name, path), ...]" },
+    { "object_place", ckpt_object_place, METH_O,
+      "object_place(i) -> (file, offset, length, transforms) or None" },
+    { "object_bytes", ckpt_object_bytes, METH_VARARGS, "object_bytes(i, verify) -> bytes" },
+    { "dcp", ckpt_dcp, METH_NOARGS, "dcp() -> (checkpoint_id, save_id, version) or None" },
     { "lost", ckpt_lost, METH_NOARGS, "lost() -> names of tensors in missing files" },
     { "object_healths", ckpt_object_healths, METH_NOARGS, "object_healths() -> [word, ...]" },
     { "close", ckpt_close, METH_NOARGS, "Closes it; reads in progress end first." },

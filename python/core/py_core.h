@@ -20,10 +20,9 @@
 typedef struct work work;
 
 typedef struct core {
-    PyObject *make_error;                   /* reshard._errors.make */
-    PyObject *array, *view, *ckpt, *saving; /* types */
-    PyObject *comm, *plan;
-    work     *abandoned;                    /* still running after their callers were interrupted */
+    PyObject *make_error;                                       /* reshard._errors.make */
+    PyObject *array, *view, *ckpt, *saving, *part, *comm, *plan; /* types */
+    work     *abandoned; /* still running after their callers were interrupted */
 } core;
 
 core *core_of(PyObject *self); /* of an object of one of the types */
@@ -159,9 +158,9 @@ extern PyType_Spec plan_spec;
 
 PyObject *core_plan(PyObject *module, PyObject *args);
 
-/* ---- py_ckpt.c, py_objects.c and the files of the other calls ---- */
+/* ---- py_ckpt.c, py_objects.c, py_catalogue.c, py_part.c and the files of the other calls ---- */
 
-extern PyType_Spec ckpt_spec, saving_spec;
+extern PyType_Spec ckpt_spec, saving_spec, part_spec;
 
 PyObject *core_open(PyObject *module, PyObject *args);
 /* The checkpoint behind a Ckpt, until ckpt_leave; NULL with ValueError if it is closed. */
@@ -175,9 +174,17 @@ PyObject             *ckpt_object(PyObject *self, PyObject *args);
 PyObject             *ckpt_object_healths(PyObject *self, PyObject *none);
 PyObject             *ckpt_lost(PyObject *self, PyObject *none);
 PyObject             *name_of(const char *text); /* text_of */
+PyObject             *transforms_of(const rsd_chunk *chunk);
+PyObject             *ckpt_catalogue(PyObject *self, PyObject *none);
+PyObject             *ckpt_object_paths(PyObject *self, PyObject *none);
+PyObject             *ckpt_dcp(PyObject *self, PyObject *none);
+PyObject             *ckpt_object_place(PyObject *self, PyObject *number);
+PyObject             *ckpt_object_bytes(PyObject *self, PyObject *args);
 PyObject             *core_save(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject             *core_verify(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject             *core_convert(PyObject *module, PyObject *args);
+PyObject             *core_write_part(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject             *core_publish(PyObject *module, PyObject *args, PyObject *kwargs);
 
 /* A value as a Python object. hook(kind, x) makes what Python has no type for: kind "dtype",
  * "device", "opaque" with a str, "tensor" with an Array (None: not read). */

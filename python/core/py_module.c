@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reshard._core: the module, its types and errors. The Python half of the package, reshard/, is
- * its only user. py_ckpt.c reads, py_save.c saves, py_convert.c converts and verifies. */
+ * its only user. py_ckpt.c reads, py_save.c saves, py_convert.c converts and verifies,
+ * py_part.c and py_catalogue.c serve reshard.torch. */
 #include "py_core.h"
 
 #include <string.h>
@@ -119,7 +120,7 @@ static PyObject *core_dtype(PyObject *module, PyObject *name)
 
 static PyMethodDef methods[] = {
     { "dtype", core_dtype, METH_O, "dtype(name) -> (torch's name, bytes of one element)" },
-    { "open", core_open, METH_VARARGS, "open(path, salvage) -> Ckpt" },
+    { "open", core_open, METH_VARARGS, "open(path, salvage, rank=-1) -> Ckpt" },
     { "save", WITH_KEYWORDS(core_save), METH_VARARGS | METH_KEYWORDS,
       "save(path, tree, *, stage, ...) -> None or Saving" },
     { "verify", WITH_KEYWORDS(core_verify), METH_VARARGS | METH_KEYWORDS,
@@ -127,6 +128,10 @@ static PyMethodDef methods[] = {
     { "meet", core_meet, METH_VARARGS, "meet(rank, size, put, get, dial, near, seconds) -> Comm" },
     { "plan", core_plan, METH_VARARGS, "plan(rank, dtype, shape, source, target) -> Plan" },
     { "convert", core_convert, METH_VARARGS, "convert(ckpt, path, ...) -> statistics" },
+    { "write_part", WITH_KEYWORDS(core_write_part), METH_VARARGS | METH_KEYWORDS,
+      "write_part(path, rank, items, *, transform, ...) -> Part" },
+    { "publish", WITH_KEYWORDS(core_publish), METH_VARARGS | METH_KEYWORDS,
+      "publish(path, receipts, metadata, *, overwrite, rank, sync, checksum)" },
     { 0 },
 };
 
@@ -148,7 +153,8 @@ static int exec(PyObject *module)
         add_type(module, &ckpt_spec, "Ckpt", &c->ckpt) < 0 ||
         add_type(module, &saving_spec, "Saving", &c->saving) < 0 ||
         add_type(module, &comm_spec, "Comm", &c->comm) < 0 ||
-        add_type(module, &plan_spec, "Plan", &c->plan) < 0)
+        add_type(module, &plan_spec, "Plan", &c->plan) < 0 ||
+        add_type(module, &part_spec, "Part", &c->part) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "version", rsd_version());
 }
@@ -164,6 +170,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(c->saving);
     Py_VISIT(c->comm);
     Py_VISIT(c->plan);
+    Py_VISIT(c->part);
     return 0;
 }
 
@@ -178,6 +185,7 @@ static int clear(PyObject *module)
     Py_CLEAR(c->saving);
     Py_CLEAR(c->comm);
     Py_CLEAR(c->plan);
+    Py_CLEAR(c->part);
     return 0;
 }
 

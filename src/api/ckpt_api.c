@@ -33,7 +33,7 @@ rsd_err rsd_ckpt_open_with(rsd_store *store, const char *path, const rsd_open_op
         return rc;
     if (!path || !out)
         return rsi_fail(err, RSD_E_INVALID, "missing argument: path or output pointer");
-    return rsi_ckpt_open_with(store, path, known.salvage, out, err);
+    return rsi_ckpt_open_with(store, path, &known, out, err);
 }
 
 rsd_health rsd_ckpt_health(const rsd_ckpt *ckpt, size_t t)

@@ -7,6 +7,7 @@
 #include "shape/box.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,6 +98,14 @@ static rsd_err read_rank_metas(rsd_ckpt *ckpt, char **names, size_t n, rsi_dcp_m
     return rc;
 }
 
+static rsd_err read_own_meta(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *err)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "__%" PRId32 ".metadata", ckpt->rank);
+    return read_meta(ckpt, name, out, err);
+}
+
 static rsd_err find_meta(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *err)
 {
     char  **names;
@@ -104,6 +113,8 @@ static rsd_err find_meta(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *err)
     bool    shared = false;
     rsd_err rc = rsi_files_list(&ckpt->files, &names, &n, err);
 
+    if (!rc && ckpt->alone)
+        return read_own_meta(ckpt, out, err);
     for (size_t i = 0; !rc && i < n; i++)
         shared = shared || strcmp(names[i], ".metadata") == 0;
     if (!rc)
@@ -215,6 +226,30 @@ static void get_chunk(const void *arg, size_t i, rsd_box *out)
     out->ndim = c->tensor->ndim;
     memcpy(out->off, off, (size_t)c->tensor->ndim * sizeof(off[0]));
     memcpy(out->len, off + c->tensor->ndim, (size_t)c->tensor->ndim * sizeof(off[0]));
+}
+
+/* Chunks of one rank: inside their tensors, whatever they leave out. */
+static rsd_err check_bounds(const rsi_dcp_meta *meta, rsd_error *err)
+{
+    for (size_t t = 0; t < meta->ntensors; t++) {
+        const rsi_dcp_tensor *tensor = &meta->tensor[t];
+        chunks                c = { .meta = meta, .tensor = tensor };
+        int64_t               elems;
+        rsd_box               box;
+        rsd_err rc = rsi_shape_check(tensor->dtype, tensor->ndim, tensor->shape, &elems, err);
+
+        for (size_t i = 0; i < tensor->nchunks && !rc; i++) {
+            get_chunk(&c, i, &box);
+            for (int d = 0; d < box.ndim && !rc; d++)
+                if (box.off[d] < 0 || box.len[d] < 0 || box.off[d] > tensor->shape[d] ||
+                    box.len[d] > tensor->shape[d] - box.off[d])
+                    rc = rsi_fail(err, RSD_E_FORMAT, "chunk %zu lies outside of it", i);
+        }
+        if (rc)
+            return rsi_while(err, rc == RSD_E_INVALID ? RSD_E_FORMAT : rc, "tensor \"%s\"",
+                             tensor->name);
+    }
+    return RSD_OK;
 }
 
 rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, rsd_error *err)
@@ -401,7 +436,7 @@ rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err)
     if (!rc)
         rc = check_places(ckpt, dcp, err);
     if (!rc)
-        rc = rsi_dcp_check_tensors(dcp->meta, err);
+        rc = ckpt->alone ? check_bounds(dcp->meta, err) : rsi_dcp_check_tensors(dcp->meta, err);
     if (!rc)
         rc = rsi_dcp_unflatten(dcp, &ckpt->mem, err);
     if (!rc)

@@ -69,6 +69,9 @@ static rsd_err open_once(rsd_store *store, const char *path, uint32_t flags, rsd
         return rc;
     ckpt->files.salvage = ckpt->salvage;
     rc = rsi_detect(&ckpt->files, &ckpt->format, err);
+    if (!rc && ckpt->alone && ckpt->format != RSD_FORMAT_DCP)
+        rc = rsi_fail(err, RSD_E_NOTFOUND, "rank %d has no metadata of its own here",
+                      (int)ckpt->rank);
     if (!rc)
         rc = open[ckpt->format](ckpt, err);
     if (!rc && ckpt->salvage)
@@ -99,11 +102,13 @@ static bool has_lost(const rsd_ckpt *ckpt)
 
 rsd_err rsi_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err)
 {
-    return rsi_ckpt_open_with(store, path, false, out, err);
+    const rsd_open_opts opts = { .size = sizeof(opts) };
+
+    return rsi_ckpt_open_with(store, path, &opts, out, err);
 }
 
-rsd_err rsi_ckpt_open_with(rsd_store *store, const char *path, bool salvage, rsd_ckpt **out,
-                           rsd_error *err)
+rsd_err rsi_ckpt_open_with(rsd_store *store, const char *path, const rsd_open_opts *opts,
+                           rsd_ckpt **out, rsd_error *err)
 {
     for (int i = 0; i < RSI_OPEN_TRIES; i++) {
         rsd_ckpt *ckpt = rsi_calloc(1, sizeof(*ckpt));
@@ -112,7 +117,9 @@ rsd_err rsi_ckpt_open_with(rsd_store *store, const char *path, bool salvage, rsd
 
         if (!ckpt)
             return rsi_fail(err, RSD_E_NOMEM, "no memory for a checkpoint");
-        ckpt->salvage = salvage;
+        ckpt->salvage = opts->salvage;
+        ckpt->alone = opts->alone;
+        ckpt->rank = opts->rank;
         rc = open_once(store, path, i ? RSD_HOLD_FILES : 0, ckpt, err);
         again = (rc || has_lost(ckpt)) && ckpt->files.held &&
                 (rsi_store_replaced(ckpt->files.store) != RSD_HELD_CURRENT ||

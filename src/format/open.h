@@ -10,9 +10,8 @@ enum { RSI_OPEN_TRIES = 5 }; /* when a checkpoint is replaced while being opened
 /* `store` NULL: local files. If another checkpoint is published under the name before all files are
  * open, starts over with that one; RSD_E_MISMATCH if that keeps happening. */
 rsd_err rsi_ckpt_open(rsd_store *store, const char *path, rsd_ckpt **out, rsd_error *err);
-/* `salvage`: tolerate missing and short files; see rsd_open_opts. */
-rsd_err rsi_ckpt_open_with(rsd_store *store, const char *path, bool salvage, rsd_ckpt **out,
-                           rsd_error *err);
+rsd_err rsi_ckpt_open_with(rsd_store *store, const char *path, const rsd_open_opts *opts,
+                           rsd_ckpt **out, rsd_error *err);
 void    rsi_ckpt_close(rsd_ckpt *ckpt); /* NULL is fine */
 
 /* True if an error can come from a checkpoint being replaced: one of its files is gone or has

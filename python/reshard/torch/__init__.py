@@ -1,24 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reshard for torch's ranks. docs/torch.md describes every call."""
+"""Behind torch.distributed.checkpoint: storage classes that take the place of torch's (docs/torch.md).
 
-_FROM = {
+    dcp.save(state, storage_writer=reshard.torch.StorageWriter("step-100"))
+    dcp.load(state, storage_reader=reshard.torch.StorageReader("step-100"))
+
+install() puts them in the place of torch's for every caller; so does the environment variable RESHARD_TORCH=1."""
+
+# Public names and the files that they live in, which are imported, torch with them, when they are used.
+_files = {
+    "StorageReader": "_reader",
+    "HuggingFaceReader": "_reader",
+    "StorageWriter": "_writer",
+    "Stager": "_stager",
     "comm_of": "_comm",
     "input_reshard": "_input_reshard",
+    "install": "_install",
     "redistribute": "_redistribute",
+    "uninstall": "_install",
 }
-
-__all__ = list(_FROM)
+__all__ = list(_files)
 
 
 def __getattr__(name):
-    if name not in _FROM:
+    if name not in _files:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
+    from importlib import import_module
 
-    value = getattr(importlib.import_module(f"{__name__}.{_FROM[name]}"), name)
-    globals()[name] = value
+    value = globals()[name] = getattr(import_module("." + _files[name], __name__), name)
     return value
 
 
 def __dir__():
-    return sorted([*globals(), *_FROM])
+    return sorted({*globals(), *_files})

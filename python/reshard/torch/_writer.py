@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StorageWriter: what torch.distributed.checkpoint writes to. Each rank writes a part, the coordinator publishes all of them
+by one rename inside the folder (rule C8 of docs/commit.md). Files are ordinary DCP."""
+
+import dataclasses
+import io
+import os
+import pickle
+import re
+
+import torch
+from torch.distributed.checkpoint._extension import ZStandard
+from torch.distributed.checkpoint.filesystem import (
+    CURRENT_DCP_VERSION,
+    FileSystem,
+    FileSystemWriter,
+    SerializationFormat,
+    _StorageInfo,
+    _StoragePrefix,
+)
+from torch.distributed.checkpoint.metadata import TensorProperties, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from .. import _core, _reading
+from .._errors import ExistsError, MismatchError
+from ._reader import is_plain, name_of, view_of
+
+_CODES = {True: 0, False: 2}  # rsd_choice
+
+
+@dataclasses.dataclass(frozen=True)
+class Written(WriteResult):
+    """The first result of a rank also tells the coordinator about its part."""
+
+    receipt: bytes = b""
+    dtypes: dict = dataclasses.field(default_factory=dict)  # of tensors whose plan has another one
+
+
+class StorageWriter(FileSystemWriter):
+    """Takes the place of FileSystemWriter. A save is all or nothing, also inside a folder with other files; files of other
+    programs are never touched.
+
+    checksum: write a checksum file. threads, max_memory: 0 lets the library choose. Each rank writes one file, whatever
+    single_file_per_rank and thread_count say. A writer protects its file from the clean-up of others until it is reset,
+    used again or dropped."""
+
+    def __init__(
+        self,
+        path,
+        single_file_per_rank=True,
+        sync_files=True,
+        thread_count=1,
+        per_thread_copy_ahead=10_000_000,
+        cache_staged_state_dict=False,
+        overwrite=True,
+        _extensions=None,
+        serialization_format=SerializationFormat.TORCH_SAVE,
+        *,
+        checksum=True,
+        threads=0,
+        max_memory=0,
+    ):
+        super().__init__(
+            path,
+            single_file_per_rank=single_file_per_rank,
+            sync_files=sync_files,
+            thread_count=thread_count,
+            per_thread_copy_ahead=per_thread_copy_ahead,
+            cache_staged_state_dict=cache_staged_state_dict,
+            overwrite=overwrite,
+            _extensions=_extensions,
+            serialization_format=serialization_format,
+        )
+        self._checksum = _reading.choice(None if checksum is True else checksum, "checksum")
+        self._threads, self._max_memory = threads, max_memory
+        self._part = None
+
+    def __getstate__(self):
+        return {**self.__dict__, "_part": None}
+
+    def _is_ours(self):
+        """False for subclasses that write to other stores or formats."""
+        return type(self.fs) is FileSystem and self.serialization_format == SerializationFormat.TORCH_SAVE
+
+    def _alone(self):
+        return self.rank if not self.use_collectives and self.rank is not None else -1
+
+    def reset(self, checkpoint_id=None):
+        super().reset(checkpoint_id)
+        self._part = None
+
+    def prepare_local_plan(self, plan):
+        if not self._is_ours():
+            return super().prepare_local_plan(plan)
+        self._part = None
+        self.fs.mkdir(self.path)
+        alone = self._alone()
+        if not self.overwrite and self.fs.exists(self._get_metadata_path(None if alone < 0 else alone)):
+            raise _exists(self.path)
+        return plan if alone < 0 else dataclasses.replace(plan, storage_data=_StoragePrefix(f"__{alone}_"))
+
+    def write_data(self, plan, planner):
+        rank = _rank_of(plan) if self._is_ours() else None
+        if rank is None:
+            return super().write_data(plan, planner)
+        extensions = list(self.transforms.extensions)
+        packed = [type(x) for x in extensions] == [ZStandard]
+        items, dtypes = [], {}
+        for item in plan.items:
+            data = planner.resolve_data(item)
+            if item.type == WriteItemType.BYTE_IO or (extensions and not packed):
+                items.append((item.index.fqn, None, None, self._bytes(item, data, packed)))
+            else:
+                items.append(self._tensor(item, data))
+            if item.type != WriteItemType.BYTE_IO and data.dtype != item.tensor_data.properties.dtype:
+                dtypes[item.index.fqn] = data.dtype
+        done = Future()
+        done.set_result(self._write(rank, plan.items, items, dtypes, "stream.zstd" if packed else None))
+        return done
+
+    def _write(self, rank, plan_items, items, dtypes, transform):
+        self._part = None
+        if not items:
+            return []
+        self._part = _core.write_part(
+            os.fspath(self.path),
+            rank,
+            items,
+            transform=transform,
+            sync=_CODES[bool(self.sync_files)],
+            checksum=self._checksum,
+            threads=self._threads,
+            max_memory=self._max_memory,
+        )
+        names = [x.get_descriptor() for x in reversed(self.transforms.extensions)] or None
+        results = [
+            WriteResult(item.index, length, _StorageInfo(file, offset, length, names))
+            for item, (file, offset, length) in zip(plan_items, self._part.places())
+        ]
+        first = results[0]
+        results[0] = Written(first.index, first.size_in_bytes, first.storage_data, self._part.receipt(), dtypes)
+        return results
+
+    def _bytes(self, item, data, packed):
+        """What stock writes: an object, or a tensor that only torch can pickle; with the caller's extensions applied."""
+        if not isinstance(data, io.BytesIO):
+            tensor = data.detach().cpu()
+            data = io.BytesIO()
+            # A view is saved without the rest of its storage.
+            torch.save(tensor if _fills_storage(tensor) else tensor.clone(), data)
+        if packed or not self.transforms.extensions:
+            return data.getbuffer()
+        out = io.BytesIO()
+        stream, _ = self.transforms.transform_save_stream(item, out)
+        stream.write(data.getbuffer())
+        stream.close()
+        return out.getbuffer()
+
+    def _tensor(self, item, data):
+        """An item of write_part. The memory stays as it is until it is written."""
+        chunk = item.tensor_data.chunk
+        if data.shape != chunk.sizes:
+            raise MismatchError(
+                f'tensor "{item.index.fqn}": the planner gave shape {list(data.shape)} for a chunk of {list(chunk.sizes)}'
+            )
+        if not is_plain(data):
+            if type(data) not in (torch.Tensor, torch.nn.Parameter) or data.layout is not torch.strided or data.is_quantized:
+                return item.index.fqn, None, None, self._bytes(item, data, True)
+            data = data.detach().cpu().resolve_conj().resolve_neg()
+        if name_of(data.dtype) is None:
+            return item.index.fqn, None, None, self._bytes(item, data, True)
+        if 0 in data.stride():
+            data = data.contiguous()
+        return item.index.fqn, item.tensor_data.size, chunk.offsets, view_of(data)
+
+    def finish(self, metadata, results):
+        receipts = [result.receipt for part in results for result in part if getattr(result, "receipt", b"")]
+        if not self._is_ours() or len(receipts) != sum(map(bool, results)):
+            return super().finish(metadata, results)  # a subclass wrote the files in its own way
+        metadata.version = CURRENT_DCP_VERSION
+        metadata.storage_data = {result.index: result.storage_data for part in results for result in part}
+        metadata.storage_meta = self.storage_meta()
+        _check_complete(metadata)
+        for part in results:
+            for name, dtype in part[0].dtypes.items() if part else ():
+                old = metadata.state_dict_metadata[name]
+                metadata.state_dict_metadata[name] = TensorStorageMetadata(TensorProperties(dtype=dtype), old.size, old.chunks)
+        try:
+            _core.publish(
+                os.fspath(self.path),
+                receipts,
+                pickle.dumps(metadata),
+                overwrite=self.overwrite,
+                rank=self._alone(),
+                sync=_CODES[bool(self.sync_files)],
+                checksum=self._checksum,
+            )
+        except ExistsError:
+            raise _exists(self.path) from None
+        self._part = None
+        return None
+
+
+def _exists(path):
+    return RuntimeError(f'Checkpoint already exists in "{path}" and overwrite=False.')
+
+
+def _rank_of(plan):
+    """The number in the names of this rank's files, `__<rank>_`; None: a subclass has its own names."""
+    match = re.fullmatch(r"__(\d+)_", getattr(plan.storage_data, "prefix", ""))
+    return int(match[1]) if match else None
+
+
+def _fills_storage(tensor):
+    try:
+        return tensor.untyped_storage().size() == tensor.numel() * tensor.itemsize
+    except (RuntimeError, NotImplementedError):  # no storage
+        return True
+
+
+def _check_complete(metadata):
+    """No publication of metadata whose data nobody wrote."""
+    wanted = sum(len(m.chunks) if isinstance(m, TensorStorageMetadata) else 1 for m in metadata.state_dict_metadata.values())
+    if len(metadata.storage_data) < wanted:
+        raise MismatchError(f"{wanted} chunks and objects were planned, but ranks wrote only {len(metadata.storage_data)}")
