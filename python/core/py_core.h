@@ -23,6 +23,7 @@ typedef struct core {
     PyObject *make_error;                   /* reshard._errors.make */
     PyObject *array, *view, *ckpt, *saving; /* types */
     PyObject *comm;
+    PyObject *state, *layout, *series;      /* types for ranks */
     work     *abandoned;                    /* still running after their callers were interrupted */
 } core;
 
@@ -172,6 +173,37 @@ PyObject             *name_of(const char *text); /* text_of */
 PyObject             *core_save(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject             *core_verify(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject             *core_convert(PyObject *module, PyObject *args);
+
+/* ---- py_layout.c, py_ranks.c, py_series.c: for ranks ---- */
+
+typedef struct spread {
+    PyObject    ob_base;
+    rsd_layout *layout;
+    rsd_dtype   dtype;
+    int         ndim;
+    int64_t     shape[RSD_MAX_NDIM];
+    size_t      n;                   /* boxes of this rank */
+    rsd_view   *view;                /* [n] without memory; strides of a packed local tensor */
+    rsd_box    *at;                  /* [n] where each box begins in the local tensor */
+    int64_t     local[RSD_MAX_NDIM]; /* shape of the local tensor, if n > 0 */
+} spread;
+
+typedef struct rank_state rank_state;
+
+extern PyType_Spec layout_spec, state_spec, series_spec;
+
+/* The views of this rank's boxes in its local tensor, n of them; strides in bytes, NULL: packed.
+ * -1, without an exception: the local tensor has another shape. */
+int layout_views(const spread *l, void *data, int ndim, const int64_t *sizes,
+                 const int64_t *strides, rsd_view *out);
+/* The state behind a State. */
+rsd_state *state_of(rank_state *s);
+/* Lets the tensors' memory go. */
+void state_staged(rank_state *s);
+/* The ranks behind a Comm; NULL for None: this process alone. */
+int comm_enter(core *c, PyObject *comm, rsd_comm **out);
+
+PyObject *core_load(PyObject *module, PyObject *args, PyObject *kwargs);
 
 /* A value as a Python object. hook(kind, x) makes what Python has no type for: kind "dtype",
  * "device", "opaque" with a str, "tensor" with an Array (None: not read). */

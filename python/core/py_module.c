@@ -126,6 +126,8 @@ static PyMethodDef methods[] = {
       "verify(ckpt, *, quick, threads, progress) -> [(error, message), ...]" },
     { "meet", core_meet, METH_VARARGS, "meet(rank, size, put, get, dial, near, seconds) -> Comm" },
     { "convert", core_convert, METH_VARARGS, "convert(ckpt, path, ...) -> statistics" },
+    { "load", WITH_KEYWORDS(core_load), METH_VARARGS | METH_KEYWORDS,
+      "load(path, state, comm or None, *, verify, ...) -> missing names" },
     { 0 },
 };
 
@@ -148,6 +150,10 @@ static int exec(PyObject *module)
         add_type(module, &saving_spec, "Saving", &c->saving) < 0 ||
         add_type(module, &comm_spec, "Comm", &c->comm) < 0)
         return -1;
+    if (add_type(module, &layout_spec, "Layout", &c->layout) < 0 ||
+        add_type(module, &state_spec, "State", &c->state) < 0 ||
+        add_type(module, &series_spec, "Series", &c->series) < 0)
+        return -1;
     return PyModule_AddStringConstant(module, "version", rsd_version());
 }
 
@@ -161,6 +167,9 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(c->ckpt);
     Py_VISIT(c->saving);
     Py_VISIT(c->comm);
+    Py_VISIT(c->layout);
+    Py_VISIT(c->state);
+    Py_VISIT(c->series);
     return 0;
 }
 
@@ -174,6 +183,9 @@ static int clear(PyObject *module)
     Py_CLEAR(c->ckpt);
     Py_CLEAR(c->saving);
     Py_CLEAR(c->comm);
+    Py_CLEAR(c->layout);
+    Py_CLEAR(c->state);
+    Py_CLEAR(c->series);
     return 0;
 }
 

@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reshard for torch's ranks. docs/torch.md describes every call."""
+"""reshard for torch's ranks. docs/torch.md describes every call.
 
+    reshard.torch.save(state_dict, "step-100")
+    reshard.torch.load(state_dict, "step-100")      # on any other mesh, and any number of ranks"""
+
+# Public names and the files that they live in, which are imported, torch with them, when they are used.
 _FROM = {
     "comm_of": "_comm",
+    "save": "_saving",
+    "async_save": "_saving",
+    "AsyncSave": "_saving",
+    "load": "_loading",
+    "Series": "_series",
 }
 
 __all__ = list(_FROM)
