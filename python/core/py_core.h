@@ -200,8 +200,8 @@ int layout_views(const spread *l, void *data, int ndim, const int64_t *sizes,
 rsd_state *state_of(rank_state *s);
 /* Lets the tensors' memory go. */
 void state_staged(rank_state *s);
-/* The ranks behind a Comm; NULL for None: this process alone. */
-int comm_enter(core *c, PyObject *comm, rsd_comm **out);
+/* Enters a Comm for a work, which leaves it when it is freed; None: this process alone, NULL. */
+int ranks_enter(PyObject *comm, work *w, shared_comm **out);
 
 PyObject *core_load(PyObject *module, PyObject *args, PyObject *kwargs);
 

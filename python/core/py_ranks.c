@@ -382,12 +382,23 @@ static PyObject *fail_later(PyObject *self, PyObject *args)
 
 /* ---- loading ---- */
 
+int ranks_enter(PyObject *comm, work *w, shared_comm **out)
+{
+    if (comm == Py_None)
+        return 0;
+    *out = comm_enter(comm);
+    if (!*out)
+        return -1;
+    w->comm = comm_used(*out);
+    return 0;
+}
+
 typedef struct load_work {
     work          w;
     char         *path, *prefix;
     rsd_load_opts opts;
-    PyObject     *state, *comm;
-    rsd_comm     *ranks;
+    PyObject     *state;
+    shared_comm  *ranks; /* NULL: this process alone */
     notes         missing;
 } load_work;
 
@@ -395,7 +406,7 @@ static rsd_err run_load(work *w, rsd_error *err)
 {
     load_work *l = (load_work *)w;
 
-    return rsd_load(l->path, l->ranks, ((rank_state *)l->state)->state, &l->opts, err);
+    return rsd_load(l->path, w->comm, ((rank_state *)l->state)->state, &l->opts, err);
 }
 
 static void free_load(work *w)
@@ -404,7 +415,7 @@ static void free_load(work *w)
 
     notes_free(&l->missing);
     Py_XDECREF(l->state);
-    Py_XDECREF(l->comm);
+    comm_leave(l->ranks);
     free(l->path);
     free(l->prefix);
     free(l);
@@ -415,7 +426,7 @@ static void note_missing(void *arg, const char *name)
     notes_add(&((load_work *)arg)->missing, name, "");
 }
 
-static load_work *load_new(PyObject *path, const char *prefix, PyObject *object, PyObject *comm)
+static load_work *load_new(PyObject *path, const char *prefix, PyObject *object)
 {
     load_work *l = (load_work *)work_new(sizeof(*l), run_load, free_load);
 
@@ -424,7 +435,6 @@ static load_work *load_new(PyObject *path, const char *prefix, PyObject *object,
     l->path = strdup(PyBytes_AsString(path));
     l->prefix = strdup(prefix ? prefix : "");
     l->state = Py_NewRef(object);
-    l->comm = Py_NewRef(comm);
     if (l->path && l->prefix)
         return l;
     PyErr_NoMemory();
@@ -449,7 +459,7 @@ PyObject *core_load(PyObject *module, PyObject *args, PyObject *kwargs)
                                      &path, c->state, &object, &comm, &verify, &partial, &threads,
                                      &max_memory, &cast, &prefix, &share))
         return NULL;
-    l = load_new(path, prefix, object, comm);
+    l = load_new(path, prefix, object);
     if (l) {
         l->opts = (rsd_load_opts){ .size = sizeof(l->opts),
                                    .verify = (rsd_choice)verify,
@@ -461,7 +471,7 @@ PyObject *core_load(PyObject *module, PyObject *args, PyObject *kwargs)
                                    .cast = cast,
                                    .prefix = l->prefix[0] ? l->prefix : NULL,
                                    .cooperate = (rsd_choice)share };
-        if (comm_enter(c, comm, &l->ranks) == 0 && work_run(c, &l->w, WORK_DONE, NULL) == 0)
+        if (ranks_enter(comm, &l->w, &l->ranks) == 0 && work_run(c, &l->w, WORK_DONE, NULL) == 0)
             result = notes_list(&l->missing);
         work_free(c, &l->w);
     }
@@ -558,13 +568,3 @@ PyType_Spec state_spec = {
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = slots,
 };
-
-int comm_enter(core *c, PyObject *comm, rsd_comm **out)
-{
-    (void)c;
-    *out = NULL;
-    if (comm == Py_None)
-        return 0;
-    PyErr_SetString(PyExc_TypeError, "expected a Comm or None");
-    return -1;
-}

@@ -15,12 +15,11 @@ typedef struct save_work {
     rsd_state    *state;
     rsd_values   *values;
     rsd_save_opts opts;
-    rsd_stage_way how;  /* 0: not in the background */
-    rsd_op       *op;   /* guarded by w.lock */
-    PyObject     *tree; /* keeps the tensors until they are staged */
-    PyObject     *held; /* a State instead of a tree: it has `state` */
-    PyObject     *comm;
-    rsd_comm     *ranks; /* NULL: this process alone */
+    rsd_stage_way how;   /* 0: not in the background */
+    rsd_op       *op;    /* guarded by w.lock */
+    PyObject     *tree;  /* keeps the tensors until they are staged */
+    PyObject     *held;  /* a State instead of a tree: it has `state` */
+    shared_comm  *ranks; /* NULL: this process alone */
 } save_work;
 
 typedef struct saving {
@@ -34,10 +33,10 @@ typedef struct saving {
 /* Memory that other processes share is not copied by a fork: that falls back to copying. */
 static rsd_err begin(save_work *s, rsd_op **op, rsd_error *err)
 {
-    rsd_err rc = rsd_save_begin(s->path, s->ranks, s->state, s->how, &s->opts, op, err);
+    rsd_err rc = rsd_save_begin(s->path, s->w.comm, s->state, s->how, &s->opts, op, err);
 
     if (rc == RSD_E_UNSUPPORTED && s->how == RSD_STAGE_FORK)
-        rc = rsd_save_begin(s->path, s->ranks, s->state, RSD_STAGE_COPY, &s->opts, op, err);
+        rc = rsd_save_begin(s->path, s->w.comm, s->state, RSD_STAGE_COPY, &s->opts, op, err);
     return rc;
 }
 
@@ -55,7 +54,7 @@ static rsd_err run_save(work *w, rsd_error *err)
     rsd_err    rc;
 
     if (!s->how)
-        return rsd_save(s->path, s->ranks, s->state, &s->opts, err);
+        return rsd_save(s->path, s->w.comm, s->state, &s->opts, err);
     rc = begin(s, &op, err);
     if (rc)
         return rc;
@@ -79,7 +78,7 @@ static void free_save(work *w)
         rsd_state_free(s->state);
     rsd_values_free(s->values);
     Py_XDECREF(s->held);
-    Py_XDECREF(s->comm);
+    comm_leave(s->ranks);
     Py_XDECREF(s->tree);
     free(s->path);
     free(s->transform);
@@ -129,8 +128,6 @@ static int prepare(core *c, save_work *s, PyObject *path, const char *transform,
     s->opts.transform = s->transform;
     s->opts.on_progress = work_progress;
     s->opts.arg = &s->w;
-    if (comm_enter(c, s->comm, &s->ranks) < 0)
-        return -1;
     if (!Py_IS_TYPE(s->tree, (PyTypeObject *)c->state))
         return fill(c, s, layout);
     s->held = s->tree;
@@ -166,7 +163,6 @@ PyObject *core_save(PyObject *module, PyObject *args, PyObject *kwargs)
     if (s) {
         s->how = (rsd_stage_way)stage;
         s->tree = Py_NewRef(tree);
-        s->comm = Py_NewRef(comm);
         s->opts = (rsd_save_opts){ .format = (rsd_format)format,
                                    .overwrite = overwrite,
                                    .sync = (rsd_choice)sync,
@@ -176,7 +172,8 @@ PyObject *core_save(PyObject *module, PyObject *args, PyObject *kwargs)
                                    .checksum = (rsd_choice)checksum,
                                    .uneven_keys = uneven,
                                    .check_equal = check_equal };
-        if (prepare(c, s, path, transform, layout) == 0 &&
+        if (ranks_enter(comm, &s->w, &s->ranks) == 0 &&
+            prepare(c, s, path, transform, layout) == 0 &&
             work_run(c, &s->w, stage ? WORK_STAGED : WORK_DONE, progress) == 0)
             result = stage ? in_background(c, s) : Py_NewRef(Py_None);
         if (!stage || !result)

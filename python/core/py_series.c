@@ -13,8 +13,8 @@ typedef struct series {
 typedef struct series_work {
     work           w;
     rsd_series    *series;
-    PyObject      *self, *comm;
-    rsd_comm      *ranks;
+    PyObject      *self;
+    shared_comm   *ranks;
     int64_t        latest;
     rsd_prune_opts prune;
     size_t         n, cap;
@@ -27,7 +27,7 @@ static void free_work(work *w)
     series_work *s = (series_work *)w;
 
     Py_XDECREF(s->self);
-    Py_XDECREF(s->comm);
+    comm_leave(s->ranks);
     free(s->removed);
     free(s);
 }
@@ -36,7 +36,7 @@ static rsd_err run_latest(work *w, rsd_error *err)
 {
     series_work *s = (series_work *)w;
 
-    return rsd_series_latest(s->series, s->ranks, &s->latest, err);
+    return rsd_series_latest(s->series, w->comm, &s->latest, err);
 }
 
 static rsd_err run_list(work *w, rsd_error *err)
@@ -48,7 +48,7 @@ static rsd_err run_prune(work *w, rsd_error *err)
 {
     series_work *s = (series_work *)w;
 
-    return rsd_series_prune(s->series, s->ranks, &s->prune, err);
+    return rsd_series_prune(s->series, w->comm, &s->prune, err);
 }
 
 static void note_removed(void *arg, const rsd_step *step)
@@ -76,8 +76,7 @@ static series_work *work_of(PyObject *self, PyObject *comm, rsd_err (*run)(work 
         return NULL;
     s->series = ((series *)self)->series;
     s->self = Py_NewRef(self);
-    s->comm = Py_NewRef(comm);
-    if (comm_enter(core_of(self), comm, &s->ranks) == 0)
+    if (ranks_enter(comm, &s->w, &s->ranks) == 0)
         return s;
     work_free(core_of(self), &s->w);
     return NULL;
