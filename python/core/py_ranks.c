@@ -375,7 +375,7 @@ static PyObject *fail_later(PyObject *self, PyObject *args)
     s->problem = (rsd_error){ .code = code, .rank = -1 };
     PyOS_snprintf(s->problem.msg, sizeof(s->problem.msg), "%s", message);
     object.arg = &s->problem;
-    if (failed(s, rsd_state_stateful(s->state, NULL, &object, &err), &err) < 0)
+    if (failed(s, rsd_state_stateful(s->state, "state_dict", &object, &err), &err) < 0)
         return NULL;
     return Py_NewRef(Py_None);
 }

@@ -2,10 +2,14 @@
 """The ranks of a process group, as this library sees them."""
 
 import os
+import weakref
 
 import torch.distributed as dist
 
 from .._errors import Error, InvalidError, MismatchError
+
+
+_behind = weakref.WeakKeyDictionary()  # Comm of a group -> the one of its saves in the background
 
 
 class Group:
@@ -27,9 +31,7 @@ class Group:
         if self.size < dist.get_world_size():
             self.of = {r: i for i, r in enumerate(dist.get_process_group_ranks(process_group))}
         if self.size > 1:
-            from ._comm import comm_of
-
-            self.comm = comm_of(process_group)
+            self.comm = _comm(process_group, background)
 
     def ranks(self, mesh):
         """The ranks of a DeviceMesh, row by row."""
@@ -40,6 +42,19 @@ class Group:
             return tuple(self.of[r] for r in found)
         except KeyError as e:
             raise InvalidError(f"its mesh has rank {e.args[0]}, which is not in the process group") from None
+
+
+def _comm(process_group, background):
+    """A save in the background has a comm of its own, beside which others can go on."""
+    from ._comm import comm_of
+
+    comm = comm_of(process_group)
+    if not background:
+        return comm._core
+    own = _behind.get(comm)
+    if own is None:
+        own = _behind[comm] = comm.split(range(comm.size))
+    return own._core
 
 
 def run(group, make, use, loading):

@@ -83,28 +83,29 @@ def load(
     state_dict: as torch.distributed.checkpoint.load takes it. strict: False leaves alone what the checkpoint lacks.
     trust_objects: unpickle objects that could run code. prefix: of the checkpoint's names, which the state dict's lack.
     share: whether bytes that several ranks want are read once; None decides. verify: as in reshard.load."""
-    path, trust = path_of(path, checkpoint_id), trust_objects or _objects.trusted
     group = Group(process_group, no_dist)
     keys = sorted(state_dict, key=str)
-    contents, one = {}, None
+    contents, one, how = {}, None, None
 
     def make():
-        nonlocal one
+        nonlocal one, how
+        how = (path_of(path, checkpoint_id), choice(verify, "verify"), choice(share, "share"))
         contents.update(asked(state_dict, keys))
         one = _Load(group, contents)
         return one.describer.state
 
     def use(state):
+        where, check, together = how or ("", 0, 0)  # a rank without a path fails all
         return _core.load(
-            path,
+            where,
             state,
             group.comm,
-            verify=choice(verify, "verify"),
+            verify=check,
             partial=not strict,
             threads=threads,
             max_memory=max_memory,
             prefix=prefix,
-            share=choice(share, "share"),
+            share=together,
         )
 
     try:
@@ -113,7 +114,7 @@ def load(
         if "the checkpoint has no " not in str(e):
             raise
         raise MissingKeyError(f"Missing key: {e}", e.rank, e.errno) from None
-    one.finish(trust)
+    one.finish(trust_objects or _objects.trusted)
     for key in keys:
         if is_stateful(state_dict[key]):
             state_dict[key].load_state_dict(contents[key])

@@ -3,16 +3,20 @@
 
 import io
 import sys
+import weakref
 
 import torch
 
 from .. import _core
-from .._errors import InvalidError, MismatchError
+from .._errors import MismatchError
 from .._reading import choice, progress_of
 from .._saving import _FORMATS, _STAGES, _pick, _remember
 from ._describe import Describer
 from ._group import Group, path_of, run
 from ._tree import asked, leaves
+
+
+_running = weakref.WeakValueDictionary()  # Comm -> the save in the background that uses it
 
 
 def _pickled(x):
@@ -40,24 +44,24 @@ def _state(group, found, apart):
 
 def _save(group, state_dict, path, stage, uneven_keys, options):
     """Ranks that all hold the same tensors agree on that by comparing digests. If they differ, and may, they tell each
-    other what they have."""
-    found = None
+    other what they have. path, options: functions, so that a rank whose arguments are wrong lets all ranks fail."""
+    where, how, found = "", {}, None  # a rank without a path fails all
 
     def make(apart):
-        nonlocal found
+        nonlocal where, how, found
         if found is None:
+            how = options()
+            where = path()
             found = leaves(asked(state_dict, state_dict))
         return _state(group, found, apart)
+
+    def use(state, apart):
+        return _core.save(where, state, comm=group.comm, stage=stage, uneven=apart, **how)
 
     tries = [False, True] if uneven_keys is None and group.comm is not None else [bool(uneven_keys)]
     for apart in tries:
         try:
-            return run(
-                group,
-                lambda: make(apart),
-                lambda state: _core.save(path, state, comm=group.comm, stage=stage, uneven=apart, **options),
-                False,
-            )
+            return run(group, lambda: make(apart), lambda state: use(state, apart), False)
         except MismatchError:
             if apart is tries[-1]:
                 raise
@@ -102,8 +106,14 @@ def save(
     default; without torch.distributed, or with no_dist, this process alone. overwrite: replace a checkpoint of that name.
     uneven_keys: whether ranks may hold different keys; None finds out, False makes that an error. check_equal: compare
     replicas first. The rest is as in reshard.save."""
-    options = _options(format, overwrite, compress, sync, checksum, threads, max_memory, check_equal, progress)
-    _save(Group(process_group, no_dist), state_dict, path_of(path, checkpoint_id), 0, uneven_keys, options)
+    _save(
+        Group(process_group, no_dist),
+        state_dict,
+        lambda: path_of(path, checkpoint_id),
+        0,
+        uneven_keys,
+        lambda: _options(format, overwrite, compress, sync, checksum, threads, max_memory, check_equal, progress),
+    )
 
 
 def async_save(
@@ -128,10 +138,22 @@ def async_save(
 
     stage: how they are preserved: "fork" lets a forked process write them, and falls back to "copy" for memory that
     processes share and wherever else it can't. The rest is as in save()."""
-    options = _options(format, overwrite, compress, sync, checksum, threads, max_memory, check_equal, None)
-    path = path_of(path, checkpoint_id)
     group = Group(process_group, no_dist, background=True)
-    return AsyncSave(_save(group, state_dict, path, _pick(_STAGES, stage, "stage"), uneven_keys, options), path)
+    before = _running.get(group.comm)
+    if before is not None:
+        before.exception()  # one at a time; it still reports its own result
+    core = _save(
+        group,
+        state_dict,
+        lambda: path_of(path, checkpoint_id),
+        _pick(_STAGES, stage, "stage"),
+        uneven_keys,
+        lambda: _options(format, overwrite, compress, sync, checksum, threads, max_memory, check_equal, None),
+    )
+    saving = AsyncSave(core, path_of(path, checkpoint_id))
+    if group.comm is not None:
+        _running[group.comm] = saving
+    return saving
 
 
 class AsyncSave:
