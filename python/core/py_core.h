@@ -23,8 +23,8 @@ typedef struct core {
     PyObject *make_error;                   /* reshard._errors.make */
     PyObject *array, *view, *ckpt, *saving; /* types */
     PyObject *comm;
-    PyObject *state, *layout, *series;      /* types for ranks */
-    work     *abandoned;                    /* still running after their callers were interrupted */
+    PyObject *state, *layout, *series; /* types for ranks */
+    work     *abandoned;               /* still running after their callers were interrupted */
 } core;
 
 core *core_of(PyObject *self); /* of an object of one of the types */
