@@ -25,6 +25,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 RANKS = 4
+READ_ONLY = {"same", "reshard"}
 MODELS = {"large": (16, (8192, 8192)), "small": (20000, (64, 32))}  # bfloat16: 2 GiB, 20,000 times 4 KiB
 
 
@@ -100,7 +101,7 @@ def main():
         process.start()
     for line in sys.stdin:
         what, path = line.split()
-        if what not in ("same", "reshard"):
+        if what not in READ_ONLY:
             shutil.rmtree(path, ignore_errors=True)
             os.sync()  # nor is what the disk has to do for that
         for queue in orders:

@@ -651,11 +651,25 @@ RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_va
 RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value *value,
                                     rsd_error *err);
 
+/* Adds an object as what torch.save writes for it, bytes that a DCP checkpoint stores as they are.
+ * `value`, which may be opaque, stands for it in other formats. Value and bytes must live as long
+ * as the state. */
+RSD_API rsd_err rsd_state_object(rsd_state *state, const char *name, const rsd_value *value,
+                                 const void *bytes, size_t len, rsd_error *err);
+
 /* Requests a value: rsd_load creates it in `owner` and sets *value, both of which must live until
  * then. A dict or list is found whether the checkpoint stores it whole or by its items
  * (RSD_E_UNSUPPORTED if a DCP checkpoint stores tensors in it separately). Saving ignores it. */
 RSD_API rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *owner,
                                const rsd_value **value, rsd_error *err);
+/* The same for a caller that can unpickle. If the value is more than numbers, text, bytes and
+ * lists, tuples and sets of them, and has stored bytes of its own (DCP), `put` gets these: a
+ * torch.save archive, gone when it returns. The caller of rsd_load gets the code that it returns.
+ * Nothing is unpickled by the library. */
+RSD_API rsd_err rsd_state_want_object(rsd_state *state, const char *name, rsd_values *owner,
+                                      const rsd_value **value,
+                                      rsd_err (*put)(void *arg, const void *bytes, size_t len),
+                                      void *arg, rsd_error *err);
 
 /* An object that supplies its own group of tensors and values: a model, an optimizer, a loader with
  * its position. It is asked each time the state is saved or loaded. */
@@ -780,7 +794,8 @@ typedef struct rsd_load_opts {
     bool       allow_partial; /* tensors missing from the checkpoint are left unchanged */
     int32_t    threads;       /* 0: one per available processor */
     size_t     max_memory;    /* bytes of buffers; 0: at most 64 MiB */
-    /* Called for each tensor and value missing from the checkpoint. */
+    /* Called for each tensor and value missing from the checkpoint, whether that is an error or
+     * not. */
     void (*on_missing)(void *arg, const char *name);
     void *arg;
     bool  cast; /* cast elements of another dtype (docs/loading.md); otherwise RSD_E_MISMATCH */

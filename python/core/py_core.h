@@ -22,6 +22,7 @@ typedef struct work work;
 typedef struct core {
     PyObject *make_error;                                       /* reshard._errors.make */
     PyObject *array, *view, *ckpt, *saving, *part, *comm, *plan; /* types */
+    PyObject *state, *layout, *series;                           /* and for ranks */
     work     *abandoned; /* still running after their callers were interrupted */
 } core;
 
@@ -194,5 +195,36 @@ int value_from_python(core *c, PyObject *x, rsd_values *owner, const rsd_value *
 /* Adds a dict, its nested dicts and lists to a state. */
 int state_fill(core *c, PyObject *tree, rsd_state *state, rsd_values *values,
                const rsd_rules *rules);
+
+/* ---- py_layout.c, py_ranks.c, py_series.c: for ranks ---- */
+
+typedef struct spread {
+    PyObject    ob_base;
+    rsd_layout *layout;
+    rsd_dtype   dtype;
+    int         ndim;
+    int64_t     shape[RSD_MAX_NDIM];
+    size_t      n;                   /* boxes of this rank */
+    rsd_view   *view;                /* [n] without memory; strides of a packed local tensor */
+    rsd_box    *at;                  /* [n] where each box begins in the local tensor */
+    int64_t     local[RSD_MAX_NDIM]; /* shape of the local tensor, if n > 0 */
+} spread;
+
+typedef struct rank_state rank_state;
+
+extern PyType_Spec layout_spec, state_spec, series_spec;
+
+/* The views of this rank's boxes in its local tensor, n of them; strides in bytes, NULL: packed.
+ * -1, without an exception: the local tensor has another shape. */
+int layout_views(const spread *l, void *data, int ndim, const int64_t *sizes,
+                 const int64_t *strides, rsd_view *out);
+/* The state behind a State. */
+rsd_state *state_of(rank_state *s);
+/* Lets the tensors' memory go. */
+void state_staged(rank_state *s);
+/* Enters a Comm for a work, which leaves it when it is freed; None: this process alone, NULL. */
+int ranks_enter(PyObject *comm, work *w, shared_comm **out);
+
+PyObject *core_load(PyObject *module, PyObject *args, PyObject *kwargs);
 
 #endif

@@ -132,6 +132,8 @@ static PyMethodDef methods[] = {
       "write_part(path, rank, items, *, transform, ...) -> Part" },
     { "publish", WITH_KEYWORDS(core_publish), METH_VARARGS | METH_KEYWORDS,
       "publish(path, receipts, metadata, *, overwrite, rank, sync, checksum)" },
+    { "load", WITH_KEYWORDS(core_load), METH_VARARGS | METH_KEYWORDS,
+      "load(path, state, comm or None, *, verify, ...) -> missing names" },
     { 0 },
 };
 
@@ -156,6 +158,10 @@ static int exec(PyObject *module)
         add_type(module, &plan_spec, "Plan", &c->plan) < 0 ||
         add_type(module, &part_spec, "Part", &c->part) < 0)
         return -1;
+    if (add_type(module, &layout_spec, "Layout", &c->layout) < 0 ||
+        add_type(module, &state_spec, "State", &c->state) < 0 ||
+        add_type(module, &series_spec, "Series", &c->series) < 0)
+        return -1;
     return PyModule_AddStringConstant(module, "version", rsd_version());
 }
 
@@ -171,6 +177,9 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(c->comm);
     Py_VISIT(c->plan);
     Py_VISIT(c->part);
+    Py_VISIT(c->layout);
+    Py_VISIT(c->state);
+    Py_VISIT(c->series);
     return 0;
 }
 
@@ -186,6 +195,9 @@ static int clear(PyObject *module)
     Py_CLEAR(c->comm);
     Py_CLEAR(c->plan);
     Py_CLEAR(c->part);
+    Py_CLEAR(c->layout);
+    Py_CLEAR(c->state);
+    Py_CLEAR(c->series);
     return 0;
 }
 

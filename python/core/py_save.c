@@ -15,9 +15,11 @@ typedef struct save_work {
     rsd_state    *state;
     rsd_values   *values;
     rsd_save_opts opts;
-    rsd_stage_way how;  /* 0: not in the background */
-    rsd_op       *op;   /* guarded by w.lock */
-    PyObject     *tree; /* keeps the tensors until they are staged */
+    rsd_stage_way how;   /* 0: not in the background */
+    rsd_op       *op;    /* guarded by w.lock */
+    PyObject     *tree;  /* keeps the tensors until they are staged */
+    PyObject     *held;  /* a State instead of a tree: it has `state` */
+    shared_comm  *ranks; /* NULL: this process alone */
 } save_work;
 
 typedef struct saving {
@@ -31,10 +33,10 @@ typedef struct saving {
 /* Memory that other processes share is not copied by a fork: that falls back to copying. */
 static rsd_err begin(save_work *s, rsd_op **op, rsd_error *err)
 {
-    rsd_err rc = rsd_save_begin(s->path, NULL, s->state, s->how, &s->opts, op, err);
+    rsd_err rc = rsd_save_begin(s->path, s->w.comm, s->state, s->how, &s->opts, op, err);
 
     if (rc == RSD_E_UNSUPPORTED && s->how == RSD_STAGE_FORK)
-        rc = rsd_save_begin(s->path, NULL, s->state, RSD_STAGE_COPY, &s->opts, op, err);
+        rc = rsd_save_begin(s->path, s->w.comm, s->state, RSD_STAGE_COPY, &s->opts, op, err);
     return rc;
 }
 
@@ -52,7 +54,7 @@ static rsd_err run_save(work *w, rsd_error *err)
     rsd_err    rc;
 
     if (!s->how)
-        return rsd_save(s->path, NULL, s->state, &s->opts, err);
+        return rsd_save(s->path, s->w.comm, s->state, &s->opts, err);
     rc = begin(s, &op, err);
     if (rc)
         return rc;
@@ -72,8 +74,11 @@ static void free_save(work *w)
 {
     save_work *s = (save_work *)w;
 
-    rsd_state_free(s->state);
+    if (!s->held)
+        rsd_state_free(s->state);
     rsd_values_free(s->values);
+    Py_XDECREF(s->held);
+    comm_leave(s->ranks);
     Py_XDECREF(s->tree);
     free(s->path);
     free(s->transform);
@@ -105,6 +110,8 @@ static PyObject *in_background(core *c, save_work *s)
     result->weak = NULL;
     result->save = s;
     Py_CLEAR(s->tree);
+    if (s->held)
+        state_staged((rank_state *)s->held);
     return (PyObject *)result;
 }
 
@@ -121,28 +128,36 @@ static int prepare(core *c, save_work *s, PyObject *path, const char *transform,
     s->opts.transform = s->transform;
     s->opts.on_progress = work_progress;
     s->opts.arg = &s->w;
-    return fill(c, s, layout);
+    if (!Py_IS_TYPE(s->tree, (PyTypeObject *)c->state))
+        return fill(c, s, layout);
+    s->held = s->tree;
+    s->tree = NULL;
+    s->state = state_of((rank_state *)s->held);
+    return 0;
 }
 
-/* save(path, tree, *, stage, format, overwrite, sync, shard_size, transform, threads, max_memory,
- * checksum, layout, progress) -> None, or a Saving if `stage` is not 0 */
+/* save(path, tree or State, *, stage, format, overwrite, sync, shard_size, transform, threads,
+ * max_memory, checksum, layout, progress, comm, uneven, check_equal) -> None, or a Saving if
+ * `stage` is not 0 */
 PyObject *core_save(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char       *names[] = { "path",     "tree",       "stage",     "format",  "overwrite",
-                                   "sync",     "shard_size", "transform", "threads", "max_memory",
-                                   "checksum", "layout",     "progress",  NULL };
+    static char       *names[] = { "path",        "tree",       "stage",     "format",  "overwrite",
+                                   "sync",        "shard_size", "transform", "threads", "max_memory",
+                                   "checksum",    "layout",     "progress",  "comm",    "uneven",
+                                   "check_equal", NULL };
     core              *c = PyModule_GetState(module);
-    PyObject          *path = NULL, *tree, *progress = Py_None, *result = NULL;
+    PyObject          *path = NULL, *tree, *progress = Py_None, *comm = Py_None, *result = NULL;
     const char        *transform = NULL, *layout = NULL;
     int                stage = 0, format = 0, overwrite = 0, sync = 0, threads = 0, checksum = 0;
+    int                uneven = 0, check_equal = 0;
     unsigned long long shard_size = 0;
     Py_ssize_t         max_memory = 0;
     save_work         *s;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&O|$iipiKzinizO", names, PyUnicode_FSConverter,
-                                     &path, &tree, &stage, &format, &overwrite, &sync, &shard_size,
-                                     &transform, &threads, &max_memory, &checksum, &layout,
-                                     &progress))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O&O|$iipiKzinizOOpp", names, PyUnicode_FSConverter, &path, &tree, &stage,
+            &format, &overwrite, &sync, &shard_size, &transform, &threads, &max_memory, &checksum,
+            &layout, &progress, &comm, &uneven, &check_equal))
         return NULL;
     s = (save_work *)work_new(sizeof(*s), run_save, free_save);
     if (s) {
@@ -154,8 +169,11 @@ PyObject *core_save(PyObject *module, PyObject *args, PyObject *kwargs)
                                    .shard_size = shard_size,
                                    .threads = threads,
                                    .max_memory = (size_t)max_memory,
-                                   .checksum = (rsd_choice)checksum };
-        if (prepare(c, s, path, transform, layout) == 0 &&
+                                   .checksum = (rsd_choice)checksum,
+                                   .uneven_keys = uneven,
+                                   .check_equal = check_equal };
+        if (ranks_enter(comm, &s->w, &s->ranks) == 0 &&
+            prepare(c, s, path, transform, layout) == 0 &&
             work_run(c, &s->w, stage ? WORK_STAGED : WORK_DONE, progress) == 0)
             result = stage ? in_background(c, s) : Py_NewRef(Py_None);
         if (!stage || !result)

@@ -17,6 +17,7 @@ from ._errors import (
     FormatError,
     InvalidError,
     MismatchError,
+    MissingKeyError,
     NoMemoryError,
     NotFoundError,
     RankTimeoutError,
@@ -25,6 +26,7 @@ from ._errors import (
 )
 from ._reading import Checkpoint, Chunk, Device, DType, Objects, Opaque, Tensor, load, open
 from ._saving import Saving, convert, save, save_async, verify
+from ._series import Series
 from ._tool import diff, plan
 
 __version__ = _core.version

@@ -45,6 +45,10 @@ class NotFoundError(Error, FileNotFoundError):
     code, name = 10, "RSD_E_NOTFOUND"
 
 
+class MissingKeyError(NotFoundError, KeyError):
+    """The checkpoint lacks a tensor or value that was to be loaded."""
+
+
 class ExistsError(Error, FileExistsError):
     """It exists already."""
 

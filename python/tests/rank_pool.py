@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks for the tests with torch: spawned processes in one gloo group that run functions of a test's module, one after the
+"""A pool of ranks for the tests with torch: spawned processes in one gloo group that run functions of a test's module, one after the
 other. Importing torch takes longer than all that they do, so a test class starts them once."""
 
+import atexit
+import functools
 import multiprocessing
 import os
 import tempfile
@@ -71,3 +73,11 @@ class Ranks:
                 process.kill()
                 process.join()
         self._folder.cleanup()
+
+
+@functools.cache
+def shared(size):
+    """The processes that all tests of a run use; they end with it."""
+    pool = Ranks(size)
+    atexit.register(pool.close)
+    return pool

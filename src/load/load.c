@@ -15,6 +15,7 @@
 #include "state/inner.h"
 #include "load/read_and_send.h"
 #include "read/check_sums.h"
+#include "read/object_bytes.h"
 #include "state/stateful.h"
 #include "load/open_together.h"
 #include "view/views.h"
@@ -40,6 +41,9 @@ typedef struct loading {
     rsi_want            *want; /* [n] */
     size_t               n, cap;
     size_t              *object; /* [state->nwants] number in the checkpoint; NOT_THERE, INNER */
+    const char          *missed; /* first name that the checkpoint lacks; NULL: none, or allowed */
+    const char          *missed_what;
+    size_t               nmissed;
     rsi_arena            mem;
 } loading;
 
@@ -94,16 +98,30 @@ static rsd_err prove_names(const loading *l, rsd_error *err)
     return rsi_check_begin(l->ckpt, l->opts->verify, &on, err);
 }
 
-static rsd_err not_there(const loading *l, const char *what, const char *name, rsd_error *err)
+/* Reports all of them, so that a caller need not find them one by one. */
+static rsd_err not_there(loading *l, const char *what, const char *name, rsd_error *err)
 {
     rsd_err rc = prove_names(l, err);
 
     if (rc)
         return rc;
-    if (!l->opts->allow_partial)
-        return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no %s \"%s\"", what, name);
     if (l->opts->on_missing)
         l->opts->on_missing(l->opts->arg, name);
+    if (!l->opts->allow_partial && l->nmissed++ == 0) {
+        l->missed = name;
+        l->missed_what = what;
+    }
+    return RSD_OK;
+}
+
+static rsd_err check_missed(const loading *l, rsd_error *err)
+{
+    if (l->nmissed > 1)
+        return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no %s \"%s\", and lacks %zu more",
+                        l->missed_what, l->missed, l->nmissed - 1);
+    if (l->nmissed == 1)
+        return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no %s \"%s\"", l->missed_what,
+                        l->missed);
     return RSD_OK;
 }
 
@@ -192,7 +210,9 @@ static rsd_err find_state(loading *l, rsd_error *err)
 
     for (size_t i = 0; i < l->state->ntensors && !rc; i++)
         rc = find_tensor(l, &l->state->tensor[i], err);
-    return rc ? rc : find_objects(l, err);
+    if (!rc)
+        rc = find_objects(l, err);
+    return rc ? rc : check_missed(l, err);
 }
 
 /* ---- tensors below names ---- */
@@ -256,10 +276,41 @@ static rsd_err find_below(loading *l, bool leads, rsd_error *err)
     for (size_t i = 0; i < b->n && !rc; i++)
         if (!met[i])
             rc = not_there(l, "tensor below", b->name[i], err);
-    return rc;
+    return rc ? rc : check_missed(l, err);
 }
 
 /* ---- reading ---- */
+
+/* True if a value needs no class of Python's to be what was saved. */
+static bool is_plain(const rsd_value *value)
+{
+    switch (rsd_value_type_of(value)) {
+    case RSD_VALUE_DICT: /* or one of its subclasses */
+    case RSD_VALUE_TENSOR:
+    case RSD_VALUE_OPAQUE:
+        return false;
+    default:
+        for (size_t i = 0; i < rsd_value_count(value); i++)
+            if (!is_plain(rsd_value_item(value, i)))
+                return false;
+        return true;
+    }
+}
+
+static rsd_err put_bytes(const loading *l, const rsi_state_want *w, size_t i, rsd_error *err)
+{
+    unsigned char *bytes = NULL;
+    size_t         len = 0;
+    rsd_err        rc = rsi_object_bytes(l->ckpt, i, l->opts->verify, &bytes, &len, err);
+
+    if (rc)
+        return rc;
+    rc = w->put(w->arg, bytes, len);
+    if (rc)
+        rsi_fail(err, rc, "the caller's put failed: %s", rsd_err_name(rc));
+    rsi_free(bytes);
+    return rc;
+}
 
 static rsd_err read_objects(loading *l, rsd_error *err)
 {
@@ -276,6 +327,9 @@ static rsd_err read_objects(loading *l, rsd_error *err)
             rc = rsi_inner_value(l->ckpt, name, w->owner, &value, err);
         else if (!rc)
             rc = l->ckpt->ops->object(l->ckpt, l->object[i], &name, w->owner, &value, err);
+        if (!rc && w->put && l->object[i] != INNER && l->ckpt->format == RSD_FORMAT_DCP &&
+            !is_plain(value))
+            rc = put_bytes(l, w, l->object[i], err);
         if (rc)
             return rsi_while(err, rc, "value \"%s\"", w->spot.name);
         *w->value = value;

@@ -174,6 +174,10 @@ static rsd_err add_value(const rsd_state *state, const record *first, rsd_state 
         return rc;
     to->value[to->nvalues - 1].value = value;
     to->value[to->nvalues - 1].writer = (int32_t)first->rank;
+    if (first->own) {
+        to->value[to->nvalues - 1].raw = state->value[first->own->number].raw;
+        to->value[to->nvalues - 1].raw_len = state->value[first->own->number].raw_len;
+    }
     return RSD_OK;
 }
 

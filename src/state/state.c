@@ -323,10 +323,33 @@ rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value 
     return rsi_fail(err, RSD_E_NOTFOUND, "the state has no value \"%s\"", name);
 }
 
+rsd_err rsd_state_object(rsd_state *state, const char *name, const rsd_value *value,
+                         const void *bytes, size_t len, rsd_error *err)
+{
+    rsd_err rc;
+
+    if (!bytes || len == 0)
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: the object's bytes");
+    rc = rsd_state_value(state, name, value, err);
+    if (rc)
+        return rc;
+    state->value[state->nvalues - 1].raw = bytes;
+    state->value[state->nvalues - 1].raw_len = len;
+    return RSD_OK;
+}
+
 rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *owner,
                        const rsd_value **value, rsd_error *err)
 {
-    rsi_state_want w = { .owner = owner, .value = value };
+    return rsd_state_want_object(state, name, owner, value, NULL, NULL, err);
+}
+
+rsd_err rsd_state_want_object(rsd_state *state, const char *name, rsd_values *owner,
+                              const rsd_value **value,
+                              rsd_err (*put)(void *arg, const void *bytes, size_t len), void *arg,
+                              rsd_error *err)
+{
+    rsi_state_want w = { .owner = owner, .value = value, .put = put, .arg = arg };
     rsd_err        rc = RSD_OK;
 
     if (!state || !owner || !value)

@@ -58,6 +58,9 @@ typedef struct rsi_state_want {
     rsi_spot          spot;
     rsd_values       *owner;
     const rsd_value **value;
+    /* Gets the stored bytes of a value that is not plain; may be NULL. */
+    rsd_err (*put)(void *arg, const void *bytes, size_t len);
+    void *arg;
 } rsi_state_want;
 
 /* An object that adds to the state when it is saved or loaded (stateful.c). */

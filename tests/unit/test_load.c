@@ -321,12 +321,91 @@ static void a_name_with_nothing_below_is_an_error_or_reported(void **unused)
 
     (void)unused;
     assert_int_equal(rsd_load_below("ck", NULL, 3, names, take, &t, &opts, &err), RSD_E_NOTFOUND);
-    assert_string_equal(err.msg, "the checkpoint has no tensor below \"m.\"");
+    assert_string_equal(err.msg, "the checkpoint has no tensor below \"m.\", and lacks 1 more");
     opts.allow_partial = true;
     opts.on_missing = note;
     opts.arg = missing;
     assert_int_equal(rsd_load_below("ck", NULL, 3, names, take, &t, &opts, &err), RSD_OK);
     assert_string_equal(missing, "m. mm ");
+}
+
+static void all_names_that_are_missing_are_reported_when_that_is_an_error(void **unused)
+{
+    rsd_load_opts    opts = options();
+    const int64_t    one = 1;
+    char             missing[80] = "";
+    const rsd_value *none = NULL;
+    rsd_state       *state;
+    rsd_error        err;
+
+    (void)unused;
+    opts.on_missing = note;
+    opts.arg = missing;
+    assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
+    assert_int_equal(rsd_state_tensor(state, "p", NULL, RSD_F32, 1, &one, 0, NULL, NULL), RSD_OK);
+    assert_int_equal(rsd_state_want(state, "q", values, &none, NULL), RSD_OK);
+    assert_int_equal(rsd_load("ck", NULL, state, &opts, &err), RSD_E_NOTFOUND);
+    assert_string_equal(err.msg, "the checkpoint has no tensor \"p\", and lacks 1 more");
+    assert_string_equal(missing, "p q ");
+    rsd_state_free(state);
+}
+
+/* ---- objects as torch.save's bytes ---- */
+
+typedef struct archive {
+    unsigned char bytes[4096];
+    size_t        len;
+} archive;
+
+static rsd_err keep_bytes(void *arg, const void *bytes, size_t len)
+{
+    archive *a = arg;
+
+    a->len = len < sizeof(a->bytes) ? len : 0;
+    memcpy(a->bytes, bytes, a->len);
+    return RSD_OK;
+}
+
+static const rsd_value *load_object(const char *path, const char *name, archive *out)
+{
+    rsd_load_opts    opts = options();
+    const rsd_value *got = NULL;
+    rsd_state       *state;
+
+    assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
+    assert_int_equal(rsd_state_want_object(state, name, values, &got, keep_bytes, out, NULL),
+                     RSD_OK);
+    assert_int_equal(rsd_load(path, NULL, state, &opts, NULL), RSD_OK);
+    rsd_state_free(state);
+    return got;
+}
+
+static void bytes_of_a_plain_value_are_not_needed(void **unused)
+{
+    archive got = { .len = 0 };
+
+    (void)unused;
+    assert_int_equal(rsd_value_int(load_object("ck", "step", &got)), 7);
+    assert_int_equal(got.len, 0);
+}
+
+static void bytes_of_an_object_are_stored_and_given_back(void **unused)
+{
+    rsd_save_opts    opts = { .size = sizeof(opts), .store = store };
+    archive          first = { .len = 0 }, again = { .len = 0 };
+    const rsd_value *opaque;
+    rsd_state       *state;
+
+    (void)unused;
+    load_object("ck", "extra", &first);
+    rsd_value_create_bytes(values, RSD_VALUE_OPAQUE, "a.B", 3, &opaque, NULL);
+    assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
+    assert_int_equal(rsd_state_object(state, "x", opaque, first.bytes, first.len, NULL), RSD_OK);
+    assert_int_equal(rsd_save("as-bytes", NULL, state, &opts, NULL), RSD_OK);
+    rsd_state_free(state);
+    assert_int_equal(rsd_value_int(rsd_value_get(load_object("as-bytes", "x", &again), "i")), 1);
+    assert_int_equal(again.len, first.len);
+    assert_memory_equal(again.bytes, first.bytes, first.len);
 }
 
 static void arguments_that_are_missing_are_refused(void **unused)
@@ -518,6 +597,9 @@ int main(void)
         cmocka_unit_test(a_part_outside_the_tensor_is_refused_by_name),
         cmocka_unit_test(what_the_callback_returns_is_what_the_caller_gets),
         cmocka_unit_test(a_name_with_nothing_below_is_an_error_or_reported),
+        cmocka_unit_test(all_names_that_are_missing_are_reported_when_that_is_an_error),
+        cmocka_unit_test(bytes_of_an_object_are_stored_and_given_back),
+        cmocka_unit_test(bytes_of_a_plain_value_are_not_needed),
         cmocka_unit_test(arguments_that_are_missing_are_refused),
         cmocka_unit_test(a_flipped_byte_of_a_name_is_damage_and_no_missing_key),
         cmocka_unit_test(a_name_that_is_damaged_fails_all_ranks),

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Behind torch.distributed.checkpoint: storage classes that take the place of torch's (docs/torch.md).
+"""reshard for torch's ranks. docs/torch.md describes every call.
+
+    reshard.torch.save(state, "step-100")
+    reshard.torch.load(state, "step-100")      # on any other mesh, and any number of ranks
+
+Behind torch.distributed.checkpoint, storage classes take the place of torch's:
 
     dcp.save(state, storage_writer=reshard.torch.StorageWriter("step-100"))
     dcp.load(state, storage_reader=reshard.torch.StorageReader("step-100"))
@@ -8,14 +13,19 @@ install() puts them in the place of torch's for every caller; so does the enviro
 
 # Public names and the files that they live in, which are imported, torch with them, when they are used.
 _files = {
-    "StorageReader": "_reader",
+    "AsyncSave": "_saving",
     "HuggingFaceReader": "_reader",
-    "StorageWriter": "_writer",
+    "Series": "_series",
     "Stager": "_stager",
+    "StorageReader": "_reader",
+    "StorageWriter": "_writer",
+    "async_save": "_saving",
     "comm_of": "_comm",
     "input_reshard": "_input_reshard",
     "install": "_install",
+    "load": "_loading",
     "redistribute": "_redistribute",
+    "save": "_saving",
     "uninstall": "_install",
 }
 __all__ = list(_files)
