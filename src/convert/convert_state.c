@@ -103,12 +103,7 @@ static rsd_err push_path(const taking *k, const char *name, const char *renamed,
         !rsi_path_is(name, part, n))
         return RSD_OK;
     for (size_t i = 0; i < n && !rc; i++) {
-        if (!part[i].key)
-            rc = rsd_state_push_index(k->out->state, part[i].index, err);
-        else if (part[i].number)
-            rc = rsd_state_push_number(k->out->state, part[i].index, err);
-        else
-            rc = rsd_state_push(k->out->state, part[i].key, err);
+        rc = rsi_state_push_part(k->out->state, &part[i], err);
         *pushed += rc ? 0 : 1;
     }
     *last = NULL;
