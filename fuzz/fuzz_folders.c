@@ -62,6 +62,12 @@ static const kind kinds[] = {
                 { "b.safetensors", 2, true } } },
     /* 7: the same without an index */
     { .file = { { "model.safetensors", 0, true }, { "model.fp16.safetensors", 1, true } } },
+    /* 8: nanotron's */
+    { .folder = { "ck/model", "ck/model/a" },
+      .file = { { "model/a/model_w_pp-rank-0-of-1_tp-rank-0-of-2.safetensors", 0, true },
+                { "model/a/model_w_pp-rank-0-of-1_tp-rank-1-of-2.safetensors", 1, true },
+                { "model/a/model_n.safetensors", 2, true },
+                { "checkpoint_metadata.json", 3, true } } },
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 

@@ -477,6 +477,9 @@ typedef struct rsd_path_part {
     const char *key; /* of a dict; NULL: a list index */
     int64_t     index;
     bool        number; /* the dict's key is the number `index`, and `key` is its text */
+    /* The dict's key if it is neither text nor such a number, and `key` is its text; else NULL.
+     * Lives as long as the checkpoint. */
+    const rsd_value *other;
 } rsd_path_part;
 
 /* Progress in bytes; returning nonzero cancels. Any thread may call it, one at a time. */

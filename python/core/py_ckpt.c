@@ -205,8 +205,10 @@ static PyObject *ckpt_chunk(PyObject *self, PyObject *args)
                          transforms_of(&chunk));
 }
 
-static PyObject *step_of(const rsd_path_part *p)
+static PyObject *step_of(core *c, const rsd_path_part *p)
 {
+    if (p->other)
+        return value_to_python(c, p->other, NULL);
     if (p->key && !p->number)
         return name_of(p->key);
     return PyLong_FromLongLong(p->index);
@@ -231,7 +233,8 @@ static PyObject *ckpt_path(PyObject *self, PyObject *name)
     n = n > RSD_VALUE_MAX_DEPTH ? 0 : n;
     list = PyList_New((Py_ssize_t)n);
     for (size_t i = 0; list && i < n; i++) {
-        PyObject *step = Py_BuildValue("NO", step_of(&part[i]), part[i].key ? Py_False : Py_True);
+        PyObject *step =
+            Py_BuildValue("NO", step_of(core_of(self), &part[i]), part[i].key ? Py_False : Py_True);
 
         if (!step)
             Py_CLEAR(list);

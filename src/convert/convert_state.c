@@ -103,12 +103,7 @@ static rsd_err push_path(const taking *k, const char *name, const char *renamed,
         !rsi_path_is(name, part, n))
         return RSD_OK;
     for (size_t i = 0; i < n && !rc; i++) {
-        if (!part[i].key)
-            rc = rsd_state_push_index(k->out->state, part[i].index, err);
-        else if (part[i].number)
-            rc = rsd_state_push_number(k->out->state, part[i].index, err);
-        else
-            rc = rsd_state_push(k->out->state, part[i].key, err);
+        rc = rsi_state_push_part(k->out->state, &part[i], err);
         *pushed += rc ? 0 : 1;
     }
     *last = NULL;
@@ -233,13 +228,18 @@ static rsd_err take_tensor(taking *k, size_t t, rsd_error *err)
     return rc ? rsi_while(err, rc, "tensor \"%s\" of the source", info.name) : RSD_OK;
 }
 
-/* Checks that a value can be written: it has no foreign objects, and the bytes of tensors inside it
- * are available. */
-static rsd_err try_value(const rsd_value *value, rsd_error *err)
+/* Checks that a value can be written: its foreign objects have opcodes, and the bytes of tensors
+ * inside it are available. DeepSpeed makes the foreign objects of its universal form anew. */
+static rsd_err try_value(const taking *k, const rsd_value *value, rsd_error *err)
 {
-    rsi_bytes    pickle = { 0 };
-    rsi_storages storages = { 0 };
-    rsd_err      rc = rsi_value_to_pickle(value, &pickle, &storages, err);
+    const rsd_value *foreign = rsi_value_find_opaque(value);
+    rsi_bytes        pickle = { 0 };
+    rsi_storages     storages = { 0 };
+    rsd_err          rc = rsi_value_to_pickle(value, &pickle, &storages, err);
+
+    if (!rc && foreign && k->format == RSD_FORMAT_ZERO)
+        rc = rsi_fail(err, RSD_E_UNSUPPORTED, "an object of the class %s can't be written",
+                      rsd_value_bytes(foreign, NULL));
 
     for (size_t i = 0; i < storages.n && !rc; i++)
         if (!storages.tensor[i]->bytes && storages.tensor[i]->storage_bytes > 0)
@@ -324,8 +324,9 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
         rsi_leave_out(k->opts, old, "DCP can't hold an empty dict");
         return RSD_OK;
     }
-    rc = try_value(value, &why);
-    if (k->out->keeps && (rc == RSD_E_UNSUPPORTED || lost->n > before)) {
+    rc = try_value(k, value, &why);
+    if (k->out->keeps &&
+        (rc == RSD_E_UNSUPPORTED || lost->n > before || rsi_value_find_opaque(value))) {
         rsd_err failed = copy_archive(k, i, &raw, &raw_len, err);
 
         if (failed)

@@ -5,6 +5,7 @@
 #include "format/ckpt.h"
 #include "format/dcp.h"
 #include "format/st_index.h"
+#include "format/st_nanotron.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +60,7 @@ static rsd_err detect_folder(rsi_files *files, bool entered, rsd_format *out, rs
     }
     if (rc)
         return rc;
+    st = st || rsi_nanotron_is(names, n);
     if (dcp || st) {
         *out = dcp ? RSD_FORMAT_DCP : RSD_FORMAT_SAFETENSORS;
         return RSD_OK;

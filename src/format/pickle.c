@@ -34,8 +34,8 @@ rsd_err rsi_pickle_create(const rsi_pickle_options *options, rsi_pickle **out, r
     p->limit = FIXED_MEMORY;
     if (p->options.max_input == 0)
         p->options.max_input = DEFAULT_INPUT;
-    if (p->options.max_input > UINT32_MAX)
-        p->options.max_input = UINT32_MAX; /* cells store places in 32 bits */
+    if (p->options.max_input > (uint64_t)1 << OBJECT_AT_BITS)
+        p->options.max_input = (uint64_t)1 << OBJECT_AT_BITS;
     if (p->options.max_stack == 0)
         p->options.max_stack = DEFAULT_STACK;
     if (p->options.max_text == 0)
@@ -98,7 +98,7 @@ static rsd_err begin(rsi_pickle *p, const rsi_source *source, rsd_error *err)
     p->fence = p->nput = p->nopen = p->open_depth = 0;
     p->base = p->op_at = 0;
     p->begin = p->at = p->end = p->window;
-    p->done = p->named.seen = p->called.seen = false;
+    p->done = p->merged = p->named.seen = p->called.seen = false;
     rsi_pickle_share_reset(p);
     if (source->size > p->options.max_input)
         return rsi_fail(err, RSD_E_FORMAT, "a pickle of %" PRIu64 " bytes, the limit is %" PRIu64,
@@ -154,6 +154,11 @@ size_t rsi_pickle_memory(const rsi_pickle *p)
 uint64_t rsi_pickle_size(const rsi_pickle *p)
 {
     return p->size;
+}
+
+bool rsi_pickle_is_exact(const rsi_pickle *p)
+{
+    return !p->merged;
 }
 
 static rsi_pickle_unlisted unlisted(const rsi_pickle *p, rsi_pv class, uint64_t at)
@@ -298,9 +303,11 @@ int rsi_pickle_class_of(const rsi_pickle *p, rsi_pv v, const char **module, cons
 
 rsi_pickle_object rsi_pickle_object_of(const rsi_pickle *p, rsi_pv v)
 {
-    rsi_pickle_object object = { PV_GONE, PV_GONE, PV_GONE, PV_GONE, 0, -1, false };
-    const uint32_t   *cell = p->cell.at + pv_payload(v);
-    class_ref         ref;
+    rsi_pickle_object object = {
+        .callee = PV_GONE, .args = PV_GONE, .state = PV_GONE, .items = PV_GONE, .id = -1
+    };
+    const uint32_t *cell = p->cell.at + pv_payload(v);
+    class_ref       ref;
 
     if (pv_tag(v) != TAG_OBJECT)
         return object;
@@ -308,7 +315,8 @@ rsi_pickle_object rsi_pickle_object_of(const rsi_pickle *p, rsi_pv v)
     object.args = cell[OBJECT_ARGS];
     object.state = cell[OBJECT_STATE];
     object.items = cell[OBJECT_ITEMS];
-    object.at = cell[OBJECT_AT];
+    object.at = cell[OBJECT_AT] & (((uint32_t)1 << OBJECT_AT_BITS) - 1);
+    object.how = (rsi_pickle_how)(cell[OBJECT_AT] >> OBJECT_AT_BITS);
     ref = rsi_pickle_class_ref(p, object.callee);
     if (ref.place != NO_CLASS)
         object.id = p->options.classes[ref.place].id;

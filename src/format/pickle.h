@@ -62,6 +62,12 @@ typedef struct rsi_pickle_class {
         item("complex128"), item("float8_e4m3fn"), item("float8_e5m2"), item("float8_e4m3fnuz"),   \
         item("float8_e5m2fnuz"), item("float8_e8m0fnu"), item("float4_e2m1fn_x2")
 
+typedef enum rsi_pickle_how {
+    RSI_PICKLE_REDUCE,
+    RSI_PICKLE_NEWOBJ,
+    RSI_PICKLE_NEWOBJ_EX
+} rsi_pickle_how;
+
 /* The call that REDUCE, NEWOBJ or NEWOBJ_EX would make, and the state that BUILD would set. */
 typedef struct rsi_pickle_object {
     rsi_pv   callee; /* a class, or an object: the result of another call */
@@ -69,8 +75,9 @@ typedef struct rsi_pickle_object {
     rsi_pv   state;  /* GONE if there was no BUILD */
     rsi_pv   items;  /* list or dict of items added after the call; GONE: none */
     uint64_t at;     /* byte of the opcode that called, from the source's start */
-    int      id;     /* of the class; -1 if it is not listed or not a class */
-    bool     keep;   /* a hook sets it if others may share the state: its memory then stays */
+    rsi_pickle_how how;
+    int            id;   /* of the class; -1 if it is not listed or not a class */
+    bool           keep; /* a hook sets it if others may share the state: its memory then stays */
 } rsi_pickle_object;
 
 /* Replaces a call (state is GONE) or an object that just got its state with *out: a user value,
@@ -119,6 +126,9 @@ void rsi_pickle_trim(rsi_pickle *p);
 size_t rsi_pickle_memory(const rsi_pickle *p);
 /* Bytes of the source that was read last. */
 uint64_t rsi_pickle_size(const rsi_pickle *p);
+/* False if it has a frozenset, a bytearray or a Python 2 string by an opcode of its own: as values
+ * these can't be told from sets and bytes. */
+bool rsi_pickle_is_exact(const rsi_pickle *p);
 
 /* The first name outside the list, except in ignored attributes (RSI_PICKLE_GROWS). */
 typedef struct rsi_pickle_unlisted {

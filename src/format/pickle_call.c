@@ -111,8 +111,10 @@ rsd_err rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv 
     return RSD_OK;
 }
 
-rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, bool *opens)
+/* The callee and its arguments are the top two values of the stack, and stay there. */
+rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pickle_how how, rsi_pv *out, bool *opens)
 {
+    const rsi_pv callee = p->stack.at[p->stack.n - 2], args = p->stack.at[p->stack.n - 1];
     const rsi_pickle_class *class = listed(p, callee);
     bool     is_class = pv_tag(callee) == TAG_CLASS;
     uint32_t at;
@@ -134,6 +136,7 @@ rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, 
                                      .state = PV_GONE,
                                      .items = PV_GONE,
                                      .at = p->op_at,
+                                     .how = how,
                                      .id = class->id };
 
         rc = p->options.fold(p->options.arg, p, &object, out, p->err);
@@ -146,7 +149,7 @@ rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, 
     p->cell.at[at + OBJECT_ARGS] = args;
     p->cell.at[at + OBJECT_STATE] = PV_GONE;
     p->cell.at[at + OBJECT_ITEMS] = PV_GONE;
-    p->cell.at[at + OBJECT_AT] = (uint32_t)p->op_at;
+    p->cell.at[at + OBJECT_AT] = (uint32_t)p->op_at | (uint32_t)how << OBJECT_AT_BITS;
     *out = pv(TAG_OBJECT, at);
     *opens = class && class->fold & RSI_PICKLE_FOLD_BUILD;
     return RSD_OK;

@@ -37,6 +37,7 @@ enum tag {
 
 enum { CONST_NONE, CONST_FALSE, CONST_TRUE, CONST_GONE };
 enum { BOX_INT64, BOX_FLOAT, BOX_BIGINT, BOX_PERSID };
+enum { OBJECT_AT_BITS = 30 }; /* the two bits above them say how it is called */
 enum { OBJECT_CALLEE, OBJECT_ARGS, OBJECT_STATE, OBJECT_ITEMS, OBJECT_AT, OBJECT_CELLS };
 
 #define PAYLOAD_MAX UINT32_C(0x0fffffff)
@@ -128,8 +129,9 @@ struct rsi_pickle {
     unsigned char       *window;
     size_t               window_cap;
 
-    uint64_t size; /* of the source */
-    bool     done; /* STOP was read */
+    uint64_t size;   /* of the source */
+    bool     done;   /* STOP was read */
+    bool     merged; /* rsi_pickle_is_exact */
     struct {
         uint64_t at;
         rsi_pv class;
@@ -185,7 +187,7 @@ rsd_err rsi_pickle_run(rsi_pickle *p);
 class_ref rsi_pickle_class_ref(const rsi_pickle *p, rsi_pv class);
 rsd_err   rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv *out);
 /* The object that stands for a call. *opens: it awaits its state, to be folded. */
-rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pv callee, rsi_pv args, rsi_pv *out, bool *opens);
+rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pickle_how how, rsi_pv *out, bool *opens);
 /* From now on, the object on top of the stack awaits its state. */
 rsd_err rsi_pickle_open(rsi_pickle *p, rsi_pv object);
 /* The object at `place` in the stack gets its state; *out is the object or what it folds to. */

@@ -133,6 +133,7 @@ static rsd_err op_join(rsi_pickle *p, int tag)
     size_t   n = 0;
     rsd_err  rc = take_mark(p, &n);
 
+    p->merged = p->merged || tag == TAG_SET;
     if (!rc && tag == TAG_DICT && n % 2)
         rc = rsi_pickle_fail(p, RSD_E_FORMAT, "a dict gets a key without a value");
     if (!rc)
@@ -362,16 +363,16 @@ static rsd_err op_persid(rsi_pickle *p, int arg)
 }
 
 /* REDUCE, NEWOBJ: callee and args. NEWOBJ_EX: keywords too, which join the args. */
-static rsd_err op_call(rsi_pickle *p, int n)
+static rsd_err op_call(rsi_pickle *p, int how)
 {
     rsi_pv  object;
     bool    opens;
-    rsd_err rc = need_values(p, (size_t)n);
+    rsd_err rc = need_values(p, how == RSI_PICKLE_NEWOBJ_EX ? 3 : 2);
 
-    if (!rc && n == 3)
+    if (!rc && how == RSI_PICKLE_NEWOBJ_EX)
         rc = join_tuple(p, 2);
     if (!rc)
-        rc = rsi_pickle_call(p, *top(p, 2), *top(p, 1), &object, &opens);
+        rc = rsi_pickle_call(p, (rsi_pickle_how)how, &object, &opens);
     if (rc)
         return rc;
     drop(p, 2);
@@ -417,12 +418,12 @@ static const struct op {
     [0x8c] = { "SHORT_BINUNICODE", rsi_pickle_op_text, 1 },
     ['X'] = { "BINUNICODE", rsi_pickle_op_text, 4 },
     [0x8d] = { "BINUNICODE8", rsi_pickle_op_text, 8 },
-    ['U'] = { "SHORT_BINSTRING", rsi_pickle_op_bytes, 1 },
-    ['T'] = { "BINSTRING", rsi_pickle_op_bytes, 4 },
+    ['U'] = { "SHORT_BINSTRING", rsi_pickle_op_bytes, -1 },
+    ['T'] = { "BINSTRING", rsi_pickle_op_bytes, -4 },
     ['C'] = { "SHORT_BINBYTES", rsi_pickle_op_bytes, 1 },
     ['B'] = { "BINBYTES", rsi_pickle_op_bytes, 4 },
     [0x8e] = { "BINBYTES8", rsi_pickle_op_bytes, 8 },
-    [0x96] = { "BYTEARRAY8", rsi_pickle_op_bytes, 8 },
+    [0x96] = { "BYTEARRAY8", rsi_pickle_op_bytes, -8 },
     [')'] = { "EMPTY_TUPLE", op_empty_tuple, 0 },
     ['t'] = { "TUPLE", op_tuple, 0 },
     [0x85] = { "TUPLE1", op_tuple, 1 },
@@ -451,9 +452,9 @@ static const struct op {
     ['c'] = { "GLOBAL", op_global, 0 },
     [0x93] = { "STACK_GLOBAL", op_stack_global, 0 },
     ['Q'] = { "BINPERSID", op_persid, 0 },
-    ['R'] = { "REDUCE", op_call, 2 },
-    [0x81] = { "NEWOBJ", op_call, 2 },
-    [0x92] = { "NEWOBJ_EX", op_call, 3 },
+    ['R'] = { "REDUCE", op_call, RSI_PICKLE_REDUCE },
+    [0x81] = { "NEWOBJ", op_call, RSI_PICKLE_NEWOBJ },
+    [0x92] = { "NEWOBJ_EX", op_call, RSI_PICKLE_NEWOBJ_EX },
     ['b'] = { "BUILD", op_build, 0 },
     ['i'] = { "INST", NULL, 0 },
     ['o'] = { "OBJ", NULL, 0 },

@@ -125,7 +125,9 @@ rsd_err rsi_pickle_op_text(rsi_pickle *p, int len_bytes)
     return push_text(p, TAG_STR, len_bytes);
 }
 
+/* Negative: not bytes in Python. */
 rsd_err rsi_pickle_op_bytes(rsi_pickle *p, int len_bytes)
 {
-    return push_text(p, TAG_BYTES, len_bytes);
+    p->merged = p->merged || len_bytes < 0;
+    return push_text(p, TAG_BYTES, len_bytes < 0 ? -len_bytes : len_bytes);
 }

@@ -147,6 +147,7 @@ out:
 void rsi_st_dcp_release(rsi_st_dcp *dcp)
 {
     rsi_free(dcp->off);
+    rsi_free(dcp->whole);
     *dcp = (rsi_st_dcp){ 0 };
 }
 

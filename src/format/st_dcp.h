@@ -20,6 +20,7 @@
 typedef struct rsi_st_dcp {
     bool     sharded; /* declared by the file; otherwise all offsets are 0 */
     int64_t *off;     /* [header->ndims] */
+    int64_t *whole;   /* the same for the sizes of whole tensors; NULL: the file does not say */
 } rsi_st_dcp;
 
 rsd_err rsi_st_dcp_read(const rsi_st_header *header, rsi_st_dcp *out, rsd_error *err);

@@ -35,14 +35,17 @@ static rsd_err disagree(const joiner *j, const rsi_st_whole *whole, uint32_t fir
                     j->file[first].path, j->file[file].path, why);
 }
 
-/* Extends the whole to the part's furthest corner. Offsets were checked, so the sums fit. */
+/* Extends the whole to the part's furthest corner, or to the size that the file says. Offsets were
+ * checked, so the sums fit. */
 static void stretch(rsi_st_whole *whole, const rsi_st_file *file, const rsi_st_tensor *tensor)
 {
     const int64_t *shape = rsi_st_shape(file->header, tensor);
     const int64_t *off = file->dcp->off + tensor->shape;
 
     for (int d = 0; d < whole->ndim; d++)
-        whole->shape[d] = rsi_max(whole->shape[d], off[d] + shape[d]);
+        whole->shape[d] = rsi_max(whole->shape[d],
+                                  file->dcp->whole ? file->dcp->whole[tensor->shape + (uint32_t)d]
+                                                   : off[d] + shape[d]);
 }
 
 static rsd_err add_part(joiner *j, uint32_t f, const rsi_st_tensor *tensor, uint32_t *out)

@@ -7,7 +7,9 @@
 #include "base/text.h"
 #include "format/st_dcp.h"
 #include "format/st_header.h"
+#include "format/st_folder.h"
 #include "format/st_index.h"
+#include "format/st_nanotron.h"
 #include "format/torch_archive.h"
 #include "shape/box.h"
 
@@ -92,11 +94,6 @@ static rsd_err add_file(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *err)
     return rc;
 }
 
-static bool is_safetensors(const char *name)
-{
-    return rsi_text_ends(name, ".safetensors");
-}
-
 /* ---- the index and the files must agree ---- */
 
 static rsd_err note_lost(rsd_ckpt *ckpt, const rsi_st_weight *w, size_t most, rsd_error *err)
@@ -164,83 +161,47 @@ static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *
     return rc;
 }
 
-/* "model.fp16.safetensors" beside "model.safetensors" is another copy of the same model. */
-static const char *variant_of(char **names, size_t n, const char *name)
-{
-    const size_t stem = strlen(name) - strlen(".safetensors");
-
-    for (size_t i = 0; i < n; i++)
-        if (is_safetensors(names[i]) && names[i] != name && strncmp(names[i], name, stem) == 0 &&
-            names[i][stem] == '.' && strcmp(names[i] + stem, ".safetensors") != 0)
-            return names[i];
-    return NULL;
-}
-
-static bool is_adapter(const char *name)
-{
-    return strncmp(name, "adapter_", strlen("adapter_")) == 0;
-}
-
-/* vLLM's sharded_state: a file for each tensor-parallel rank and part. */
-static bool is_sharded_state(const char *name, unsigned *rank)
-{
-    unsigned part;
-    int      end = 0;
-
-    return sscanf(name, "model-rank-%9u-part-%9u.safetensors%n", rank, &part, &end) == 2 &&
-           end > 0 && !name[end];
-}
-
-/* The files don't say along which dimension a tensor is cut, or whether it is replicated. */
-static rsd_err check_sharded_state(rsd_ckpt *ckpt, char *const *names, size_t n, rsd_error *err)
-{
-    unsigned rank, most = 0;
-    bool     found = false;
-
-    for (size_t i = 0; i < n; i++)
-        if (is_sharded_state(names[i], &rank)) {
-            found = true;
-            most = rank > most ? rank : most;
-        }
-    if (found)
-        ckpt->kind = "vLLM sharded_state";
-    if (most == 0)
-        return RSD_OK;
-    return rsi_fail(
-        err, RSD_E_UNSUPPORTED,
-        "it is vLLM's sharded_state of %u tensor-parallel ranks, which does not say how "
-        "their parts make whole tensors: open the files of one rank",
-        most + 1);
-}
-
 /* Without an index, all files are parts of one checkpoint, except an adapter beside a model. */
 static rsd_err open_all(rsd_ckpt *ckpt, st *s, char **names, size_t n, rsd_error *err)
 {
-    bool    only_adapters = true;
-    rsd_err rc = RSD_OK;
+    bool    all = true;
+    rsd_err rc = rsi_st_folder_check(names, n, &ckpt->kind, &all, err);
 
-    for (size_t i = 0; i < n; i++) {
-        const char *other = is_safetensors(names[i]) ? variant_of(names, n, names[i]) : NULL;
-
-        if (other)
-            return rsi_fail(err, RSD_E_UNSUPPORTED,
-                            "\"%s\" and \"%s\" are two variants of one model: open one of them",
-                            names[i], other);
-        only_adapters = only_adapters && (!is_safetensors(names[i]) || is_adapter(names[i]));
-    }
-
-    rc = check_sharded_state(ckpt, names, n, err);
     if (rc)
         return rc;
     s->file = rsi_arena_array(&ckpt->mem, n, sizeof(s->file[0]));
     if (!s->file)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", n);
     for (size_t i = 0; i < n && !rc; i++)
-        if (is_safetensors(names[i]) && is_adapter(names[i]) && !only_adapters)
-            ckpt->kind = "without the adapter beside it";
-        else if (is_safetensors(names[i]))
+        if (rsi_text_ends(names[i], ".safetensors") && (all || !rsi_st_is_adapter(names[i])))
             rc = add_file(ckpt, s, names[i], err);
     s->joined = s->n > 1;
+    return rc;
+}
+
+static rsd_err open_nanotron(rsd_ckpt *ckpt, st *s, rsd_error *err)
+{
+    char  **names;
+    size_t  n;
+    rsd_err rc = rsi_nanotron_list(&ckpt->files, &names, &n, err);
+
+    if (rc)
+        return rc;
+    ckpt->kind = "nanotron, its optimizer's state is not read";
+    s->joined = true;
+    s->file = rsi_arena_array(&ckpt->mem, n, sizeof(s->file[0]));
+    if (!s->file)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", n);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = add_file(ckpt, s, names[i], err);
+        if (rc)
+            return rc;
+        rsi_st_dcp_release(&s->file[i].dcp);
+        rc = rsi_nanotron_parts(names[i], &s->file[i].header, &s->file[i].dcp, err);
+        s->file[i].header.nmeta = 0; /* of the part, not of the checkpoint */
+        if (rc)
+            rsi_while(err, rc, "file \"%s\"", names[i]);
+    }
     return rc;
 }
 
@@ -252,6 +213,8 @@ static rsd_err open_folder(rsd_ckpt *ckpt, st *s, rsd_error *err)
     size_t      indexes = 0;
     rsd_err     rc = rsi_files_list(&ckpt->files, &names, &n, err);
 
+    if (!rc && rsi_nanotron_is(names, n))
+        return open_nanotron(ckpt, s, err);
     for (size_t i = 0; !rc && i < n; i++) {
         if (!rsi_st_is_index(names[i]))
             continue;

@@ -6,9 +6,10 @@
 #include "format/path.h"
 #include "format/torch_core.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { MOST_TUPLES = 8 }; /* nested in a key that is part of a name */
 
 /* A container on the current path. */
 struct frame {
@@ -28,6 +29,39 @@ typedef struct walk {
 } walk;
 
 /* ---- which containers are split ---- */
+
+/* True if the key has a text that no other key of its dict has; `depth`: of tuples around it. */
+static bool has_text(const rsd_value *key, int depth)
+{
+    double x;
+
+    switch (rsd_value_type_of(key)) {
+    case RSD_VALUE_FLOAT: /* one NaN is not the other */
+        x = rsd_value_float(key);
+        return x <= 0 || x > 0;
+    case RSD_VALUE_TUPLE:
+        for (size_t i = 0; i < rsd_value_count(key); i++)
+            if (depth == MOST_TUPLES || !has_text(rsd_value_item(key, i), depth + 1))
+                return false;
+        return true;
+    case RSD_VALUE_TENSOR:
+    case RSD_VALUE_OPAQUE:
+    case RSD_VALUE_SET: /* in any order */
+    case RSD_VALUE_DTYPE:
+    case RSD_VALUE_DEVICE:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static bool has_texts(const rsd_value *dict)
+{
+    for (size_t i = 0; i < rsd_value_count(dict); i++)
+        if (!has_text(rsd_value_key(dict, i), 0))
+            return false;
+    return true;
+}
 
 /* True if the keys can be parts of names unchanged. */
 static bool has_names(const rsd_value *dict)
@@ -81,13 +115,12 @@ bool rsi_torch_has_tensor(const rsd_value *v)
 
 /* Dicts are always split into their items, lists if they contain tensors or dicts, as in torch's
  * own flattening: a trainer asks a DCP checkpoint for "optim.param_groups.0.lr". Tuples are split
- * only for tensors. A dict with keys that are neither text nor numbers stays one object, so that
- * a copy keeps its keys. */
+ * only for tensors, and so are dicts with a key that is neither text nor a number. */
 static bool opens(struct frame *probe, const rsd_value *v)
 {
     switch (rsd_value_type_of(v)) {
     case RSD_VALUE_DICT:
-        return has_names(v);
+        return has_names(v) || (has_texts(v) && has(RSD_VALUE_TENSOR, probe, v));
     case RSD_VALUE_LIST:
         return has(RSD_VALUE_DICT, probe, v) || has(RSD_VALUE_TENSOR, probe, v);
     case RSD_VALUE_TUPLE:
@@ -178,6 +211,7 @@ static rsd_err name_part(walk *w, const rsd_value *key, rsd_path_part *part, rsd
         return no_room(w->t, err);
     rsd_value_text(key, text, len);
     part->key = text;
+    part->other = rsd_value_type_of(key) == RSD_VALUE_INT ? NULL : key;
     part->number = rsd_value_type_of(key) == RSD_VALUE_INT;
     part->index = part->number ? rsd_value_int(key) : 0;
     return RSD_OK;
@@ -272,15 +306,16 @@ static size_t part_of(const rsd_value *v, size_t i, const char *name)
 {
     const rsd_value *key = rsd_value_key(v, i);
     const char      *text = key ? rsd_value_bytes(key, NULL) : NULL;
-    char             number[24];
+    char             buf[256];
     size_t           len;
 
-    if (key && rsd_value_type_of(key) != RSD_VALUE_STR && rsd_value_type_of(key) != RSD_VALUE_INT)
+    if (!key)
+        snprintf(buf, sizeof(buf), "%zu", i);
+    else if (rsd_value_type_of(key) != RSD_VALUE_STR &&
+             rsd_value_text(key, buf, sizeof(buf)) >= sizeof(buf))
         return 0;
-    if (!text) {
-        snprintf(number, sizeof(number), "%" PRId64, key ? rsd_value_int(key) : (int64_t)i);
-        text = number;
-    }
+    if (!key || rsd_value_type_of(key) != RSD_VALUE_STR)
+        text = buf;
     len = strlen(text);
     return strncmp(name, text, len) == 0 && (name[len] == '.' || !name[len]) ? len : 0;
 }

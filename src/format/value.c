@@ -263,8 +263,10 @@ rsd_err rsi_value_create_opaque(rsd_values *owner, const char *name, size_t len,
     if (!failed) {
         *o = *facts;
         o->dtensor = NULL;
+        o->pickle =
+            facts->pickle ? rsi_arena_text(&owner->mem, facts->pickle, facts->pickle_bytes) : NULL;
         o->storage = rsi_arena_array(&owner->mem, o->n, sizeof(o->storage[0]));
-        failed = !o->storage;
+        failed = !o->storage || (facts->pickle && !o->pickle);
     }
     if (failed)
         return no_memory(err);
@@ -287,6 +289,16 @@ const rsi_opaque *rsi_value_opaque(const rsd_value *v)
     if (rsd_value_type_of(v) != RSD_VALUE_OPAQUE)
         return NULL;
     return (const rsi_opaque *)(const void *)(v->as.bytes - offsetof(rsi_opaque, name));
+}
+
+const rsd_value *rsi_value_find_opaque(const rsd_value *v)
+{
+    const rsd_value *found = v->kind == RSD_VALUE_OPAQUE ? v : NULL;
+    const size_t     total = v->kind == RSD_VALUE_DICT ? 2 * (size_t)v->n : v->n;
+
+    for (size_t i = 0; v->depth > 0 && i < total && !found; i++)
+        found = rsi_value_find_opaque(v->as.item[i]); /* as deep as values nest */
+    return found;
 }
 
 rsd_err rsi_value_adopt(rsd_values *owner, rsd_value_type type, size_t n,

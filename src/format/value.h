@@ -35,6 +35,8 @@ typedef struct rsi_dtensor {
 typedef struct rsi_opaque {
     uint64_t           digest[2]; /* of the class, arguments and state, without tensors' bytes */
     bool               known;     /* `digest` is valid: not made by hand, not too large */
+    const void        *pickle; /* its opcodes, for a copy; NULL: it has storages, or is too large */
+    size_t             pickle_bytes;
     size_t             n;
     rsd_value_tensor  *storage; /* [n] whole storages in it, in order of first use */
     const rsi_dtensor *dtensor; /* NULL: not a DTensor, or a copy in another owner */
@@ -62,6 +64,8 @@ rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **
 
 /* The facts about an opaque value. */
 const rsi_opaque *rsi_value_opaque(const rsd_value *v);
+/* The first opaque value in it, or it itself; NULL: none. */
+const rsd_value *rsi_value_find_opaque(const rsd_value *v);
 
 /* The classes known to the decoder, for rsi_pickle_options. */
 const rsi_pickle_class *rsi_value_classes(size_t *n);

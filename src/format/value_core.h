@@ -3,6 +3,7 @@
 #ifndef RSI_VALUE_CORE_H
 #define RSI_VALUE_CORE_H
 
+#include "base/bytes.h"
 #include "format/value.h"
 
 /* Classes known to the decoder. */
@@ -50,6 +51,9 @@ rsd_err rsi_value_create_opaque(rsd_values *owner, const char *name, size_t len,
  * rsi_free. Subtracts the steps taken from *left; if they run out, facts->known stays false. */
 rsd_err rsi_value_opaque_read(const rsi_pickle *p, rsi_pv v, uint64_t *left, rsi_opaque *facts,
                               rsd_error *err);
+/* The object as opcodes, without protocol and STOP: for a copy. False if it has storages inside,
+ * takes more than `most` bytes, or has no exact form; what was added to *out is then undefined. */
+bool rsi_value_foreign(const rsi_pickle *p, rsi_pv v, size_t most, rsi_bytes *out);
 /* ("storage", class, key, location, numel): its name, place and bytes; the dtype if it is typed. */
 bool rsi_value_storage(const rsi_pickle *p, rsi_pv v, rsd_value_tensor *t);
 /* The tensor that a call of torch's rebuilding functions would give; attributes and subclasses are

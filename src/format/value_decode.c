@@ -82,6 +82,7 @@ typedef struct decoding {
     uint64_t          values; /* number that may still be made */
     uint64_t          left;   /* bytes that they may still take when written */
     uint64_t          steps;  /* number that may still be taken inside opaque objects */
+    size_t            kept;   /* bytes that may still be kept for copies of them */
     const rsd_value  *done;   /* the value just made; NULL: a container was begun */
     rsd_error        *err;
 } decoding;
@@ -169,6 +170,7 @@ static rsd_err decode_opaque(decoding *d, rsi_pv v, rsi_pv class, const char *ot
     char        buf[512];
     rsi_text    text = rsi_text_begin(buf, sizeof(buf));
     rsi_opaque  facts = { 0 };
+    rsi_bytes   pickle = { 0 };
     rsd_err     rc = rsi_value_opaque_read(d->p, v, &d->steps, &facts, d->err);
 
     if (rsi_pickle_kind_of(d->p, class) == RSI_PICKLE_CLASS) {
@@ -177,8 +179,14 @@ static rsd_err decode_opaque(decoding *d, rsi_pv v, rsi_pv class, const char *ot
     } else {
         rsi_text_add(&text, "%s", otherwise);
     }
+    if (!rc && facts.known && facts.n == 0 && rsi_value_foreign(d->p, v, d->kept, &pickle)) {
+        facts.pickle = pickle.at;
+        facts.pickle_bytes = pickle.len;
+        d->kept -= pickle.len;
+    }
     if (!rc)
         rc = rsi_value_create_opaque(d->owner, buf, strlen(buf), &facts, &d->done, d->err);
+    rsi_free(pickle.at);
     rsi_free(facts.storage);
     return rc;
 }
@@ -522,6 +530,7 @@ rsd_err rsi_value_decode(const rsi_pickle *p, rsi_pv from, rsd_values *owner, co
     d->owner = owner;
     d->err = err;
     d->left = BYTES * rsi_pickle_size(p) + FREE_BYTES;
+    d->kept = 2 * (size_t)rsi_pickle_size(p) + FREE_STEPS;
     d->values = d->steps = STEPS * rsi_pickle_size(p) + FREE_STEPS;
     d->seen = rsi_calloc(rsi_pickle_nshared(p), sizeof(d->seen[0]));
     rc = d->seen ? decode_one(d, v) : no_memory(d);

@@ -234,6 +234,12 @@ static void put_leaf(writer *w, const rsd_value *v)
     case RSD_VALUE_TENSOR:
         put_tensor(w, rsd_value_tensor_of(v));
         break;
+    case RSD_VALUE_OPAQUE:
+        if (rsi_value_opaque(v)->pickle) {
+            put(w, rsi_value_opaque(v)->pickle, rsi_value_opaque(v)->pickle_bytes);
+            break;
+        }
+        /* fallthrough */
     default:
         w->rc = rsi_fail(w->err, RSD_E_UNSUPPORTED, "an object of the class %s can't be written",
                          bytes ? bytes : "?");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes values as the pickle that torch.save puts into an archive (data.pkl): protocol 2, equal
- * bytes for equal values, loadable with weights_only=True. value.h does the reverse. */
+ * bytes for equal values, loadable with weights_only=True unless there are objects of foreign
+ * classes. value.h does the reverse. */
 #ifndef RSI_VALUE_PICKLE_H
 #define RSI_VALUE_PICKLE_H
 
@@ -13,8 +14,9 @@ typedef struct rsi_storages {
     size_t                   n, cap;
 } rsi_storages; /* zeroed: none */
 
-/* Each tensor gets its own storage, whatever its name in the source. RSD_E_UNSUPPORTED names an
- * object that has no pure-data pickle: one of a foreign class. On error *out is unchanged. */
+/* Each tensor gets its own storage, whatever its name in the source. An object of a foreign class
+ * is written with the opcodes that it was read from; RSD_E_UNSUPPORTED names one that has none. On
+ * error *out is unchanged. */
 rsd_err rsi_value_to_pickle(const rsd_value *value, rsi_bytes *out, rsi_storages *storages,
                             rsd_error *err);
 

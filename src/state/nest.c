@@ -47,6 +47,10 @@ static bool same_part(const rsd_path_part *p, const rsd_path_part *q)
 static rsd_err make_key(rsd_values *owner, const rsd_path_part *part, const rsd_value **out,
                         rsd_error *err)
 {
+    if (part->other) {
+        *out = part->other;
+        return RSD_OK;
+    }
     if (part->number)
         return rsd_value_create_int(owner, part->index, out, err);
     return rsd_value_create_bytes(owner, RSD_VALUE_STR, part->key, strlen(part->key), out, err);

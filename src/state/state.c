@@ -114,6 +114,11 @@ rsd_err rsd_state_push_number(rsd_state *state, int64_t key, rsd_error *err)
     return push(state, (rsd_path_part){ .key = text, .index = key, .number = true }, err);
 }
 
+rsd_err rsi_state_push_part(rsd_state *state, const rsd_path_part *part, rsd_error *err)
+{
+    return push(state, *part, err);
+}
+
 rsd_err rsd_state_pop(rsd_state *state, rsd_error *err)
 {
     if (!state || state->depth == 0)

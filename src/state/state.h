@@ -96,6 +96,8 @@ struct rsd_state {
 rsd_box rsi_tensor_whole(const rsi_state_tensor *tensor);
 /* The layout of tensor t, for rsd_layout_free; NULL if it has none. */
 rsd_err rsi_state_layout(const rsd_state *state, size_t t, rsd_layout **out, rsd_error *err);
+/* Pushes a part of a checkpoint's path; its `other` must outlive the state. */
+rsd_err rsi_state_push_part(rsd_state *state, const rsd_path_part *part, rsd_error *err);
 /* A copy of a name or key, which must be UTF-8 and no longer than readers accept. */
 rsd_err rsi_state_name(rsd_state *state, const char *name, const char **out, rsd_error *err);
 

@@ -19,6 +19,7 @@ import bad_archives
 import bad_dcp
 import bad_files
 import bad_legacy
+import bad_nanotron
 import bad_ranks
 import bad_zero
 
@@ -54,7 +55,7 @@ def check_files(files):
 
 
 def main():
-    parts = (bad_files, bad_archives, bad_dcp, bad_legacy, bad_ranks, bad_zero)
+    parts = (bad_files, bad_archives, bad_dcp, bad_legacy, bad_nanotron, bad_ranks, bad_zero)
     cases = [case for part in parts for case in part.cases()]
     files = files_of(cases)
     if "--check" not in sys.argv[1:]:

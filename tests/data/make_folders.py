@@ -66,7 +66,9 @@ def hidden():
     torch.save(state, "hidden.pt")
     flat = {k: state[k].detach().as_subclass(torch.Tensor) for k in ("noted", "parameter", "buffer", "kept", "of_kept")}
     flat |= {"default.w": full("w", 1), "default.n": 1, "counter.a": 2, "counter.b": 1}
-    flat |= {k: state[k] for k in ("odd", "huge", "no_tensors")}
+    flat |= {"odd.(1, 2)": full("tuple", 1), "odd.b'b'": full("bytes", 1), "odd.1.5": full("float", 1)}
+    flat |= {"odd.None": full("none", 1), f"huge.{1 << 70}": full("huge", 1), "huge.beside": full("beside", 2)}
+    flat |= {"no_tensors": state["no_tensors"]}
     expect("hidden.pt", flat)
 
 

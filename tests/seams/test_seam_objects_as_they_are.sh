@@ -18,6 +18,15 @@ t "the copy is whole" verify -q "$T/copy"
 t "also compressed" -c '"$R" convert -q golden/dcp_unknown_objects "$T/zstd" --to dcp --compress zstd &&
     "$R" diff -q golden/dcp_unknown_objects "$T/zstd" && "$R" verify -q "$T/zstd"'
 
+t "unknown classes are copied into torch.save and from it" -c '"$R" convert -q golden/dcp_unknown_objects "$T/one.pt" &&
+    "$R" convert -q "$T/one.pt" "$T/two.pt" && "$R" diff -q golden/dcp_unknown_objects "$T/two.pt" && cmp "$T/one.pt" "$T/two.pt"'
+
+t "keys that are neither text nor numbers are copied as they are" -c '"$R" convert -q seams/objects.pt "$T/keys.pt" 2>/dev/null;
+    grep -qF "(0, 1)" "$T/keys.pt" || "$R" cat "$T/keys.pt" "pairs.of.(2, 3)"'
+out <<'END'
+'seven'
+END
+
 t "a defaultdict and a Counter that become dicts are told" -c '"$R" convert -q golden/folders/hidden.pt "$T/plain.pt" 2>&1 | grep collections'
 out <<'END'
 reshard: left out: collections.defaultdict, collections.Counter: the class of a dict: it is copied as a plain one

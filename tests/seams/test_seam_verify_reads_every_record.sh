@@ -15,7 +15,7 @@ flip()
 
 t 'a good file with objects of unknown classes is ok' verify seams/objects.pt
 out <<'END'
-ok: torch, 2 tensors, 56 B, 5 objects
+ok: torch, 3 tensors, 68 B, 5 objects
 END
 
 # The int16 0 1 2 .. 7 belong to a tensor inside an object that is not opened.
@@ -27,18 +27,18 @@ out <<'END'
 damage: object "thing": record "data/1" at byte 1280 has the CRC 53b09582, not c815d9ed
 1 damage
 damaged: thing
-6 whole, 1 damaged, 0 gone
+7 whole, 1 damaged, 0 gone
 END
 
 cp seams/objects.pt "$T/pairs.pt"
 flip "$T/pairs.pt" '\x00\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00' '\0\0\0\0'
-t 'and so is one in a dict without names' verify "$T/pairs.pt"
+t 'and so is one in a dict with tuples for keys, which is opened' verify "$T/pairs.pt"
 code 1
 out <<'END'
-damage: object "pairs.of": record "data/2" at byte 1408 has the CRC d1dc0ee4, not 1d760e7a
+damage: tensor "pairs.of.(0, 1)": file "pairs.pt": the data from byte 1408 on have the CRC32 d1dc0ee4, the file says 1d760e7a
 1 damage
-damaged: pairs.of
-6 whole, 1 damaged, 0 gone
+damaged: pairs.of.(0, 1)
+7 whole, 1 damaged, 0 gone
 END
 
 cp seams/objects.pt "$T/other.pt"

@@ -246,8 +246,8 @@ static void reads_as_this_version_wrote_it(void **state)
 }
 
 /* A test for each listing below golden/matrix, golden/folders and golden/megatron, which
- * make_matrix.py, make_folders.py and make_megatron.py of tests/data made. Their names lie in
- * `found`. */
+ * make_matrix.py, make_folders.py, make_nanotron.py and make_megatron.py of tests/data made. Their
+ * names lie in `found`. */
 static size_t every_version(glob_t *found, struct CMUnitTest *out, size_t cap)
 {
     char   pattern[PATH_MAX];
