@@ -15,6 +15,7 @@ typedef struct rsi_commit {
     int32_t        rank; /* -1: all ranks */
     bool           one_file, overwrite;
     bool           uneven; /* places of values are known only to their writers */
+    bool           apart;  /* ranks other than 0 know only their own files */
     rsi_image      image;
     rsd_store     *store;
     bool           own_store;

@@ -74,7 +74,8 @@ size_t rsi_places_list(const rsi_commit *c, rsi_item_place *out)
     for (size_t i = 0; i < meta->nchunks + meta->nitems; i++) {
         const rsi_dcp_row *row = row_of(meta, i);
 
-        if (c->rank >= 0 && c->image.file[row->file].owner != c->rank)
+        if (row->file == RSI_DCP_NO_FILE ||
+            (c->rank >= 0 && c->image.file[row->file].owner != c->rank))
             continue;
         if (out)
             out[n] = (rsi_item_place){ .row = i, .offset = row->offset, .length = row->length };
@@ -97,6 +98,74 @@ rsd_err rsi_places_set(rsi_commit *c, const rsi_item_place *place, size_t n, rsd
         row_of(meta, (size_t)p->row)->length = p->length;
     }
     return RSD_OK;
+}
+
+/* ---- what ranks report about the files that they know apart, in the terms of rank 0's image ----
+ */
+
+/* A rank has at most one file, and files are in the order of their ranks. */
+static void number_files(rsi_outcome *b)
+{
+    const rsi_image *image = &b->c->image;
+    rsi_sum_row     *row = b->c->sums.row + b->own_sums;
+    size_t           file = 0;
+
+    for (int32_t r = 1; r < b->peers; r++) {
+        while (file + 1 < image->nfiles && image->file[file].owner < r)
+            file++;
+        for (uint64_t i = 0; i < b->report[r].nsums; i++, row++)
+            row->file = (uint32_t)file;
+    }
+}
+
+/* A rank lists its chunks in the order of the metadata, then its items, whose numbers follow those
+ * of its own chunks. Each file's next place is at[file]; its chunks are counted in n[file]. */
+static rsd_err spread_places(rsi_outcome *b, size_t *at, size_t *n, rsd_error *err)
+{
+    rsi_dcp_meta    *meta = b->c->image.meta;
+    const rsi_image *image = &b->c->image;
+    rsd_err          rc = RSD_OK;
+
+    for (size_t i = 0; i < meta->nchunks + meta->nitems && !rc; i++) {
+        rsi_dcp_row *row = row_of(meta, i);
+        const size_t f = row->file, number = i < meta->nchunks ? n[f] : n[f] + i - meta->nchunks;
+
+        if (image->file[f].owner <= 0 || at[f] == SIZE_MAX)
+            continue;
+        if (at[f] >= b->nplaces || b->place[at[f]].row != number)
+            rc = rsi_fail(err, RSD_E_BUG, "rank %" PRId32 " reported other items than expected",
+                          image->file[f].owner);
+        if (!rc) {
+            row->offset = b->place[at[f]].offset;
+            row->length = b->place[at[f]++].length;
+        }
+        n[f] += i < meta->nchunks;
+    }
+    return rc;
+}
+
+static rsd_err take_places(rsi_outcome *b, rsd_error *err)
+{
+    const rsi_image *image = &b->c->image;
+    size_t          *at, *n, place = 0;
+    int32_t          r = 1;
+    rsd_err          rc;
+
+    if (!b->c->apart || b->nplaces == 0)
+        return rsi_places_set(b->c, b->place, b->nplaces, err);
+    at = rsi_calloc(image->nfiles, sizeof(at[0]));
+    n = rsi_calloc(image->nfiles, sizeof(n[0]));
+    rc = at && n ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", image->nfiles);
+    for (size_t f = 0; f < image->nfiles && !rc; f++) {
+        for (; r < image->file[f].owner; r++)
+            place += (size_t)b->report[r].nplaces;
+        at[f] = r < b->peers && b->report[r].nplaces ? place : SIZE_MAX;
+    }
+    if (!rc)
+        rc = spread_places(b, at, n, err);
+    rsi_free(at);
+    rsi_free(n);
+    return rc;
 }
 
 /* ---- messages: a rank posts the receive for an answer before it sends the question. So rank 0,
@@ -186,6 +255,7 @@ static rsd_err ask_rows(rsi_outcome *b, rsd_error *err)
     size_t    place = 0;
     rsd_err   rc = RSD_OK;
 
+    b->own_sums = sums->n;
     b->ask = (rsi_report){ .nsums = 1 };
     for (int32_t r = 1; r < b->peers && !rc; r++) {
         const rsi_report *from = &b->report[r];
@@ -221,8 +291,10 @@ static rsd_err tell_all(rsi_outcome *b, rsd_error *err)
 static rsd_err publish(rsi_outcome *b, rsd_error *err)
 {
     rsd_error why = { .rank = -1 };
-    rsd_err   rc = rsi_places_set(b->c, b->place, b->nplaces, &why);
+    rsd_err   rc = take_places(b, &why);
 
+    if (b->c->apart)
+        number_files(b);
     if (!rc)
         rc = rsi_commit_close(b->c, &why); /* C4 */
     if (!rc && b->last)

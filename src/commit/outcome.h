@@ -15,7 +15,7 @@ typedef struct rsi_report {
 
 /* The place of an item, known only to its writer. */
 typedef struct rsi_item_place {
-    uint64_t row; /* number in the metadata: chunks, then items */
+    uint64_t row; /* number in the metadata of that rank's image: chunks, then items */
     int64_t  offset, length;
 } rsi_item_place;
 
@@ -42,6 +42,7 @@ typedef struct rsi_outcome {
     rsi_report       ask;
     rsi_item_place  *place; /* [nplaces] that this rank sends, or rank 0 receives */
     size_t           nplaces;
+    size_t           own_sums; /* rank 0: its own rows; the others' follow, by rank */
     /* Called by rank 0 before it publishes the name; an error prevents that. NULL: no call. */
     rsd_err (*last)(void *arg, rsd_error *err);
     void *arg;

@@ -12,6 +12,7 @@
 #include "format/source.h"
 
 #define RSI_DCP_NO_TRANSFORMS UINT32_MAX
+#define RSI_DCP_NO_FILE       UINT32_MAX /* in a table that one rank made: an item of another rank */
 
 /* Where the bytes of a chunk or of a bytes item lie. */
 typedef struct rsi_dcp_row {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saving, step by step; after each step the ranks agree, so that they fail together:
  *
- *   image     every rank computes the whole checkpoint alone and checks that all agree on it
+ *   image     every rank computes its part alone, rank 0 of DCP the whole, and all check that they
+ *             agree on what it is made of
  *   begin     rank 0 creates the temporary tree (C2), the others learn its name (commit.c)
  *   data      every rank writes and syncs its own files (C3, C6)
  *   publish   rank 0 collects what only the writers know (outcome.c), writes what makes the
@@ -84,6 +85,7 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
     s->commit.one_file = s->spec.one_file;
     s->shared = shares_files(s);
     s->spec.own_only = comm && !s->shared;
+    s->commit.apart = s->spec.own_only && s->spec.format == RSD_FORMAT_DCP;
     if (s->spec.format == RSD_FORMAT_ZERO && ranks(s) > 1)
         return rsi_fail(err, RSD_E_UNSUPPORTED,
                         "several ranks can't save DeepSpeed's universal form: save DCP and convert "

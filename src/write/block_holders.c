@@ -19,7 +19,7 @@ rsd_err rsi_holders_make(rsi_holders *s, const rsi_image *image, const rsd_state
     if (!s->chunk || !s->n)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the boxes of %zu tensors", state->ntensors);
     for (size_t t = 0; t < state->ntensors && !rc; t++) {
-        rc = rsi_stored_chunks(state, t, false, &list, err);
+        rc = rsi_stored_chunks(state, t, false, -1, &list, err);
         s->n[t] = list.n;
         s->chunk[t] = rsi_arena_array(&s->mem, list.n, sizeof(s->chunk[t][0]));
         if (!rc && !s->chunk[t])

@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds images: their lists, and the chunks that each tensor is stored as. The formats decide the
- * contents of files. */
+/* Builds images: their lists of files, items and parts. stored_chunks.c says which chunks a tensor
+ * is stored as, the formats decide the contents of files. */
 #include "write/image.h"
-#include "base/checked.h"
 #include "base/crc32.h"
 #include "base/digest.h"
 #include "base/mem.h"
 #include "format/transform.h"
-#include "plan/piece_holders.h"
-#include "shape/box.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum {
-    IMAGE_ALIGN = 64,     /* of data in files */
-    SPLIT_BYTES = 1 << 20 /* a box held by several ranks is split if it is larger */
-};
+enum { IMAGE_ALIGN = 64 }; /* of data in files */
 
 static rsd_err no_memory(rsd_error *err)
 {
@@ -226,6 +220,8 @@ void rsi_image_release(rsi_image *image)
     rsi_free(image->file);
     rsi_free(image->item);
     rsi_free(image->part);
+    rsi_free(image->row);
+    rsi_free(image->box);
     for (size_t i = 0; i < image->npickles; i++)
         rsi_free(image->pickle[i]);
     rsi_free(image->pickle);
@@ -297,153 +293,6 @@ rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image
         if (image->transform || image->file[i].guessed)
             image->file[i].bytes = 0;
     return rc;
-}
-
-/* ---- chunks ---- */
-
-static bool add_chunk(rsi_stored_list *list, const rsd_box *box, int32_t rank)
-{
-    if (!rsi_grow(&list->at, list->n, &list->cap, sizeof(list->at[0])))
-        return false;
-    list->at[list->n++] = (rsi_stored){ .box = *box, .rank = rank };
-    return true;
-}
-
-/* The box that torch assigns to a rank with an empty shard: a dimension of which it holds nothing
- * starts at its end. */
-static rsd_box empty_box(const rsd_layout *layout, const int64_t *mesh_coord)
-{
-    rsd_box box = { .ndim = layout->ndim };
-
-    for (int d = 0; d < layout->ndim; d++) {
-        int64_t coord[RSD_MAX_NDIM];
-        rsi_run run;
-
-        rsi_dim_coord(&layout->dim[d], mesh_coord, coord);
-        box.off[d] = layout->shape[d];
-        if (rsi_dim_run(&layout->dim[d], coord, 0, &run))
-            box.off[d] = run.start;
-        box.len[d] = rsi_dim_length(&layout->dim[d], coord);
-    }
-    return box;
-}
-
-static bool is_known(const rsi_stored_list *list, const rsd_box *box)
-{
-    for (size_t i = 0; i < list->n; i++)
-        if (rsi_box_order(&list->at[i].box, box) == 0 && rsd_box_count(&list->at[i].box) == 0)
-            return true;
-    return false;
-}
-
-/* Adds a box and its holders. A small box is written by one holder, chosen round-robin by `turn`. A
- * large one is split into equal parts along the first dimension that has more than one row, one
- * part for each of as many holders as there are parts of about SPLIT_BYTES, starting with that
- * holder. */
-static bool add_shared(rsi_stored_list *list, const rsi_side *side, int64_t where, uint64_t turn,
-                       const rsd_box *box)
-{
-    int64_t copies = rsi_side_copies(side, where), rows;
-    int64_t bytes = rsd_box_count(box) * side->layout->elem_bytes, parts = bytes / SPLIT_BYTES + 1;
-    int     d = 0;
-
-    while (d + 1 < box->ndim && box->len[d] == 1)
-        d++;
-    rows = box->ndim > 0 ? box->len[d] : 1;
-    parts = rsi_max(1, rsi_min(parts, rsi_min(copies, rows)));
-    for (int64_t k = 0; k < parts; k++) {
-        rsd_box part = *box;
-        int64_t copy = (int64_t)((turn + (uint64_t)k) % (uint64_t)copies);
-
-        if (parts > 1) { /* (k + 1) * rows may overflow, so the remainder is dealt out one by one */
-            part.off[d] += k * (rows / parts) + rsi_min(k, rows % parts);
-            part.len[d] = rows / parts + (k < rows % parts);
-        }
-        if (!add_chunk(list, &part, rsi_side_holder(side, where, copy, 0)))
-            return false;
-    }
-    return true;
-}
-
-/* Adds the boxes of a mesh rank that is the first of its replicas. */
-static bool add_mesh_rank(rsi_stored_list *list, const rsd_layout *layout, const rsi_side *side,
-                          size_t ordinal, bool empties)
-{
-    size_t   n = rsd_layout_boxes(layout, side->rank, NULL, 0);
-    uint64_t turn = (uint64_t)ordinal + (uint64_t)side->my_chunk;
-    rsd_box *box;
-    bool     ok = true;
-
-    if (n == 0) {
-        rsd_box empty = empty_box(layout, side->coord);
-
-        return !empties || is_known(list, &empty) ||
-               add_shared(list, side, side->my_where, turn, &empty);
-    }
-    box = rsi_calloc(n, sizeof(box[0]));
-    if (!box)
-        return false;
-    rsd_layout_boxes(layout, side->rank, box, n);
-    for (size_t i = 0; ok && i < n; i++)
-        ok = add_shared(list, side, side->my_where, turn, &box[i]);
-    rsi_free(box);
-    return ok;
-}
-
-static bool list_mesh(rsi_stored_list *list, const rsd_layout *layout, size_t ordinal, bool empties)
-{
-    const rsd_mesh *mesh = layout->mesh;
-    int64_t         coord[RSD_MAX_NDIM] = { 0 };
-
-    for (int64_t i = 0; i < mesh->size; i++) {
-        rsi_side side;
-
-        rsi_side_make(&side, layout, rsd_mesh_rank(mesh, coord), true);
-        if (side.my_copy == 0 && !add_mesh_rank(list, layout, &side, ordinal, empties))
-            return false;
-        for (int a = mesh->ndim - 1; a >= 0 && ++coord[a] == mesh->shape[a]; a--)
-            coord[a] = 0;
-    }
-    return true;
-}
-
-static bool list_table(rsi_stored_list *list, const rsd_layout *layout, size_t ordinal)
-{
-    const rsi_table *table = &layout->table;
-    rsi_side         side;
-
-    rsi_side_make(&side, layout, 0, true);
-    for (size_t row = 0; row < table->boxes.n; row++) {
-        rsd_box box = rsi_boxes_get(&table->boxes, row);
-
-        if (!add_shared(list, &side, (int64_t)row, (uint64_t)(ordinal + row), &box))
-            return false;
-    }
-    return true;
-}
-
-rsd_err rsi_stored_chunks(const rsd_state *state, size_t t, bool empties, rsi_stored_list *list,
-                          rsd_error *err)
-{
-    const rsi_state_tensor *tensor = &state->tensor[t];
-    rsd_layout             *layout;
-    rsd_box                 whole = rsi_tensor_whole(tensor);
-    bool                    ok;
-    rsd_err                 rc = rsi_state_layout(state, t, &layout, err);
-
-    if (rc)
-        return rc;
-    list->n = 0;
-    if (!layout)
-        ok = add_chunk(list, &whole, 0);
-    else if (layout->mesh)
-        ok = list_mesh(list, layout, t, empties);
-    else
-        ok = list_table(list, layout, t);
-    if (ok && list->n == 0) /* an empty tensor still needs one chunk */
-        ok = add_chunk(list, &whole, 0);
-    rsd_layout_free(layout);
-    return ok ? RSD_OK : no_memory(err);
 }
 
 uint64_t rsi_image_digest(const rsi_image *image, const rsd_state *state, uint64_t d)

@@ -59,7 +59,9 @@ typedef struct rsi_image {
     size_t        nitems, item_cap;
     rsi_out_part *part;
     size_t        nparts, part_cap;
-    rsi_dcp_meta *meta;   /* DCP: written last, once all rows have their places */
+    rsi_dcp_meta *meta; /* DCP: written last, once all rows have their places */
+    rsi_dcp_row  *row;  /* meta's rows and boxes, which grow; for rsi_free */
+    int64_t      *box;
     int32_t       keep;   /* only this rank's files have items, others name and size; -1: all */
     void        **pickle; /* [npickles] of torch.save files; for rsi_free */
     size_t        npickles, pickle_cap;
@@ -76,8 +78,10 @@ typedef struct rsi_image_spec {
     bool               one_file;    /* the target is a file, not a folder */
     const rsi_st_pair *meta;        /* [nmeta] safetensors: __metadata__ entries of every file */
     size_t             nmeta;
-    bool               own_only; /* only the items of `rank`: enough for a rank that writes them */
-    int32_t            rank;
+    /* Only the items of `rank`: enough for a rank that writes them. DCP: other files, and chunks
+     * and values in them, are left out altogether, except on rank 0, which writes the metadata. */
+    bool    own_only;
+    int32_t rank;
 } rsi_image_spec;
 
 rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
@@ -164,8 +168,9 @@ typedef struct rsi_stored_list {
 /* The chunks that tensor t is stored as: the distinct boxes of its layout, each written by one of
  * its holders or, if large, in equal parts by several (docs/layouts.md has the formula). With
  * `empties` empty boxes are included, as torch does. A tensor without a layout is one chunk of rank
- * 0. Replaces the previous contents of the list. */
-rsd_err rsi_stored_chunks(const rsd_state *state, size_t t, bool empties, rsi_stored_list *list,
-                          rsd_error *err);
+ * 0. `rank` above 0: only those of that rank, at no cost for the others'. Replaces the previous
+ * contents of the list. */
+rsd_err rsi_stored_chunks(const rsd_state *state, size_t t, bool empties, int32_t rank,
+                          rsi_stored_list *list, rsd_error *err);
 
 #endif

@@ -11,22 +11,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Identifies a chunk. */
-typedef struct which {
-    size_t tensor, chunk;
-} which;
-
 typedef struct building {
     rsi_image       *image;
     const rsd_state *state;
     rsi_dcp_meta    *meta;
-    int32_t         *rank; /* [meta->nchunks] the rank that writes it */
-    size_t           rank_cap;
-    int64_t         *box; /* [words] becomes meta->box */
-    size_t           words, box_cap;
-    int32_t          world;   /* number of ranks that write */
-    which           *by_rank; /* all chunks; rank r has first[r] to first[r + 1] - 1, */
-    size_t          *first;   /* in the order of the state */
+    int32_t          own; /* above 0: the only rank whose chunks are listed */
+    size_t           row_cap, words, box_cap;
+    int32_t          world; /* number of ranks that write */
+    /* Numbers of all chunks, by rank: rank r has first[r] to first[r + 1] - 1, in the order of the
+     * state. A number in 32 bits: the table takes 50 times as much. */
+    uint32_t *by_rank;
+    size_t   *first;
 } building;
 
 static rsd_err no_memory(rsd_error *err)
@@ -34,17 +29,19 @@ static rsd_err no_memory(rsd_error *err)
     return rsi_fail(err, RSD_E_NOMEM, "no memory for the image of a checkpoint");
 }
 
+/* Until its place is known, a row's `file` is the rank that writes it. */
 static rsd_err add_stored(building *b, const rsi_stored *chunk, rsd_error *err)
 {
-    int ndim = chunk->box.ndim;
+    rsi_image *image = b->image;
+    int        ndim = chunk->box.ndim;
 
-    if (!rsi_grow(&b->rank, b->meta->nchunks, &b->rank_cap, sizeof(b->rank[0])))
+    if (!rsi_grow(&image->row, b->meta->nchunks, &b->row_cap, sizeof(image->row[0])))
         return no_memory(err);
-    b->rank[b->meta->nchunks++] = chunk->rank;
+    image->row[b->meta->nchunks++] = (rsi_dcp_row){ .file = (uint32_t)chunk->rank };
     for (int d = 0; d < 2 * ndim; d++) {
-        if (!rsi_grow(&b->box, b->words, &b->box_cap, sizeof(b->box[0])))
+        if (!rsi_grow(&image->box, b->words, &b->box_cap, sizeof(image->box[0])))
             return no_memory(err);
-        b->box[b->words++] = d < ndim ? chunk->box.off[d] : chunk->box.len[d - ndim];
+        image->box[b->words++] = d < ndim ? chunk->box.off[d] : chunk->box.len[d - ndim];
     }
     b->world = chunk->rank >= b->world ? chunk->rank + 1 : b->world;
     return RSD_OK;
@@ -53,7 +50,7 @@ static rsd_err add_stored(building *b, const rsi_stored *chunk, rsd_error *err)
 static rsd_err add_tensor(building *b, size_t t, rsi_stored_list *chunks, rsd_error *err)
 {
     const rsi_state_tensor *from = &b->state->tensor[t];
-    rsd_err                 rc = rsi_stored_chunks(b->state, t, true, chunks, err);
+    rsd_err                 rc = rsi_stored_chunks(b->state, t, true, b->own, chunks, err);
 
     b->meta->tensor[t] = (rsi_dcp_tensor){ .name = from->spot.name,
                                            .shape = from->shape,
@@ -83,17 +80,14 @@ static rsd_err list_chunks(building *b, rsd_error *err)
     rsi_free(chunks.at);
     for (size_t i = 0; i < b->state->nvalues; i++)
         b->world = b->state->value[i].writer >= b->world ? b->state->value[i].writer + 1 : b->world;
-    if (rc)
-        return rc;
-    meta->row = rsi_arena_array(&b->image->mem, meta->nchunks, sizeof(meta->row[0]));
-    meta->box = rsi_arena_array(&b->image->mem, b->words, sizeof(meta->box[0]));
-    if (!meta->row || !meta->box)
-        return no_memory(err);
-    if (b->words)
-        memcpy(meta->box, b->box, b->words * sizeof(b->box[0]));
-    rsi_free(b->box);
-    b->box = NULL;
-    return RSD_OK;
+    if (b->own > 0)
+        b->world = b->own + 1;
+    meta->row = b->image->row;
+    meta->box = b->image->box;
+    if (!rc && meta->nchunks > UINT32_MAX)
+        rc = rsi_fail(err, RSD_E_UNSUPPORTED, "%zu chunks: at most %" PRIu32 " are supported",
+                      meta->nchunks, UINT32_MAX);
+    return rc;
 }
 
 static rsd_err sort_chunks(building *b, rsd_error *err)
@@ -105,12 +99,11 @@ static rsd_err sort_chunks(building *b, rsd_error *err)
     if (!b->first || !b->by_rank)
         return no_memory(err);
     for (size_t i = 0; i < b->meta->nchunks; i++)
-        b->first[b->rank[i] + 2]++;
+        b->first[b->meta->row[i].file + 2]++;
     for (size_t r = 2; r < world + 2; r++)
         b->first[r] += b->first[r - 1];
-    for (size_t t = 0, row = 0; t < b->meta->ntensors; t++)
-        for (size_t i = 0; i < b->meta->tensor[t].nchunks; i++, row++)
-            b->by_rank[b->first[b->rank[row] + 1]++] = (which){ .tensor = t, .chunk = i };
+    for (size_t i = 0; i < b->meta->nchunks; i++)
+        b->by_rank[b->first[b->meta->row[i].file + 1]++] = (uint32_t)i;
     return RSD_OK;
 }
 
@@ -143,7 +136,8 @@ static rsd_err fill_paths_and_items(building *b, rsd_error *err)
         rc = fill_path(b, &b->state->tensor[i].spot, &meta->path[i], err);
     for (size_t i = 0; i < b->state->nvalues && !rc; i++) {
         rc = fill_path(b, &b->state->value[i].spot, &meta->path[b->state->ntensors + i], err);
-        meta->item[i].name = b->state->value[i].spot.name;
+        meta->item[i] = (rsi_dcp_item){ .name = b->state->value[i].spot.name,
+                                        .row = { .file = RSI_DCP_NO_FILE } };
     }
     return rc;
 }
@@ -274,13 +268,31 @@ rsd_err rsi_image_chunk(rsi_image *image, const rsd_state *state, size_t t, cons
     return rsi_image_archive(image, row, kept->bytes, kept->len, 1, &data, err);
 }
 
-static rsd_err add_chunk(building *b, size_t t, size_t i, rsd_error *err)
+/* The tensor that chunk number `chunk` belongs to. */
+static size_t tensor_of(const rsi_dcp_meta *meta, size_t chunk)
 {
-    rsi_dcp_row *row = &b->meta->row[b->meta->tensor[t].first + i];
+    size_t lo = 0, hi = meta->ntensors;
+
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (meta->tensor[mid].first <= chunk)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static rsd_err add_chunk(building *b, size_t chunk, rsd_error *err)
+{
+    size_t                t = tensor_of(b->meta, chunk);
+    const rsi_dcp_tensor *of = &b->meta->tensor[t];
+    rsi_dcp_row          *row = &b->meta->row[chunk];
 
     open_row(b, row);
     return rsi_image_chunk(b->image, b->state, t,
-                           rsi_dcp_chunk_offset(b->meta, &b->meta->tensor[t], i), row, err);
+                           rsi_dcp_chunk_offset(b->meta, of, chunk - of->first), row, err);
 }
 
 /* Adds the file of one rank: values first, then chunks, both in the order of the state. Only a
@@ -300,7 +312,7 @@ static rsd_err add_rank(building *b, int32_t rank, rsd_error *err)
     for (size_t k = b->first[rank]; k < b->first[rank + 1] && !rc; k++) {
         rc = open_file(b, rank, &open, err);
         if (!rc)
-            rc = add_chunk(b, b->by_rank[k].tensor, b->by_rank[k].chunk, err);
+            rc = add_chunk(b, b->by_rank[k], err);
     }
     return rc;
 }
@@ -321,7 +333,7 @@ static rsd_err name_transform(building *b, rsd_error *err)
 
 rsd_err rsi_image_dcp(rsi_image *image, const rsd_state *state, rsd_error *err)
 {
-    building b = { .image = image, .state = state };
+    building b = { .image = image, .state = state, .own = image->keep };
     rsd_err  rc;
 
     b.meta = image->meta = rsi_arena_array(&image->mem, 1, sizeof(*b.meta));
@@ -340,10 +352,8 @@ rsd_err rsi_image_dcp(rsi_image *image, const rsd_state *state, rsd_error *err)
         b.meta->file = rsi_arena_array(&image->mem, (size_t)b.world, sizeof(b.meta->file[0]));
         rc = b.meta->file ? RSD_OK : no_memory(err);
     }
-    for (int32_t rank = 0; rank < b.world && !rc; rank++)
+    for (int32_t rank = b.own > 0 ? b.own : 0; rank < b.world && !rc; rank++)
         rc = add_rank(&b, rank, err);
-    rsi_free(b.rank);
-    rsi_free(b.box);
     rsi_free(b.by_rank);
     rsi_free(b.first);
     return rc;

@@ -312,7 +312,7 @@ static rsd_err count_to(counting *c, int32_t rank, rsd_error *err)
 static rsd_err plan_tensor(building *b, rsi_map *known, size_t t, rsi_stored_list *chunks,
                            counting *c, rsd_error *err)
 {
-    rsd_err rc = rsi_stored_chunks(b->state, t, false, chunks, err);
+    rsd_err rc = rsi_stored_chunks(b->state, t, false, -1, chunks, err);
 
     for (size_t i = 0; i < chunks->n && !rc; i++) {
         size_t  group = 0;

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "ckpt_fixture.h"
+#include "shape/box.h"
 #include "write/image.h"
 
 #include <inttypes.h>
@@ -26,11 +27,32 @@ static rsd_state *make(void)
     return made;
 }
 
+/* What a rank above 0 finds without looking at the others is its part of the whole list. */
+static void assert_own_chunks(const rsd_state *made, size_t t, bool empties,
+                              const rsi_stored_list *all)
+{
+    for (int32_t rank = 1; rank < 12; rank++) {
+        rsi_stored_list own = { 0 };
+        size_t          n = 0;
+
+        assert_int_equal(rsi_stored_chunks(made, t, empties, rank, &own, NULL), RSD_OK);
+        for (size_t i = 0; i < all->n; i++) {
+            if (all->at[i].rank != rank)
+                continue;
+            assert_true(n < own.n);
+            assert_int_equal(own.at[n].rank, rank);
+            assert_true(rsi_box_equal(&own.at[n++].box, &all->at[i].box));
+        }
+        assert_int_equal(own.n, n);
+        rsi_free(own.at);
+    }
+}
+
 /* "0:[0:2, 0:3] 1:[2:4, 0:3]": rank and box of each chunk. */
 static void assert_chunks(rsd_layout *layout, int ndim, const int64_t *shape, size_t ordinal,
                           bool empties, const char *want)
 {
-    char            text[512];
+    char            text[1 << 14];
     rsi_text        out = rsi_text_begin(text, sizeof(text));
     rsd_state      *made = make();
     rsi_stored_list list = { 0 };
@@ -45,14 +67,16 @@ static void assert_chunks(rsd_layout *layout, int ndim, const int64_t *shape, si
     assert_int_equal(rsd_state_tensor(made, "x", layout, RSD_I32, ndim, shape, 0, NULL, NULL),
                      RSD_OK);
     rsd_layout_free(layout);
-    assert_int_equal(rsi_stored_chunks(made, ordinal, empties, &list, NULL), RSD_OK);
+    assert_int_equal(rsi_stored_chunks(made, ordinal, empties, -1, &list, NULL), RSD_OK);
     for (size_t i = 0; i < list.n; i++) {
         char box[64];
 
         rsd_box_text(&list.at[i].box, box, sizeof(box));
         rsi_text_add(&out, "%s%" PRId32 ":%s", i ? " " : "", list.at[i].rank, box);
     }
-    assert_string_equal(text, want);
+    assert_own_chunks(made, ordinal, empties, &list);
+    if (want)
+        assert_string_equal(text, want);
     rsi_free(list.at);
     rsd_state_free(made);
 }
@@ -106,6 +130,30 @@ static void large_replicated_boxes_are_split_over_their_holders(void **state)
                   "0:[0:1, 0:393216] 1:[1:2, 0:393216]");
     assert_chunks(fix_layout(rules, RSD_I32, 2, one), 2, one, 0, true,
                   "0:[0:1, 0:262144] 1:[0:1, 262144:524288] 2:[0:1, 524288:786432]");
+}
+
+static void a_rank_finds_its_own_chunks_alone(void **state)
+{
+    static const char *rules[] = {
+        "mesh dp=2 tp=5; * shard(0)@tp",
+        "mesh dp=2 tp=5; * shard(0)@tp shard(1)@dp",
+        "mesh dp=2 tp=5; * shard(0)@dp shard(0)@tp",
+        "mesh dp=3 tp=3; * shard(1)@tp",
+        "mesh dp=3 tp=3; * replicate",
+        "mesh a=2 b=2 c=2; * shard(0)@a shard(1)@c",
+        "mesh a=2 b=2 c=2; * strided(0,2)@a shard(0)@b",
+    };
+    static const int64_t shapes[][2] = { { 4, 6 }, { 1, 1 }, { 3, 700001 }, { 9, 2 }, { 0, 5 } };
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++)
+        for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
+            for (size_t t = 0; t < 4; t++) {
+                assert_chunks(fix_layout(rules[r], RSD_I32, 2, shapes[s]), 2, shapes[s], t, true,
+                              NULL);
+                assert_chunks(fix_layout(rules[r], RSD_I32, 2, shapes[s]), 2, shapes[s], t, false,
+                              NULL);
+            }
 }
 
 static void uneven_shards_keep_their_sizes(void **state)
@@ -523,6 +571,7 @@ int main(void)
         cmocka_unit_test(replicated_tensors_are_written_by_each_rank_in_turn),
         cmocka_unit_test(replicated_shards_are_spread_over_their_holders),
         cmocka_unit_test(large_replicated_boxes_are_split_over_their_holders),
+        cmocka_unit_test(a_rank_finds_its_own_chunks_alone),
         cmocka_unit_test(uneven_shards_keep_their_sizes),
         cmocka_unit_test(empty_shards_are_chunks_only_where_torch_has_them),
         cmocka_unit_test(several_empty_shards_are_one_chunk),
