@@ -126,8 +126,8 @@ typedef struct rsd_meeting {
                    rsd_error *err);
     /* The link between machines. Called on every rank if any two of them are not on one machine:
      * fd[i] becomes a connected stream socket whose other end is the fd that rank[i] gets for this
-     * rank. `n` is 0 on a rank that needs none. The comm closes them. NULL: all ranks must be on one
-     * machine. */
+     * rank. `n` is 0 on a rank that needs none. The comm closes them. NULL: all ranks must be on
+     * one machine. */
     rsd_err (*dial)(void *arg, int32_t n, const int32_t *rank, int *fd, rsd_error *err);
     /* The last call: the comm has been freed, after an error if `broken`. NULL: nothing to do. Not
      * called if the comm could not be created. */
@@ -137,9 +137,10 @@ typedef struct rsd_meeting {
 } rsd_meeting;
 
 /* A comm of `count` processes, of which this is number `rank`. Ranks of one machine use Unix
- * sockets and read each other's memory where the system allows it; which ranks are on one machine is
- * tried out. A rank that ends without freeing the comm breaks it: the others name it. A comm, and
- * those split from it, may be used by different threads; a forked child can't use it. [collective]
+ * sockets and read each other's memory where the system allows it; which ranks are on one machine
+ * is tried out. A rank that ends without freeing the comm breaks it: the others name it. A comm,
+ * and those split from it, may be used by different threads; a forked child can't use it.
+ * [collective]
  */
 RSD_API rsd_err rsd_comm_create_processes(int32_t rank, int32_t count, const rsd_meeting *with,
                                           rsd_comm **out, rsd_error *err);

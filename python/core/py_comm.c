@@ -137,7 +137,7 @@ static void drop(shared_comm *s)
     if (--s->owners > 0)
         return;
     Py_BEGIN_ALLOW_THREADS rsd_comm_free(comm);
-    Py_END_ALLOW_THREADS free(s);
+    Py_END_ALLOW_THREADS   free(s);
 }
 
 shared_comm *comm_enter(PyObject *self)

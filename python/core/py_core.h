@@ -20,7 +20,7 @@
 typedef struct work work;
 
 typedef struct core {
-    PyObject *make_error;                                       /* reshard._errors.make */
+    PyObject *make_error;                                        /* reshard._errors.make */
     PyObject *array, *view, *ckpt, *saving, *part, *comm, *plan; /* types */
     PyObject *state, *layout, *series;                           /* and for ranks */
     work     *abandoned; /* still running after their callers were interrupted */

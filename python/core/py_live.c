@@ -213,8 +213,8 @@ static PyObject *plan_run(PyObject *self, PyObject *args)
     m = (move_work *)work_new(sizeof(*m), run_move, free_move);
     if (!m)
         return NULL;
-    m->opts = (rsd_reshard_opts){ .size = sizeof(m->opts),
-                                  .direct = direct ? RSD_DEFAULT : RSD_NEVER };
+    m->opts =
+        (rsd_reshard_opts){ .size = sizeof(m->opts), .direct = direct ? RSD_DEFAULT : RSD_NEVER };
     m->keep[0] = Py_NewRef(self);
     for (int i = 0; i < 2; i++)
         m->keep[i + 1] = Py_NewRef(from[i]);

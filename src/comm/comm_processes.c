@@ -144,8 +144,7 @@ static rsd_err processes_send(void *self, int32_t to, int32_t tag, const void *d
     rc = rsi_house_enter(h, err);
     if (rc)
         return rc;
-    rc = what.to == h->rank ? send_self(g, &what, request, err)
-                            : send_wire(h, &what, request, err);
+    rc = what.to == h->rank ? send_self(g, &what, request, err) : send_wire(h, &what, request, err);
     pthread_mutex_unlock(&h->lock);
     return rc;
 }

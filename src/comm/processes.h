@@ -3,9 +3,10 @@
  * processes_wire.c what goes over a socket, processes_memory.c memory that ranks share,
  * processes_meet.c how ranks find each other.
  *
- * Any two ranks are joined by a stream socket, their wire: a Unix socket within a machine, otherwise
- * what the caller's link made. Short messages go over it as they are. A long one is offered first;
- * when the receiver asks for it, it either reads the sender's memory or has the bytes sent.
+ * Any two ranks are joined by a stream socket, their wire: a Unix socket within a machine,
+ * otherwise what the caller's link made. Short messages go over it as they are. A long one is
+ * offered first; when the receiver asks for it, it either reads the sender's memory or has the
+ * bytes sent.
  *
  * One lock guards everything that the comms split from one share. A thread that waits releases it;
  * of several that wait, one watches the sockets and the others wait for it. */
@@ -128,8 +129,8 @@ struct rsi_house {
 #define RSI_WIRE_BUFFER ((size_t)1 << 16)
 
 /* Records of messages; `room` for bytes behind them. NULL: no memory. */
-rsi_mail *rsi_house_mail(rsi_house *h, size_t room);
-void      rsi_house_drop(rsi_house *h, rsi_mail *m);
+rsi_mail  *rsi_house_mail(rsi_house *h, size_t room);
+void       rsi_house_drop(rsi_house *h, rsi_mail *m);
 rsi_group *rsi_house_group(const rsi_house *h, uint64_t id);
 
 /* Sends a frame and `bytes` bytes, or queues what the socket does not take. `fd` goes along and is

@@ -68,8 +68,8 @@ static bool pack(rsi_bytes *out, rsd_err rc, const rsd_error *err, const void *d
     rsd_error none = { .rank = -1 };
     uint64_t  n = rc ? 0 : bytes;
 
-    return rsi_bytes_add(out, rc ? err : &none, sizeof(none)) && rsi_bytes_add(out, &n, sizeof(n)) &&
-           (n == 0 || rsi_bytes_add(out, data, n));
+    return rsi_bytes_add(out, rc ? err : &none, sizeof(none)) &&
+           rsi_bytes_add(out, &n, sizeof(n)) && (n == 0 || rsi_bytes_add(out, data, n));
 }
 
 /* Rank 0: appends what one rank put, without the error; that is returned. */
@@ -243,10 +243,10 @@ static bool accept_one(meeting *m, const bool *expected, int64_t wait_ms)
     if (fd < 0)
         return false;
     p = (struct pollfd){ .fd = fd, .events = POLLIN };
-    good = poll(&p, 1, HELLO_MS) > 0 &&
-           recv(fd, &said, sizeof(said), 0) == (ssize_t)sizeof(said) && said.magic == MAGIC &&
-           memcmp(said.cookie, m->h->cookie, sizeof(said.cookie)) == 0 && said.rank > m->h->rank &&
-           said.rank < m->h->size && expected[said.rank] && m->h->wire[said.rank].fd < 0;
+    good = poll(&p, 1, HELLO_MS) > 0 && recv(fd, &said, sizeof(said), 0) == (ssize_t)sizeof(said) &&
+           said.magic == MAGIC && memcmp(said.cookie, m->h->cookie, sizeof(said.cookie)) == 0 &&
+           said.rank > m->h->rank && said.rank < m->h->size && expected[said.rank] &&
+           m->h->wire[said.rank].fd < 0;
     if (!good) {
         close(fd);
         return false;
@@ -376,12 +376,12 @@ static rsd_err take_cards(meeting *m, const rsi_bytes *all, rsd_error *err)
         uint64_t n;
 
         good = rsi_read_copy(&in, &n, sizeof(n)) && n == sizeof(m->cards[r]) &&
-               rsi_read_copy(&in, &m->cards[r], sizeof(m->cards[r])) &&
-               m->cards[r].magic == MAGIC;
+               rsi_read_copy(&in, &m->cards[r], sizeof(m->cards[r])) && m->cards[r].magic == MAGIC;
     }
-    return good ? RSD_OK
-                : rsi_fail(err, RSD_E_MISMATCH,
-                           "the ranks have different versions of the library or different machines");
+    return good
+               ? RSD_OK
+               : rsi_fail(err, RSD_E_MISMATCH,
+                          "the ranks have different versions of the library or different machines");
 }
 
 static rsd_err meet(meeting *m, rsd_error *err)

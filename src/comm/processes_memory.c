@@ -179,8 +179,8 @@ rsd_err rsi_processes_alloc(void *self, size_t bytes, void **out, rsd_error *err
     }
     g->allocs++;
     if (!tell_near(g, w ? w : &(rsi_window){ .id = g->allocs }, fd) || !w || !w->data)
-        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes that other ranks can reach",
-                      bytes);
+        rc =
+            rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes that other ranks can reach", bytes);
     if (fd >= 0)
         close(fd);
     if (!rc)

@@ -536,19 +536,37 @@ static void begin_frame(rsi_house *h, int32_t from)
     w->rest = 0;
     w->into = NULL;
     switch (w->head.kind) {
-    case RSI_FRAME_MAIL: begin_mail(h, from); break;
-    case RSI_FRAME_OFFER: take_offer(h, from); break;
-    case RSI_FRAME_WANT: take_want(h, from); break;
-    case RSI_FRAME_PART: begin_part_in(w); break;
-    case RSI_FRAME_LAST: finish(&w->filling, w->head.number); break;
-    case RSI_FRAME_DONE: finish(&w->offered, w->head.number); break;
-    case RSI_FRAME_SHARE: take_share(h, from); break;
-    case RSI_FRAME_LEFT: take_left(h, from); break;
+    case RSI_FRAME_MAIL:
+        begin_mail(h, from);
+        break;
+    case RSI_FRAME_OFFER:
+        take_offer(h, from);
+        break;
+    case RSI_FRAME_WANT:
+        take_want(h, from);
+        break;
+    case RSI_FRAME_PART:
+        begin_part_in(w);
+        break;
+    case RSI_FRAME_LAST:
+        finish(&w->filling, w->head.number);
+        break;
+    case RSI_FRAME_DONE:
+        finish(&w->offered, w->head.number);
+        break;
+    case RSI_FRAME_SHARE:
+        take_share(h, from);
+        break;
+    case RSI_FRAME_LEFT:
+        take_left(h, from);
+        break;
     case RSI_FRAME_STOP:
         w->rest = w->head.bytes;
         w->dst = w->rest == sizeof(w->heard) ? (char *)&w->heard : NULL;
         break;
-    default: lost(h, from, "it sent something else than a message"); return;
+    default:
+        lost(h, from, "it sent something else than a message");
+        return;
     }
     if (w->rest == 0)
         end_frame(h, from);

@@ -210,8 +210,8 @@ static bool list_own_mesh(rsi_stored_list *list, const rsd_layout *layout, int32
         return true;
     box = boxes_of(layout, rank, &n, &ok);
     for (size_t i = 0; ok && i < n; i++)
-        ok = add_part_of(list, &side, side.my_where, side.my_copy, turn_of(&side, ordinal),
-                         &box[i]);
+        ok =
+            add_part_of(list, &side, side.my_where, side.my_copy, turn_of(&side, ordinal), &box[i]);
     if (ok && n == 0 && empties)
         ok = add_own_empty(list, layout, &side, ordinal);
     rsi_free(box);
