@@ -10,12 +10,12 @@
 
 /* ---- layouts ---- */
 
-typedef struct layout_spec {
+typedef struct mesh_spec {
     int           ndim;
     int64_t       shape[RSD_MAX_NDIM];
     rsd_placement place[RSD_MAX_NDIM];
     int32_t      *ranks; /* for free */
-} layout_spec;
+} mesh_spec;
 
 static int take_ranks(PyObject *list, int32_t **out)
 {
@@ -39,7 +39,7 @@ static int take_ranks(PyObject *list, int32_t **out)
 }
 
 /* (shape of the mesh, its ranks, placements: (kind, dim, split, reduce) for each axis) */
-static int take_spec(PyObject *from, layout_spec *out)
+static int take_spec(PyObject *from, mesh_spec *out)
 {
     PyObject *shape, *ranks, *places;
 
@@ -70,7 +70,7 @@ static int take_spec(PyObject *from, layout_spec *out)
 static rsd_layout *make_layout(core *c, PyObject *from, rsd_dtype dtype, int ndim,
                                const int64_t *shape)
 {
-    layout_spec spec = { 0 };
+    mesh_spec spec = { 0 };
     rsd_error   err = { .rank = -1 };
     rsd_mesh   *mesh = NULL;
     rsd_layout *layout = NULL;
