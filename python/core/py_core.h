@@ -152,7 +152,7 @@ PyObject *core_meet(PyObject *module, PyObject *args);
 typedef struct shared_comm shared_comm;
 shared_comm               *comm_enter(PyObject *self);
 rsd_comm                  *comm_used(const shared_comm *s);
-void                       comm_leave(shared_comm *s); /* NULL is fine */
+void                       comm_leave(shared_comm *s);    /* NULL is fine */
 rsd_comm                  *comm_to_abort(PyObject *self); /* NULL: closed */
 
 /* ---- py_live.c, py_stash.c ---- */

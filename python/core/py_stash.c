@@ -47,7 +47,8 @@ static rsd_err run_stash(work *w, rsd_error *err)
                             err);
         s->refused = rc == RSD_E_NOMEM;
         return s->refused ? RSD_OK : rc;
-    case STASH_TAKE: return rsd_stash_take(&s->saved, v->data, bytes, err);
+    case STASH_TAKE:
+        return rsd_stash_take(&s->saved, v->data, bytes, err);
     case STASH_FREE:
         rsd_stash_free(s->self->stash);
         s->self->stash = NULL;

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Activations of tensor-parallel modules, kept in parts between forward and backward."""
 
+import ctypes
 import weakref
+import zlib
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from .. import _arrays, _core
+from .._errors import MismatchError
 from ._comm import comm_of_ranks
 
 _BUDGET = 64 << 20  # bytes on a rank of the first stash; each further one has twice as many
@@ -15,18 +18,18 @@ _HANDLES = 4096  # tensors in a stash
 
 def input_reshard(module, tp_device_mesh, input_reshard_dim=None):
     """Registers hooks by which the ranks of `tp_device_mesh` keep what `module` saves for its backward in parts, one on each
-    rank, and bring it back when backward needs it. As in torch.distributed.tensor.parallel.input_reshard, plain tensors
-    and replicated DTensors are taken to be equal on these ranks; other DTensors, parameters and buffers stay as they are.
+    rank, and bring it back when backward needs it: the signature and effect of
+    torch.distributed.tensor.parallel.input_reshard. That is for tensors that are equal on these ranks, which the first
+    forward finds out by comparing checksums; others, parameters and buffers stay as they are.
 
     input_reshard_dim: None does nothing. What is kept is cut into equal parts whatever the dimension."""
     if input_reshard_dim is None:
         return module
-    entered = []
+    entered, equal = [], {}
 
     def before(_module, _inputs):
-        keeper = _Keeper.of(tp_device_mesh)
-        own = {_storage(t) for t in (*module.parameters(), *module.buffers())}
-        hooks = torch.autograd.graph.saved_tensors_hooks(lambda x: _pack(keeper, own, x), _unpack)
+        packer = _Packer(module, _Keeper.of(tp_device_mesh), equal)
+        hooks = torch.autograd.graph.saved_tensors_hooks(packer.pack, _unpack)
         hooks.__enter__()  # pylint: disable=unnecessary-dunder-call
         entered.append(hooks)
 
@@ -42,17 +45,41 @@ def _storage(x):
     return (x._local_tensor if isinstance(x, DTensor) else x).untyped_storage().data_ptr()
 
 
-def _pack(keeper, own, x):
-    """What autograd keeps in place of x."""
-    if _storage(x) in own:
-        return x
-    if isinstance(x, DTensor):
-        if not all(p.is_replicate() for p in x.placements) or x._local_tensor.numel() < keeper.size:
+class _Packer:
+    """Packs what one forward saves. `equal` keeps for the nth tensor of a forward whether the ranks have the same."""
+
+    def __init__(self, module, keeper, equal):
+        self._keeper, self._equal, self._n = keeper, equal, 0
+        self._own = {_storage(t) for t in (*module.parameters(), *module.buffers())}
+
+    def pack(self, x):
+        """What autograd keeps in place of x."""
+        spec = x._spec if isinstance(x, DTensor) else None
+        if _storage(x) in self._own or (spec and not all(p.is_replicate() for p in spec.placements)):
             return x
-        return _Kept(keeper, x._local_tensor, x._spec)
-    if x.numel() < keeper.size or x.device.type != "cpu":
-        return x
-    return _Kept(keeper, x, None)
+        local = x._local_tensor if spec else x
+        if local.device.type != "cpu":
+            return x
+        flat, order = _flat(local.detach())
+        sum_ = _checksum(flat)
+        self._n += 1
+        key = self._n, x.dtype, x.dim()
+        if key not in self._equal:
+            self._equal[key] = self._keeper.same(sum_ ^ hash(tuple(x.shape)) & 0xFFFFFFFF)
+        if not self._equal[key] or flat.numel() < self._keeper.size:
+            return x
+        return _Kept(self._keeper, flat, order, sum_, spec)
+
+
+def _flat(x):
+    """The tensor with its dimensions in the order of memory, packed, and that order."""
+    order = sorted(range(x.dim()), key=lambda d: -x.stride(d))
+    flat = x.permute(order)
+    return (flat, order) if flat.is_contiguous() else (x.contiguous(), list(range(x.dim())))
+
+
+def _checksum(x):
+    return zlib.crc32((ctypes.c_ubyte * (x.numel() * x.element_size())).from_address(x.data_ptr())) if x.numel() else 0
 
 
 def _unpack(x):
@@ -62,20 +89,18 @@ def _unpack(x):
 class _Kept:
     """A tensor in a stash. Backward may ask for it twice: after the first time it is kept here."""
 
-    def __init__(self, keeper, x, spec):
-        order = sorted(range(x.dim()), key=lambda d: -x.stride(d))
-        flat = x.detach().permute(order)
-        if not flat.is_contiguous():
-            order, flat = list(range(x.dim())), x.detach()
-        self._shape, self._order, self._dtype = flat.shape, order, x.dtype
-        self._spec, self._whole = spec, None
-        self._place = keeper.save(flat.contiguous().reshape(-1), self)
+    def __init__(self, keeper, flat, order, checksum, spec):
+        self._shape, self._order, self._dtype = flat.shape, order, flat.dtype
+        self._checksum, self._spec, self._whole = checksum, spec, None
+        self._place = keeper.save(flat.reshape(-1), self)
 
     def restore(self):
         if self._whole is None:
             flat = torch.empty(self._shape.numel(), dtype=self._dtype)
             stash, place = self._place
             stash.take(place, flat)
+            if _checksum(flat) != self._checksum:
+                raise MismatchError(f"a saved tensor of shape {tuple(self._shape)} was not the same on all ranks, but was in the first forward")
             back = [self._order.index(d) for d in range(len(self._order))]
             self._whole = flat.reshape(self._shape).permute(back)
         if self._spec is None:
@@ -149,14 +174,20 @@ class _Keeper:
         for stash in self._stashes:
             mine = torch.tensor(stash.dead(), dtype=torch.uint8)
             if len(mine):
-                stash.drop(self._on_all(mine).tolist())
+                stash.drop(self._least(mine).tolist())
 
-    def _on_all(self, flags):
-        """The flags that are set on all ranks."""
-        comm, out = self._comm, torch.empty_like(flags)
+    def same(self, number):
+        """Whether all ranks have the same number."""
+        least, most = self._least(torch.tensor([number, -number])).tolist()
+        return least == -most
+
+    def _least(self, values):
+        """The smallest of all ranks, for each value."""
+        comm, out = self._comm, torch.empty_like(values)
         mesh = (comm.size,), list(range(comm.size))
-        plan = _core.plan(comm.rank, "uint8", tuple(flags.shape), (*mesh, [(4, 0, 0, 3)]), (*mesh, [(1, 0, 0, 0)]))
-        plan.run(comm._core, _arrays.view(flags, False), _arrays.view(out, True), True)
+        dtype = str(values.dtype)[len("torch.") :]
+        plan = _core.plan(comm.rank, dtype, tuple(values.shape), (*mesh, [(4, 0, 0, 3)]), (*mesh, [(1, 0, 0, 0)]))
+        plan.run(comm._core, _arrays.view(values, False), _arrays.view(out, True), True)
         return out
 
     def _grow(self, nbytes):
