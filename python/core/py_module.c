@@ -126,7 +126,7 @@ static PyMethodDef methods[] = {
     { "verify", WITH_KEYWORDS(core_verify), METH_VARARGS | METH_KEYWORDS,
       "verify(ckpt, *, quick, threads, progress) -> [(error, message), ...]" },
     { "meet", core_meet, METH_VARARGS, "meet(rank, size, put, get, dial, near, seconds) -> Comm" },
-    { "plan", core_plan, METH_VARARGS, "plan(rank, dtype, shape, source, target) -> Plan" },
+    { "plan", core_plan, METH_VARARGS, "plan(rank, source, target) -> Plan" },
     { "stash", core_stash, METH_VARARGS, "stash(comm, budget, handles) -> Stash" },
     { "convert", core_convert, METH_VARARGS, "convert(ckpt, path, ...) -> statistics" },
     { "write_part", WITH_KEYWORDS(core_write_part), METH_VARARGS | METH_KEYWORDS,

@@ -184,9 +184,9 @@ class _Keeper:
     def _least(self, values):
         """The smallest of all ranks, for each value."""
         comm, out = self._comm, torch.empty_like(values)
-        mesh = (comm.size,), list(range(comm.size))
-        dtype = str(values.dtype)[len("torch.") :]
-        plan = _core.plan(comm.rank, dtype, tuple(values.shape), (*mesh, [(4, 0, 0, 3)]), (*mesh, [(1, 0, 0, 0)]))
+        mesh = (comm.size,), tuple(range(comm.size))
+        kind = str(values.dtype)[len("torch.") :], tuple(values.shape), comm.rank
+        plan = _core.plan(comm.rank, *(_core.Layout.of_mesh(*mesh, (p,), *kind) for p in ((4, 0, 0, 3), (1, 0, 0))))
         plan.run(comm._core, _arrays.view(values, False), _arrays.view(out, True), True)
         return out
 
