@@ -12,13 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <structmember.h>
-#include <unistd.h>
 
 struct shared_comm {
     rsd_comm *comm;   /* NULL: closed */
     long      owners; /* the Comm and the works that use it; guarded by the GIL */
     bool      busy;
-    pid_t     process;
 };
 
 typedef struct comm_object {
@@ -159,6 +157,13 @@ rsd_comm *comm_used(const shared_comm *s)
     return s->comm;
 }
 
+rsd_comm *comm_to_abort(PyObject *self)
+{
+    const shared_comm *s = ((comm_object *)self)->shared;
+
+    return s ? s->comm : NULL;
+}
+
 void comm_leave(shared_comm *s)
 {
     if (!s)
@@ -184,7 +189,7 @@ static comm_object *make(core *c, rsd_comm *comm)
             PyErr_NoMemory();
         return NULL;
     }
-    *self->shared = (shared_comm){ .comm = comm, .owners = 1, .process = getpid() };
+    *self->shared = (shared_comm){ .comm = comm, .owners = 1 };
     return self;
 }
 
@@ -309,7 +314,7 @@ static PyObject *comm_abort(PyObject *self, PyObject *why)
 
     if (!text)
         return NULL;
-    if (s->comm)
+    if (s && s->comm)
         rsd_comm_abort(s->comm, text);
     return Py_NewRef(Py_None);
 }

@@ -23,6 +23,7 @@ typedef struct core {
     PyObject *make_error;                                        /* reshard._errors.make */
     PyObject *array, *view, *ckpt, *saving, *part, *comm, *plan; /* types */
     PyObject *state, *layout, *series;                           /* and for ranks */
+    PyObject *stash;
     work     *abandoned; /* still running after their callers were interrupted */
 } core;
 
@@ -151,13 +152,15 @@ PyObject *core_meet(PyObject *module, PyObject *args);
 typedef struct shared_comm shared_comm;
 shared_comm               *comm_enter(PyObject *self);
 rsd_comm                  *comm_used(const shared_comm *s);
-void                       comm_leave(shared_comm *s); /* NULL is fine */
+void                       comm_leave(shared_comm *s);    /* NULL is fine */
+rsd_comm                  *comm_to_abort(PyObject *self); /* NULL: closed */
 
-/* ---- py_live.c ---- */
+/* ---- py_live.c, py_stash.c ---- */
 
-extern PyType_Spec plan_spec;
+extern PyType_Spec plan_spec, stash_spec;
 
 PyObject *core_plan(PyObject *module, PyObject *args);
+PyObject *core_stash(PyObject *module, PyObject *args);
 
 /* ---- py_ckpt.c, py_objects.c, py_catalogue.c, py_part.c and the files of the other calls ---- */
 

@@ -11,15 +11,16 @@
 
 /* ---- making one ---- */
 
-/* "shard", "strided", "replicate": (kind, dimension, split factor) */
+/* (kind, dimension, split factor), for partial with the reduction behind them */
 static int placement_from(PyObject *item, rsd_placement *out)
 {
-    int       kind, dim;
+    int       kind, dim, reduce = 0;
     long long split;
 
-    if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "iiL", &kind, &dim, &split))
+    if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "iiL|i", &kind, &dim, &split, &reduce))
         return -1;
     *out = (rsd_placement){ .kind = (rsd_place_kind)kind, .dim = dim, .split = split };
+    out->reduce = (rsd_reduce)reduce;
     return 0;
 }
 

@@ -8,130 +8,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- layouts ---- */
-
-typedef struct mesh_spec {
-    int           ndim;
-    int64_t       shape[RSD_MAX_NDIM];
-    rsd_placement place[RSD_MAX_NDIM];
-    int32_t      *ranks; /* for free */
-} mesh_spec;
-
-static int take_ranks(PyObject *list, int32_t **out)
-{
-    Py_ssize_t n = PySequence_Size(list);
-
-    *out = n < 0 ? NULL : calloc((size_t)n + 1, sizeof(**out));
-    if (!*out) {
-        if (n >= 0)
-            PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *x = PySequence_GetItem(list, i);
-
-        (*out)[i] = x ? (int32_t)PyLong_AsLong(x) : -1;
-        Py_XDECREF(x);
-        if (PyErr_Occurred())
-            return -1;
-    }
-    return 0;
-}
-
-/* (shape of the mesh, its ranks, placements: (kind, dim, split, reduce) for each axis) */
-static int take_spec(PyObject *from, mesh_spec *out)
-{
-    PyObject *shape, *ranks, *places;
-
-    if (!PyArg_ParseTuple(from, "OOO", &shape, &ranks, &places))
-        return -1;
-    out->ndim = ints_from(shape, out->shape);
-    if (out->ndim < 0 || take_ranks(ranks, &out->ranks) < 0)
-        return -1;
-    if (PySequence_Size(places) != out->ndim) {
-        PyErr_SetString(PyExc_ValueError, "a mesh needs one placement for each axis");
-        return -1;
-    }
-    for (int a = 0; a < out->ndim; a++) {
-        PyObject *one = PySequence_GetItem(places, a);
-        int       kind, dim, reduce, ok;
-        long long split;
-
-        ok = one && PyArg_ParseTuple(one, "iiLi", &kind, &dim, &split, &reduce);
-        Py_XDECREF(one);
-        if (!ok)
-            return -1;
-        out->place[a] = (rsd_placement){ .kind = (rsd_place_kind)kind, .dim = dim, .split = split };
-        out->place[a].reduce = (rsd_reduce)reduce;
-    }
-    return 0;
-}
-
-static rsd_layout *make_layout(core *c, PyObject *from, rsd_dtype dtype, int ndim,
-                               const int64_t *shape)
-{
-    mesh_spec spec = { 0 };
-    rsd_error   err = { .rank = -1 };
-    rsd_mesh   *mesh = NULL;
-    rsd_layout *layout = NULL;
-    rsd_err     rc;
-
-    if (take_spec(from, &spec) == 0) {
-        rc = rsd_mesh_create(spec.ndim, spec.shape, NULL, spec.ranks, &mesh, &err);
-        if (!rc)
-            rc = rsd_layout_create(mesh, spec.place, dtype, ndim, shape, &layout, &err);
-        if (rc)
-            fail_with(c, &err);
-    }
-    rsd_mesh_free(mesh);
-    free(spec.ranks);
-    return layout;
-}
-
 /* ---- Plan ---- */
 
 typedef struct plan_object {
-    PyObject    ob_base;
-    int32_t     rank;
-    rsd_layout *layout[2]; /* source and target */
-    rsd_plan   *plan;
+    PyObject  ob_base;
+    int32_t   rank;
+    spread   *side[2]; /* source and target */
+    rsd_plan *plan;
 } plan_object;
 
-/* plan(rank, dtype, shape, source, target) -> Plan */
+/* plan(rank, source, target) -> Plan; both are Layouts */
 PyObject *core_plan(PyObject *module, PyObject *args)
 {
-    core        *c = PyModule_GetState(module);
-    PyObject    *name, *sizes, *from[2];
-    rsd_error    err = { .rank = -1 };
-    int64_t      shape[RSD_MAX_NDIM];
-    rsd_dtype    dtype;
-    plan_object *p;
-    int          rank, ndim;
+    core             *c = PyModule_GetState(module);
+    PyObject         *from[2];
+    const rsd_layout *layout[2];
+    rsd_error         err = { .rank = -1 };
+    rsd_plan         *plan = NULL;
+    plan_object      *p;
+    int               rank;
 
-    if (!PyArg_ParseTuple(args, "iUOOO", &rank, &name, &sizes, &from[0], &from[1]))
+    if (!PyArg_ParseTuple(args, "iO!O!", &rank, c->layout, &from[0], c->layout, &from[1]))
         return NULL;
-    ndim = ints_from(sizes, shape);
-    if (ndim < 0)
-        return NULL;
-    if (rsd_dtype_parse(utf8_of(name), &dtype, &err)) {
+    for (int i = 0; i < 2; i++)
+        layout[i] = ((const spread *)from[i])->layout;
+    if (rsd_plan_create(1, &layout[0], &layout[1], rank, &plan, &err)) {
         fail_with(c, &err);
         return NULL;
     }
     p = PyObject_New(plan_object, (PyTypeObject *)c->plan);
-    if (!p)
+    if (!p) {
+        rsd_plan_free(plan);
         return NULL;
+    }
     p->rank = rank;
-    p->plan = NULL;
+    p->plan = plan;
     for (int i = 0; i < 2; i++)
-        p->layout[i] = NULL;
-    for (int i = 0; i < 2 && (i == 0 || p->layout[0]); i++)
-        p->layout[i] = make_layout(c, from[i], dtype, ndim, shape);
-    if (p->layout[1] &&
-        rsd_plan_create(1, (const rsd_layout *const *)&p->layout[0],
-                        (const rsd_layout *const *)&p->layout[1], rank, &p->plan, &err))
-        fail_with(c, &err);
-    if (!p->plan)
-        Py_CLEAR(p);
+        p->side[i] = (spread *)Py_NewRef(from[i]);
     return (PyObject *)p;
 }
 
@@ -140,8 +53,8 @@ static void plan_dealloc(PyObject *self)
     plan_object *p = (plan_object *)self;
 
     rsd_plan_free(p->plan);
-    rsd_layout_free(p->layout[0]);
-    rsd_layout_free(p->layout[1]);
+    for (int i = 0; i < 2; i++)
+        Py_DECREF((PyObject *)p->side[i]);
     object_free(self);
 }
 
@@ -177,8 +90,9 @@ static void free_move(work *w)
 /* The boxes of one side in the memory of a View, which must have the right size. */
 static int take_views(move_work *m, const plan_object *p, int side, const view *from)
 {
-    int64_t elements = 1, bytes = rsd_layout_bytes(p->layout[side], p->rank);
-    size_t  n = rsd_layout_views(p->layout[side], p->rank, from->data, NULL, 0);
+    const rsd_layout *layout = p->side[side]->layout;
+    int64_t           elements = 1, bytes = rsd_layout_bytes(layout, p->rank);
+    size_t            n = rsd_layout_views(layout, p->rank, from->data, NULL, 0);
 
     for (int d = 0; d < from->ndim; d++)
         elements *= from->shape[d];
@@ -194,7 +108,7 @@ static int take_views(move_work *m, const plan_object *p, int side, const view *
         PyErr_NoMemory();
         return -1;
     }
-    rsd_layout_views(p->layout[side], p->rank, from->data, m->view[side], n);
+    rsd_layout_views(layout, p->rank, from->data, m->view[side], n);
     m->views[side] = (rsd_views){ n, m->view[side] };
     return 0;
 }

@@ -126,7 +126,8 @@ static PyMethodDef methods[] = {
     { "verify", WITH_KEYWORDS(core_verify), METH_VARARGS | METH_KEYWORDS,
       "verify(ckpt, *, quick, threads, progress) -> [(error, message), ...]" },
     { "meet", core_meet, METH_VARARGS, "meet(rank, size, put, get, dial, near, seconds) -> Comm" },
-    { "plan", core_plan, METH_VARARGS, "plan(rank, dtype, shape, source, target) -> Plan" },
+    { "plan", core_plan, METH_VARARGS, "plan(rank, source, target) -> Plan" },
+    { "stash", core_stash, METH_VARARGS, "stash(comm, budget, handles) -> Stash" },
     { "convert", core_convert, METH_VARARGS, "convert(ckpt, path, ...) -> statistics" },
     { "write_part", WITH_KEYWORDS(core_write_part), METH_VARARGS | METH_KEYWORDS,
       "write_part(path, rank, items, *, transform, ...) -> Part" },
@@ -158,7 +159,8 @@ static int exec(PyObject *module)
         add_type(module, &plan_spec, "Plan", &c->plan) < 0 ||
         add_type(module, &part_spec, "Part", &c->part) < 0)
         return -1;
-    if (add_type(module, &layout_spec, "Layout", &c->layout) < 0 ||
+    if (add_type(module, &stash_spec, "Stash", &c->stash) < 0 ||
+        add_type(module, &layout_spec, "Layout", &c->layout) < 0 ||
         add_type(module, &state_spec, "State", &c->state) < 0 ||
         add_type(module, &series_spec, "Series", &c->series) < 0)
         return -1;
@@ -177,6 +179,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(c->comm);
     Py_VISIT(c->plan);
     Py_VISIT(c->part);
+    Py_VISIT(c->stash);
     Py_VISIT(c->layout);
     Py_VISIT(c->state);
     Py_VISIT(c->series);
@@ -195,6 +198,7 @@ static int clear(PyObject *module)
     Py_CLEAR(c->comm);
     Py_CLEAR(c->plan);
     Py_CLEAR(c->part);
+    Py_CLEAR(c->stash);
     Py_CLEAR(c->layout);
     Py_CLEAR(c->state);
     Py_CLEAR(c->series);

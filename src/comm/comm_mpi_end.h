@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/free_list.h"
+#include "comm/window.h"
 
 #include <reshard/reshard_mpi.h>
 
@@ -22,13 +23,13 @@ typedef struct rsi_mpi_family {
 } rsi_mpi_family;
 
 typedef struct rsi_mpi_end {
-    rsi_mpi_family        *family;
-    MPI_Comm               comm;
-    MPI_Comm               node; /* ranks that share memory; MPI_COMM_NULL until needed */
-    int                    rank, size;
-    struct rsi_mpi_window *windows;
-    uint64_t               allocs; /* so far: the same number on all ranks */
-    rsi_free_list          spares; /* records of messages with one part */
+    rsi_mpi_family *family;
+    MPI_Comm        comm;
+    MPI_Comm        node; /* ranks that share memory; MPI_COMM_NULL until needed */
+    int             rank, size;
+    rsi_windows     windows;
+    uint64_t        allocs; /* so far: the same number on all ranks */
+    rsi_free_list   spares; /* records of messages with one part */
 } rsi_mpi_end;
 
 /* RSD_E_COMM with MPI's message after `what`. */

@@ -6,15 +6,11 @@
 
 #include <inttypes.h>
 
-#define PAGE_BYTES 4096
+#define PAGE_BYTES RSI_WINDOW_PAGE
 
 typedef struct rsi_mpi_window {
-    struct rsi_mpi_window *next;
-    uint64_t               id;     /* number of the alloc that made it */
-    MPI_Win                window; /* MPI_WIN_NULL: ordinary memory */
-    char                  *base;   /* where MPI's memory begins, */
-    char                  *data;   /* and the first page in it */
-    size_t                 bytes;  /* from `data` on */
+    rsi_window own;
+    MPI_Win    window; /* MPI_WIN_NULL: ordinary memory */
 } rsi_mpi_window;
 
 static char *next_page(char *p)
@@ -39,8 +35,8 @@ static bool open_window(rsi_mpi_end *me, rsi_mpi_window *w)
     if (MPI_Info_create(&info) == MPI_SUCCESS)
         MPI_Info_set(info, "alloc_shared_noncontig", "true");
     MPI_Comm_set_errhandler(me->node, MPI_ERRORS_RETURN);
-    code = MPI_Win_allocate_shared((MPI_Aint)(w->bytes + PAGE_BYTES), 1, info, me->node, &w->base,
-                                   &w->window);
+    code = MPI_Win_allocate_shared((MPI_Aint)(w->own.bytes + PAGE_BYTES), 1, info, me->node,
+                                   &w->own.base, &w->window);
     if (info != MPI_INFO_NULL)
         MPI_Info_free(&info);
     good = code == MPI_SUCCESS;
@@ -67,10 +63,10 @@ rsd_err rsi_mpi_alloc(void *self, size_t bytes, void **out, rsd_error *err)
         rsi_free(w);
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes on each rank", bytes);
     }
-    w->id = me->allocs;
-    w->bytes = bytes;
-    if (open_window(me, w)) {
-        w->data = next_page(w->base);
+    w->own = (rsi_window){ .id = me->allocs, .bytes = bytes };
+    w->own.shared = open_window(me, w);
+    if (w->own.shared) {
+        w->own.data = next_page(w->own.base);
     } else {
         w->window = MPI_WIN_NULL;
         plain = rsi_alloc_aligned(PAGE_BYTES, bytes);
@@ -79,28 +75,22 @@ rsd_err rsi_mpi_alloc(void *self, size_t bytes, void **out, rsd_error *err)
             rsi_free(w);
             return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes on each rank", bytes);
         }
-        w->base = w->data = plain;
+        w->own.base = w->own.data = plain;
     }
-    w->next = me->windows;
-    me->windows = w;
-    *out = w->data;
+    rsi_window_add(&me->windows, &w->own);
+    *out = w->own.data;
     return RSD_OK;
 }
 
 void rsi_mpi_dealloc(void *self, void *data)
 {
-    rsi_mpi_end     *me = self;
-    rsi_mpi_window **at = &me->windows;
-    rsi_mpi_window  *w;
+    rsi_mpi_end    *me = self;
+    rsi_mpi_window *w = (rsi_mpi_window *)rsi_window_take(&me->windows, data);
 
-    while (*at && (*at)->data != data)
-        at = &(*at)->next;
-    w = *at;
     if (!w)
         return;
-    *at = w->next;
     if (w->window == MPI_WIN_NULL) {
-        rsi_free(w->base);
+        rsi_free(w->own.base);
     } else if (!me->family->broken) { /* else nobody knows which ranks would free it too */
         MPI_Win_unlock_all(w->window);
         MPI_Win_free(&w->window);
@@ -111,34 +101,22 @@ void rsi_mpi_dealloc(void *self, void *data)
 rsd_err rsi_mpi_expose(void *self, const void *data, size_t bytes, rsd_exposed *out, rsd_error *err)
 {
     rsi_mpi_end *me = self;
-    uintptr_t    at = (uintptr_t)data;
 
-    for (const rsi_mpi_window *w = me->windows; w; w = w->next) {
-        uintptr_t from = (uintptr_t)w->data;
-
-        if (w->window == MPI_WIN_NULL || at < from || at - from > w->bytes ||
-            bytes > w->bytes - (at - from))
-            continue;
-        *out = (rsd_exposed){ { w->id, (uint64_t)(at - (uintptr_t)w->base), bytes } };
-        return RSD_OK;
-    }
-    return rsi_fail(err, RSD_E_UNSUPPORTED,
-                    "other ranks can reach only memory from rsd_comm_alloc, and not always that");
+    return rsi_window_expose(&me->windows, data, bytes, out, err);
 }
 
 rsd_err rsi_mpi_reach(void *self, int32_t owner, const rsd_exposed *what, void **out,
                       rsd_error *err)
 {
     rsi_mpi_end          *me = self;
-    const rsi_mpi_window *w = me->windows;
+    const rsi_mpi_window *w;
     MPI_Group             all, near;
     MPI_Aint              bytes = 0;
     int                   there = owner, here = MPI_UNDEFINED, unit, code;
     char                 *base = NULL;
 
-    while (w && w->id != what->word[0])
-        w = w->next;
-    if (!w || w->window == MPI_WIN_NULL)
+    w = (const rsi_mpi_window *)rsi_window_find(&me->windows, what->word[0]);
+    if (!w)
         return rsi_fail(err, RSD_E_INVALID, "what rank %" PRId32 " exposed is not there", owner);
     MPI_Comm_group(me->comm, &all);
     MPI_Comm_group(me->node, &near);
@@ -150,9 +128,5 @@ rsd_err rsi_mpi_reach(void *self, int32_t owner, const rsd_exposed *what, void *
     code = MPI_Win_shared_query(w->window, here, &bytes, &unit, &base);
     if (code != MPI_SUCCESS)
         return rsi_mpi_fail(code, "MPI_Win_shared_query", err);
-    if (what->word[1] > (uint64_t)bytes || what->word[2] > (uint64_t)bytes - what->word[1])
-        return rsi_fail(err, RSD_E_INVALID, "what rank %" PRId32 " exposed is not in its memory",
-                        owner);
-    *out = base + what->word[1];
-    return RSD_OK;
+    return rsi_window_reach(owner, what, base, (uint64_t)bytes, out, err);
 }

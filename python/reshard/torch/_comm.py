@@ -25,7 +25,8 @@ class Comm:
     def __init__(self, core, link=None):
         self._core, self._link = core, link
         self.rank, self.size = core.rank, core.size
-        self.plans = {}  # what calls keep with it
+        self.plans = {}  # what redistribute keeps with it,
+        self.stashes = None  # and input_reshard
 
     def split(self, ranks):
         """A comm of these ranks, in this order; all ranks call it, with the list that they are in, or with an empty one,
@@ -46,8 +47,15 @@ class Comm:
         self._core.abort(why)
 
     def close(self):
-        """Frees it, after the comms split from it."""
+        """Frees it, after the comms split from it. All ranks call it if input_reshard was used."""
+        if self.stashes is not None and not self.closed:
+            self.stashes.close()
+        self._end()
+
+    def _end(self):
+        """Waits for no rank, so that a program can end; what input_reshard kept stays until it does."""
         self.plans.clear()
+        self.stashes = None
         self._core.close()
         if self._link:
             self._link.close()
@@ -87,10 +95,10 @@ def _comm_of(name, ranks, group, timeout, near):
     if comm is not None and not comm.closed and comm.group() is group:
         return comm
     if comm is not None:
-        comm.close()
+        comm._end()
     comm = _comms[name] = _make(name, ranks, timeout, near)
     comm.group = weakref.ref(group)
-    weakref.finalize(group, comm.close).atexit = False
+    weakref.finalize(group, comm._end).atexit = False
     return comm
 
 
@@ -133,7 +141,7 @@ def _get(store, key, left):
 
 def _close_all():
     for comm in list(_comms.values()):
-        comm.close()
+        comm._end()
     _comms.clear()
 
 
@@ -143,7 +151,7 @@ def _forget_in_child():
     _comms.clear()
     for comm in comms:
         comm._link = None
-        comm.close()
+        comm._end()
 
 
 atexit.register(_close_all)

@@ -99,23 +99,24 @@ def _plan(comm, ranks, key, spec):
     if getattr(spec, "shard_order", None) not in (None, DTensorSpec.compute_default_shard_order(source)):
         raise UnsupportedError("the tensor has an order of shards of its own, which is not supported")
     place = {rank: i for i, rank in enumerate(ranks)}
-    plan = _core.plan(comm.rank, str(dtype)[len("torch.") :], shape, _layout(source_mesh, source, place), _layout(mesh, target, place))
+    plan = _core.plan(comm.rank, *(_layout(comm, m, p, place, shape, dtype) for m, p in ((source_mesh, source), (mesh, target))))
     if mesh.get_coordinate() is None:
         return plan, (0,)
     return plan, tuple(compute_local_shape_and_global_offset(shape, mesh, target)[0])
 
 
-def _layout(mesh, placements, place):
-    return tuple(mesh.shape), [place[rank] for rank in _ranks_of(mesh)], [_placement(p) for p in placements]
+def _layout(comm, mesh, placements, place, shape, dtype):
+    ranks = tuple(place[rank] for rank in _ranks_of(mesh))
+    return _core.Layout.of_mesh(tuple(mesh.shape), ranks, tuple(_placement(p) for p in placements), str(dtype)[len("torch.") :], shape, comm.rank)
 
 
 def _placement(p):
     if isinstance(p, _StridedShard):
-        return 3, p.dim, p.split_factor, 0
+        return 3, p.dim, p.split_factor
     if isinstance(p, Shard):
-        return 2, p.dim, 0, 0
+        return 2, p.dim, 0
     if isinstance(p, Replicate):
-        return 1, 0, 0, 0
+        return 1, 0, 0
     if type(p) is Partial and p.reduce_op in _REDUCE:  # pylint: disable=unidiomatic-typecheck
         return 4, 0, 0, _REDUCE[p.reduce_op]
     raise UnsupportedError(f"the placement {p} is not supported")
