@@ -39,7 +39,7 @@ class Series:
     def prune(self, last=1, every=0, *, dry_run=False):
         """Removes complete checkpoints except the `last` ones and those whose step is a multiple of `every`. dry_run only
         looks. Returns the steps; between ranks on the first one, the others get []."""
-        return self._core.prune(last, every, dry_run, self._comm)
+        return sorted(self._core.prune(last, every, dry_run, self._comm))
 
     def __repr__(self):
         return f"Series({self.folder!r})"

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-from support import Case
+from support import Case, needs_torch
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
@@ -33,6 +33,10 @@ class Documents(Case):
 
     def test_the_reference(self):
         self.assertGreater(self.run_document(TOP / "docs" / "python.md"), 3)
+
+    @needs_torch
+    def test_saving_and_loading_on_ranks(self):
+        self.assertGreater(self.run_document(TOP / "docs" / "torch_ranks.md"), 1)
 
     def test_the_readme(self):
         self.assertGreater(self.run_document(TOP / "README.md"), 0)
