@@ -8,6 +8,7 @@
 #include "store/file.h"
 #include "base/digest.h"
 #include "base/mem.h"
+#include "store/handles.h"
 #include "store/io_queue.h"
 
 #include <errno.h>
@@ -230,11 +231,10 @@ static uint64_t touched(const struct statx *st)
     return rsi_digest(0, facts, sizeof(facts));
 }
 
-static rsd_err fs_open(void *self, const char *name, uint32_t flags, uint64_t bytes,
-                       rsd_opened *out, rsd_error *err)
+static rsd_err open_named(rsi_fs *fs, const char *name, uint32_t flags, uint64_t bytes,
+                          rsd_opened *out, rsd_error *err)
 {
     const char  *verb = flags & RSD_OPEN_CREATE ? "create" : "open";
-    rsi_fs      *fs = self;
     rsi_fs_file *f;
     struct statx st;
     bool         irregular = false;
@@ -279,6 +279,17 @@ static rsd_err fs_open(void *self, const char *name, uint32_t flags, uint64_t by
     out->scarce = rsi_fs_scarce(f->fd);
 out:
     rsi_fs_leave(fs, dir);
+    return rc;
+}
+
+static rsd_err fs_open(void *self, const char *name, uint32_t flags, uint64_t bytes,
+                       rsd_opened *out, rsd_error *err)
+{
+    rsd_err rc;
+
+    rsi_handles_turn_begin(!(flags & RSD_OPEN_READ));
+    rc = open_named(self, name, flags, bytes, out, err);
+    rsi_handles_turn_end();
     return rc;
 }
 

@@ -8,14 +8,21 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { CLOSED = -1, LEAST = 4, WAITS = 2000 /* milliseconds */ };
+enum { CLOSED = -1, LEAST = 4, TURNS = 4, WAITS = 30000 /* milliseconds */ };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static rsi_file       *hand; /* NULL: none is open */
 static size_t          nopen;
 
-static atomic_int        writing; /* files open for writing, in all threads */
-static _Thread_local int mine;    /* those opened by this one */
+static atomic_int         writing; /* files open for writing, in all threads */
+static _Thread_local int  mine;    /* those opened by this one */
+static atomic_int         opening; /* threads that have a turn to open a file */
+static _Thread_local bool to_write_now;
+
+static void wait_ms(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
 
 /* Half of the process's limit: the rest is for folders, locks and the program itself. */
 static size_t most(void)
@@ -105,19 +112,38 @@ void rsi_handles_writing(int change)
     mine += change;
 }
 
+void rsi_handles_turn_begin(bool to_write)
+{
+    const size_t turns = most() / TURNS + 1;
+
+    to_write_now = to_write;
+    for (int tries = 0;; tries++) {
+        if ((size_t)atomic_fetch_add(&opening, 1) < turns || mine > 0 || tries == WAITS)
+            return;
+        atomic_fetch_sub(&opening, 1);
+        wait_ms();
+    }
+}
+
+void rsi_handles_turn_end(void)
+{
+    to_write_now = false;
+    atomic_fetch_sub(&opening, 1);
+}
+
 bool rsi_handles_spare(bool to_write, int tries)
 {
-    const struct timespec ms = { .tv_nsec = 1000000 };
-    const int             kept = errno;
-    bool                  wait, closed;
+    const int kept = errno;
+    bool      wait, closed;
 
+    to_write = to_write || to_write_now;
     pthread_mutex_lock(&lock);
     closed = (!to_write || nopen > 1) && close_one();
     wait =
         !closed && tries < WAITS && !(to_write && mine > 0) && (hand || atomic_load(&writing) > 0);
     pthread_mutex_unlock(&lock);
     if (wait)
-        nanosleep(&ms, NULL);
+        wait_ms();
     errno = kept;
     return closed || wait;
 }

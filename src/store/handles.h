@@ -20,6 +20,12 @@ void rsi_handle_leave(rsi_file *file);
 /* This thread opened (1) or closed (-1) a file that it writes. */
 void rsi_handles_writing(int change);
 
+/* Around the opening of a file by its name. Meanwhile a thread has the file's folder open too, so
+ * only a few have their turn at a time: otherwise folders could take the descriptors that all of
+ * them wait for. A thread that writes files already does not wait for a turn. */
+void rsi_handles_turn_begin(bool to_write);
+void rsi_handles_turn_end(void);
+
 /* Descriptors have run out: closes an idle file, or waits a moment for other threads to close
  * theirs. False: nothing to close or wait for. To write, the last open file is left alone, because
  * threads that have a file to write may need it to read from; and a thread that writes files
