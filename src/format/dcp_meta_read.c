@@ -12,19 +12,21 @@ enum { MAX_STEPS = 16, MAX_TRANSFORMS = 256, MAX_SKIPPED = 64 };
 #define CALL  RSI_PICKLE_FOLD_CALL
 #define BUILD RSI_PICKLE_FOLD_BUILD
 #define GROWS RSI_PICKLE_GROWS
+#define MOVES RSI_PICKLE_MOVES
 
 enum { PROPERTIES = 5 }; /* known ones; torch 2.15 adds strides */
 
 /* The module was renamed in torch 2.0, TensorProperties moved in 2.3. */
 #define META_CLASSES(module)                                                                       \
-    { module, "Metadata", CLS_META, GROWS },                                                       \
-        { module, "TensorStorageMetadata", CLS_TENSOR, BUILD | GROWS },                            \
-        { module, "TensorProperties", CLS_PROPERTIES, BUILD | RSI_PICKLE_GROWS_FROM(PROPERTIES) }, \
-        { module, "ChunkStorageMetadata", CLS_CHUNK, BUILD | GROWS },                              \
-        { module, "BytesStorageMetadata", CLS_BYTES, GROWS },                                      \
-        { module, "MetadataIndex", CLS_INDEX, BUILD },                                             \
-        { module, "StorageMeta", CLS_STORAGE_META, GROWS },                                        \
-        { module, "_MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL },                               \
+    { module, "Metadata", CLS_META, GROWS | MOVES },                                               \
+        { module, "TensorStorageMetadata", CLS_TENSOR, BUILD | GROWS | MOVES },                    \
+        { module, "TensorProperties", CLS_PROPERTIES,                                              \
+          BUILD | MOVES | RSI_PICKLE_GROWS_FROM(PROPERTIES) },                                     \
+        { module, "ChunkStorageMetadata", CLS_CHUNK, BUILD | GROWS | MOVES },                      \
+        { module, "BytesStorageMetadata", CLS_BYTES, GROWS | MOVES },                              \
+        { module, "MetadataIndex", CLS_INDEX, BUILD | MOVES },                                     \
+        { module, "StorageMeta", CLS_STORAGE_META, GROWS | MOVES },                                \
+        { module, "_MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL | MOVES },                       \
     {                                                                                              \
         module, "MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL                                     \
     }
@@ -41,7 +43,7 @@ enum { PROPERTIES = 5 }; /* known ones; torch 2.15 adds strides */
 
 static const rsi_pickle_class classes[] = {
     { "torch", "Size", CLS_SIZE, CALL },
-    { "torch.distributed.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD },
+    { "torch.distributed.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD | MOVES },
     { "torch.distributed._shard.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD },
     { "megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata", CLS_META, GROWS },
     { "torch.serialization", "_get_layout", CLS_LAYOUT, CALL },

@@ -42,7 +42,9 @@ enum {
     RSI_PICKLE_FOLD_BUILD = 2, /* the hook is called when an object of the class gets its state */
     /* Later versions add attributes, which are ignored here: names outside the list are allowed in
      * an attribute that is not interned. */
-    RSI_PICKLE_GROWS = 4
+    RSI_PICKLE_GROWS = 4,
+    /* Later versions move it: it is the same in any module below torch.distributed. */
+    RSI_PICKLE_MOVES = 8
 };
 /* The same, and of a state that is a tuple only the first n parts are used. */
 #define RSI_PICKLE_GROWS_FROM(n) (RSI_PICKLE_GROWS | (unsigned)(n) << 8)

@@ -88,6 +88,13 @@ static bool is_where_nobody_looks(const rsi_pickle *p)
 
 /* ---- Classes and calls ---- */
 
+static bool is_distributed(const rsi_pickle *p, rsi_pv module)
+{
+    static const char top[] = "torch.distributed.";
+
+    return strncmp(rsi_pickle_text(p, module), top, sizeof(top) - 1) == 0;
+}
+
 /* Kept in the intern table, not in cells: a class is first named inside an object that folds, and
  * then used from there on. */
 rsd_err rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv *out)
@@ -98,6 +105,10 @@ rsd_err rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv 
 
     for (uint32_t i = 0; i < p->options.nclasses && ref.place == NO_CLASS; i++)
         if (p->class_name[2 * i] == module && p->class_name[2 * i + 1] == name)
+            ref.place = i;
+    for (uint32_t i = 0; i < p->options.nclasses && ref.place == NO_CLASS; i++)
+        if (p->class_name[2 * i + 1] == name && p->options.classes[i].fold & RSI_PICKLE_MOVES &&
+            is_distributed(p, module))
             ref.place = i;
     rc = rsi_pickle_share(p, SHARED_CLASS, &ref, sizeof(ref), &entry);
     if (rc)

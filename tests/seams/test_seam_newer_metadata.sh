@@ -29,4 +29,17 @@ END
     t "$from is converted" -c '"$R" convert -q newer/'$from' "$T/'$from'.pt" && "$R" diff newer/'$from' "$T/'$from'.pt" >/dev/null'
 done
 
+cp -R newer/torch_2_15 "$T/moved"
+LC_ALL=C sed 's/checkpoint\.metadata/checkpoint.newhomes/g; s/checkpoint\.filesystem/checkpoint.elsewhere_/g' newer/torch_2_15/.metadata >"$T/moved/.metadata"
+t "classes that a later torch moved are the same classes" -c 'grep -q newhomes "$T/moved/.metadata" && "$R" diff newer/torch_2_15 "$T/moved"'
+out <<'END'
+same: 2 tensors, 52 B, 1 object
+END
+
+LC_ALL=C sed 's/torch\.distributed/other.distributed/g' newer/torch_2_15/.metadata >"$T/moved/.metadata"
+t "those of others are not" -c '"$R" inspect "$T/moved" 2>&1 | grep -o "would call .*"'
+out <<'END'
+would call "other.distributed.checkpoint.metadata.Metadata"
+END
+
 finish
