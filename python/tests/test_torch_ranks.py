@@ -12,7 +12,7 @@ if installed("torch"):
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
-    from ranks import Ranks
+    from torch_group import Ranks
     from torch.distributed._shard import sharded_tensor
     from torch.distributed._shard.sharding_spec import ChunkShardingSpec
     from torch.distributed.device_mesh import DeviceMesh
