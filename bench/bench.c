@@ -18,7 +18,7 @@
 
 static const bench_case *const groups[] = {
     plan_cases,   copy_cases, open_cases,  read_cases,  ckpt_cases,  live_cases,  convert_cases,
-    folder_cases, tool_cases, stash_cases, async_cases, scale_cases, torch_cases,
+    folder_cases, tool_cases, stash_cases, async_cases, scale_cases, torch_cases, py_cases,
 };
 
 typedef struct row {

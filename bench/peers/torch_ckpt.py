@@ -10,6 +10,9 @@ slowest rank took, or "error: ...". Commands:
   reshard PATH   load into shard(1)
   stall PATH     async_save as it comes: from the call until it returns; then waits, not measured
   stage PATH     async_save with the staging in a thread: from the call until it is staged
+  package -      fails if reshard.torch can't be imported
+  writer.save PATH, reader.same PATH, reader.reshard PATH
+                 the same with the storage classes of reshard.torch
 """
 
 import os
@@ -25,7 +28,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 RANKS = 4
-READ_ONLY = {"same", "reshard"}
+READ_ONLY = {"same", "reshard", "package"}
 MODELS = {"large": (16, (8192, 8192)), "small": (20000, (64, 32))}  # bfloat16: 2 GiB, 20,000 times 4 KiB
 
 
@@ -41,12 +44,20 @@ def model(mesh, name, dim):
 
 
 def run(what, path, states, asynchronous):
+    by, _, work = what.rpartition(".")
+    storage = None
+    if by or what == "package":
+        import reshard.torch
+
+        storage = {"writer": reshard.torch.StorageWriter, "reader": reshard.torch.StorageReader}.get(by)
     dist.barrier()
     start = time.perf_counter()
-    if what in ("make", "save"):
-        dcp.save(states[0], checkpoint_id=path)
-    elif what in ("same", "reshard"):
-        dcp.load(states[what == "reshard"], checkpoint_id=path)
+    if what == "package":
+        pass
+    elif work in ("make", "save"):
+        dcp.save(states[0], checkpoint_id=path, storage_writer=storage and storage(path))
+    elif work in ("same", "reshard"):
+        dcp.load(states[work == "reshard"], checkpoint_id=path, storage_reader=storage and storage(path))
     elif what == "stall":
         future = dcp.async_save(states[0], checkpoint_id=path, process_group=asynchronous)
         taken = time.perf_counter() - start
@@ -80,7 +91,7 @@ def rank(r, folder, name, orders, answers):
         if order is None:
             break
         try:
-            if order[0] == "reshard" and states[1] is None:
+            if order[0].endswith("reshard") and states[1] is None:
                 states[1] = model(mesh, name, 1)
             taken = torch.tensor(run(*order, states, asynchronous))
             dist.all_reduce(taken, dist.ReduceOp.MAX)
@@ -101,7 +112,7 @@ def main():
         process.start()
     for line in sys.stdin:
         what, path = line.split()
-        if what not in READ_ONLY:
+        if what.rpartition(".")[2] not in READ_ONLY:
             shutil.rmtree(path, ignore_errors=True)
             os.sync()  # nor is what the disk has to do for that
         for queue in orders:

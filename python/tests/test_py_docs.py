@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python code that README.md and docs/python.md show: it runs, and prints what the comments say."""
+"""The Python code that README.md, docs/python.md and docs/torch.md show: it runs, and prints what the comments say."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ PRINTS = re.compile(r"print\(.*\)\s+# (.*)$", re.M)
 
 class Documents(Case):
     def run_document(self, path):
-        blocks = BLOCK.findall(path.read_text(encoding="utf-8"))
+        blocks = [b for b in BLOCK.findall(path.read_text(encoding="utf-8")) if not b.startswith("# by hand:")]
         subprocess.run([sys.executable, "-m", "reshard", "demo", "--dir", self.folder / "tour"], check=True, capture_output=True)
         before = os.getcwd()
         self.addCleanup(os.chdir, before)
@@ -37,6 +37,9 @@ class Documents(Case):
     @needs_torch
     def test_saving_and_loading_on_ranks(self):
         self.assertGreater(self.run_document(TOP / "docs" / "torch_ranks.md"), 1)
+
+    def test_the_reference_of_the_storage_classes(self):
+        self.assertGreater(self.run_document(TOP / "docs" / "torch.md"), 0)
 
     def test_the_readme(self):
         self.assertGreater(self.run_document(TOP / "README.md"), 0)

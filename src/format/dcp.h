@@ -34,8 +34,8 @@ bool rsi_dcp_data_name(const char *name, int32_t *rank, int64_t *number);
 /* The data file after which the checksum file of a save inside a folder is named: the first by rank
  * and number. NULL: no file has such a name. */
 const char *rsi_dcp_key_file(const rsi_dcp_meta *meta, int32_t *rank, int64_t *number);
-/* Refuses tensors whose chunks overlap or leave holes. */
-rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, rsd_error *err);
+/* Refuses shapes that are too large and, unless `partial`, chunks that overlap or leave holes. */
+rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, bool partial, rsd_error *err);
 
 /* dcp_flat.c: makes the pieces */
 rsd_err rsi_dcp_unflatten(rsi_dcp *dcp, rsi_arena *mem, rsd_error *err);

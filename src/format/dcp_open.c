@@ -228,31 +228,7 @@ static void get_chunk(const void *arg, size_t i, rsd_box *out)
     memcpy(out->len, off + c->tensor->ndim, (size_t)c->tensor->ndim * sizeof(off[0]));
 }
 
-/* Chunks of one rank: inside their tensors, whatever they leave out. */
-static rsd_err check_bounds(const rsi_dcp_meta *meta, rsd_error *err)
-{
-    for (size_t t = 0; t < meta->ntensors; t++) {
-        const rsi_dcp_tensor *tensor = &meta->tensor[t];
-        chunks                c = { .meta = meta, .tensor = tensor };
-        int64_t               elems;
-        rsd_box               box;
-        rsd_err rc = rsi_shape_check(tensor->dtype, tensor->ndim, tensor->shape, &elems, err);
-
-        for (size_t i = 0; i < tensor->nchunks && !rc; i++) {
-            get_chunk(&c, i, &box);
-            for (int d = 0; d < box.ndim && !rc; d++)
-                if (box.off[d] < 0 || box.len[d] < 0 || box.off[d] > tensor->shape[d] ||
-                    box.len[d] > tensor->shape[d] - box.off[d])
-                    rc = rsi_fail(err, RSD_E_FORMAT, "chunk %zu lies outside of it", i);
-        }
-        if (rc)
-            return rsi_while(err, rc == RSD_E_INVALID ? RSD_E_FORMAT : rc, "tensor \"%s\"",
-                             tensor->name);
-    }
-    return RSD_OK;
-}
-
-rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, rsd_error *err)
+rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, bool partial, rsd_error *err)
 {
     for (size_t t = 0; t < meta->ntensors; t++) {
         const rsi_dcp_tensor *tensor = &meta->tensor[t];
@@ -260,7 +236,7 @@ rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, rsd_error *err)
         int64_t               elems;
         rsd_err rc = rsi_shape_check(tensor->dtype, tensor->ndim, tensor->shape, &elems, err);
 
-        if (!rc && elems > 0)
+        if (!rc && elems > 0 && !partial)
             rc = rsi_refuse_bad_tiles(tensor->ndim, tensor->shape, tensor->nchunks, get_chunk, &c,
                                       err);
         if (rc)
@@ -436,7 +412,7 @@ rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err)
     if (!rc)
         rc = check_places(ckpt, dcp, err);
     if (!rc)
-        rc = ckpt->alone ? check_bounds(dcp->meta, err) : rsi_dcp_check_tensors(dcp->meta, err);
+        rc = rsi_dcp_check_tensors(dcp->meta, ckpt->alone, err);
     if (!rc)
         rc = rsi_dcp_unflatten(dcp, &ckpt->mem, err);
     if (!rc)

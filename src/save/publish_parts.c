@@ -119,7 +119,7 @@ static rsd_err make_metadata(publishing *p, rsd_error *err)
     rsd_err rc = join_descriptions(p, err);
 
     if (!rc && !p->opts->alone)
-        rc = rsi_dcp_check_tensors(p->meta, err);
+        rc = rsi_dcp_check_tensors(p->meta, false, err);
     if (rc)
         return rc;
     p->meta->checkpoint_id = p->opts->checkpoint_id ? p->opts->checkpoint_id : "reshard";

@@ -288,6 +288,57 @@ static void metadata_of_several_ranks_are_joined(void **state)
     rsd_store_close(store);
 }
 
+/* One of the two chunks of the first tensor, as rank 1 saved it. */
+static rsd_store *put_half(int64_t off)
+{
+    rsd_store   *store = put_items();
+    rsi_dcp_meta half = ck.meta;
+
+    half.ntensors = 1;
+    half.nchunks = 1;
+    half.nitems = 0;
+    half.has_paths = false;
+    half.npaths = 0;
+    ck.tensor[0].nchunks = 1;
+    ck.box[0] += off;
+    fix_put_metadata(store, "ck/__1.metadata", &half);
+    return store;
+}
+
+static rsd_err open_alone(rsd_store *store, int32_t rank, rsd_ckpt **out, rsd_error *err)
+{
+    const rsd_open_opts opts = { .size = sizeof(opts), .alone = true, .rank = rank };
+
+    return rsd_ckpt_open_with(store, "ck", &opts, out, err);
+}
+
+static void chunks_of_one_rank_alone_may_leave_a_hole(void **state)
+{
+    rsd_store *store = put_half(0);
+    rsd_ckpt  *ckpt;
+    rsd_error  err;
+
+    (void)state;
+    fix_refused(store, "ck", RSD_E_FORMAT, "leave a hole");
+    assert_int_equal(open_alone(store, 1, &ckpt, &err), RSD_OK);
+    assert_int_equal(rsd_ckpt_tensors(ckpt), 1);
+    rsd_ckpt_close(ckpt);
+    assert_int_equal(open_alone(store, 0, &ckpt, &err), RSD_E_NOTFOUND);
+    rsd_store_close(store);
+}
+
+static void a_chunk_of_one_rank_outside_of_its_tensor_is_refused(void **state)
+{
+    rsd_store *store = put_half(1000);
+    rsd_ckpt  *ckpt;
+    rsd_error  err;
+
+    (void)state;
+    assert_int_equal(open_alone(store, 1, &ckpt, &err), RSD_E_FORMAT);
+    assert_non_null(strstr(err.msg, "lies outside the shape [4, 3]"));
+    rsd_store_close(store);
+}
+
 static void metadata_that_are_no_pickle_are_refused_by_file(void **state)
 {
     rsd_store *store = put_items();
@@ -338,6 +389,8 @@ int main(void)
         cmocka_unit_test_setup(an_item_of_another_dtype_is_refused, begin),
         cmocka_unit_test_setup(an_item_of_another_shape_is_refused, begin),
         cmocka_unit_test_setup(metadata_of_several_ranks_are_joined, begin),
+        cmocka_unit_test_setup(chunks_of_one_rank_alone_may_leave_a_hole, begin),
+        cmocka_unit_test_setup(a_chunk_of_one_rank_outside_of_its_tensor_is_refused, begin),
         cmocka_unit_test_setup(metadata_that_are_no_pickle_are_refused_by_file, begin),
         cmocka_unit_test_setup(opening_without_memory_fails_cleanly, begin),
     };

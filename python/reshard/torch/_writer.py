@@ -187,6 +187,7 @@ class StorageWriter(FileSystemWriter):
             for name, dtype in part[0].dtypes.items() if part else ():
                 old = metadata.state_dict_metadata[name]
                 metadata.state_dict_metadata[name] = TensorStorageMetadata(TensorProperties(dtype=dtype), old.size, old.chunks)
+        _share(metadata)
         try:
             _core.publish(
                 os.fspath(self.path),
@@ -218,6 +219,22 @@ def _fills_storage(tensor):
         return tensor.untyped_storage().size() == tensor.numel() * tensor.itemsize
     except (RuntimeError, NotImplementedError):  # no storage
         return True
+
+
+def _share(metadata):
+    """Makes equal shapes and properties one object each: pickling and sending the metadata takes half the time."""
+    seen = {}
+    one = seen.setdefault
+    for m in metadata.state_dict_metadata.values():
+        if isinstance(m, TensorStorageMetadata):
+            p = m.properties
+            m.properties = one((p.dtype, p.layout, p.requires_grad, p.memory_format, p.pin_memory), p)
+            m.size = one(m.size, m.size)
+            for chunk in m.chunks:
+                chunk.offsets, chunk.sizes = one(chunk.offsets, chunk.offsets), one(chunk.sizes, chunk.sizes)
+    for index in metadata.storage_data:
+        if index.offset is not None:
+            object.__setattr__(index, "offset", one(index.offset, index.offset))
 
 
 def _check_complete(metadata):
