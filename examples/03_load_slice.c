@@ -19,7 +19,7 @@ static rsd_err sum_rows(rsd_ckpt *ckpt, const char *name, int64_t first, int64_t
     if (!rc)
         rc = rsd_ckpt_tensor(ckpt, t, &info, err);
     if (!rc && (info.ndim != 2 || info.dtype != RSD_F32)) {
-        snprintf(err->msg, sizeof(err->msg), "\"%s\" is no float32 matrix", name);
+        snprintf(err->msg, sizeof(err->msg), "\"%s\" is not a float32 matrix", name);
         return RSD_E_MISMATCH;
     }
     if (rc)

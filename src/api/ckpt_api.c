@@ -302,7 +302,8 @@ rsd_err rsd_ckpt_dcp(const rsd_ckpt *ckpt, rsd_dcp_info *out, rsd_error *err)
     if (rc)
         return rc;
     if (!ckpt || ckpt->format != RSD_FORMAT_DCP)
-        return rsi_fail(err, ckpt ? RSD_E_UNSUPPORTED : RSD_E_INVALID, "this is no DCP checkpoint");
+        return rsi_fail(err, ckpt ? RSD_E_UNSUPPORTED : RSD_E_INVALID,
+                        "this is not a DCP checkpoint");
     meta = ((const rsi_dcp *)ckpt->self)->meta;
     info = (rsd_dcp_info){ .checkpoint_id = meta->checkpoint_id,
                            .save_id = meta->save_id,

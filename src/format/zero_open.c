@@ -50,7 +50,7 @@ static rsd_err shape_of(const rsd_value *size, const rsd_value_tensor *like, rsi
 
     *out = (rsi_torch_whole){ .dtype = like->dtype, .ndim = (int32_t)n };
     if (rsd_value_type_of(size) != RSD_VALUE_TUPLE || n > RSD_MAX_NDIM)
-        return rsi_fail(err, RSD_E_FORMAT, "its shape is no list of at most %d numbers",
+        return rsi_fail(err, RSD_E_FORMAT, "its shape is not a list of at most %d numbers",
                         RSD_MAX_NDIM);
     for (size_t i = 0; i < n; i++)
         out->shape[i] = rsd_value_int(rsd_value_item(size, i));
@@ -291,7 +291,7 @@ static rsd_err add_parameters(zero *z, const rsd_value *shapes, rsd_error *err)
             const rsd_value *size = rsd_value_item(group, i);
 
             if (!name)
-                return rsi_fail(err, RSD_E_FORMAT, "a parameter's name is no text");
+                return rsi_fail(err, RSD_E_FORMAT, "a parameter's name is not text");
             rc = add_flat(z, &weights, name, size, g, at, err);
             if (!rc)
                 rc = add_states(z, name, size, g, at, err);
@@ -348,7 +348,7 @@ static rsd_err add_frozen(zero *z, const rsd_value *root, rsd_error *err)
         const char *name = rsd_value_bytes(rsd_value_key(shapes, i), NULL);
 
         rc = name ? add_fragments(z, name, rsd_value_item(shapes, i), err)
-                  : rsi_fail(err, RSD_E_FORMAT, "a parameter's name is no text");
+                  : rsi_fail(err, RSD_E_FORMAT, "a parameter's name is not text");
     }
     return rc;
 }

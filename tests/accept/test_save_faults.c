@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_save_faults.c - what goes wrong on some ranks goes wrong on all, with every rank that failed
- * listed; the checkpoint that was there stays, and the next save leaves nothing but itself. */
+ * listed; the previous checkpoint stays, and the next save leaves nothing but itself. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

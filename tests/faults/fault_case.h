@@ -50,11 +50,11 @@ typedef struct fault_bed {
     rsd_store        *on[FAULT_RANKS];       /* what each rank saves through; NULL: quiet */
     rsd_state        *state[2][FAULT_RANKS]; /* [version - 1][rank] */
     rsd_values       *values;
-    uint32_t          old_sum;    /* of version 1's bytes; 0: not known */
-    char              names[128]; /* what a save leaves: the path, and a side file beside a file */
-    rsd_progress      on_progress;
-    uint64_t          no_memory; /* the allocation that fails, 1: the first of the save; 0: none */
-    int               for_ever;  /* it and all after it */
+    uint32_t          old_sum; /* of version 1's bytes; 0: not known */
+    char         names[128];   /* what a save leaves: the path, and a checksum file beside a file */
+    rsd_progress on_progress;
+    uint64_t     no_memory; /* the allocation that fails, 1: the first of the save; 0: none */
+    int          for_ever;  /* it and all after it */
     /* Called with what each rank is about to give to its save. */
     void (*change)(int32_t rank, const char **path, rsd_save_opts *opts);
     /* Called with each rank's comm before it saves. */

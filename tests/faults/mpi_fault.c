@@ -5,7 +5,7 @@
  *     mpi_fault kill|stop FOLDER WAY RANK N  4 ranks save version 2; RANK is killed or stopped
  *                                            before its nth message or system call; N
  *                                            "write:3": before the third of that phase
- *     mpi_fault look FOLDER                  says what is there: old, new, none or lost
+ *     mpi_fault look FOLDER                  says what it finds: old, new, none or lost
  *
  * WAY is save, copy or fork: the last two begin and then wait. What the rank was doing is in
  * FOLDER.note then: "begin", "write" (its thread or its child), "wait", "save", or "end" after all

@@ -5,7 +5,7 @@
  *   power_image save CASE FOLDER IMAGE COPIES   saves version 2 in a folder of a mounted image and
  *                                               copies the image before each change; the last copy
  *                                               is of the moment when the save returned
- *   power_image look CASE FOLDER                says what is there: old, new, none or lost
+ *   power_image look CASE FOLDER                says what it finds: old, new, none or lost
  *
  * What the file system has given to the device is in the image, the rest is in the memory that a
  * power cut empties. No other change is made while a copy is. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_fault_calls.c - the nth allocation or system call of a save fails, for every n: the save
- * says so on every rank or succeeds, the checkpoint that was there is still there to the last bit,
+ * says so on every rank or succeeds, the previous checkpoint is intact to the last bit,
  * nothing leaks, and the next save leaves nothing of it. */
 #include <stdarg.h>
 #include <stddef.h>

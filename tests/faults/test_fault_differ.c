@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_fault_differ.c - one rank of a save is given something else than the others. Options: all
- * ranks say no, and the checkpoint that was there is still there to the last bit. Values: the new
+ * ranks say no, and the previous checkpoint is intact to the last bit. Values: the new
  * one is there and has those of rank 0. Nobody waits: the time limit is that of a hang. */
 #include <stdarg.h>
 #include <stddef.h>

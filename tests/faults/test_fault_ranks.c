@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_fault_ranks.c - one rank of a save cancels, loses its comm or stops, at every point where it
- * can: all ranks end, with one code, and the checkpoint that was there is still there to the last
- * bit. No clock decides: who stops is woken when the others have given up. */
+ * can: all ranks end, with one code, and the previous checkpoint is intact to the last
+ * bit. No clock decides: the rank that stops is woken when the others have given up. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -30,7 +30,8 @@ static struct {
     pthread_cond_t  more;
     bool            stopped;
     int32_t         ended; /* ranks that have their result */
-    /* Who stopped is missed when the others have looked in vain since anything happened last. */
+    /* The rank that stopped is missed when the others have looked in vain since anything happened
+     * last. */
     int  events;
     int  looked[FAULT_RANKS]; /* events before the rank's last look that found nothing */
     bool missed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with one rank's arguments is everybody's error; nobody waits. */
+/* An invalid argument on one rank is an error on all ranks; none of them waits. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

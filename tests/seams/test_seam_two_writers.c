@@ -29,7 +29,7 @@ static int64_t rounds(void)
     return text ? strtoll(text, NULL, 10) / 10 : 20;
 }
 
-/* The side file is there and fits. */
+/* The checksum file exists and matches. */
 static bool is_whole(const char *path)
 {
     rsd_read_opts opts = { .size = sizeof(opts), .threads = 1 };

@@ -19,7 +19,7 @@ typedef enum ckpt_sample {
 const char *ckpt_sample_path(ckpt_sample which);
 /* Its files, the n-th of them; NULL behind the last. */
 const char *ckpt_sample_file(ckpt_sample which, size_t n);
-/* Saves it, without a side file; the same bytes every time. */
+/* Saves it, without a checksum file; the same bytes every time. */
 rsd_err ckpt_sample_save(rsd_store *store, ckpt_sample which, rsd_error *err);
 rsd_err ckpt_sample_save_with(rsd_store *store, ckpt_sample which, rsd_choice checksum,
                               rsd_error *err);

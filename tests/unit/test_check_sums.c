@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_check_sums.c - readers compare what they read with the side file: what they read whole by
- * default, all that they touch when told to, nothing when told not to. */
+/* test_check_sums.c - readers compare what they read with the checksum file: what they read whole
+ * by default, all that they touch when told to, nothing when told not to. */
 #include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,7 +158,7 @@ static void nothing_is_read_twice_by_default(void **state)
     (void)state;
     store = fix_counting_store(inner, &counts);
     ckpt = fix_open(store, "x.safetensors");
-    assert_int_equal(read_lines(ckpt, 0, 1, RSD_DEFAULT, NULL), RSD_OK); /* the side file */
+    assert_int_equal(read_lines(ckpt, 0, 1, RSD_DEFAULT, NULL), RSD_OK); /* the checksum file */
     counts = (fix_counts){ 0 };
     assert_int_equal(read_lines(ckpt, 0, LINES, RSD_DEFAULT, NULL), RSD_OK);
     assert_int_equal(counts.bytes, (uint64_t)LINES * LINE);
@@ -243,7 +243,7 @@ static void no_flipped_byte_of_the_metadata_gets_through(void **state)
         slipped += read_all(store, "ck", RSD_NEVER) == RSD_OK;
         fix_flip(store, "ck/.metadata", at);
     }
-    assert_true(slipped > 0); /* so it was the side file that found them */
+    assert_true(slipped > 0); /* so it was the checksum file that found them */
     rsd_store_close(store);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ckpt_sums.c - the side file is found on opening, read once and only when needed. */
+/* test_ckpt_sums.c - the checksum file is found on opening, read once and only when needed. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

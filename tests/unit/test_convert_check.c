@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversions of damaged sources: found by the side file or by CRC32s, whatever the target is, by
- * one process, by ranks and by a run that goes on; nothing is published or kept. */
+/* Conversions of damaged sources: found by the checksum file or by CRC32s, whatever the target is,
+ * by one process, by ranks and by a run that goes on; nothing is published or kept. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A source, the file of it that is damaged, and whether its side file is taken away first. */
+/* A source, the file of it that is damaged, and whether its checksum file is taken away first. */
 typedef struct source {
     const char *path, *file;
     rsd_format  format;

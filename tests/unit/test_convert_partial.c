@@ -349,7 +349,8 @@ static void every_call_may_fail(void **state)
 
         faults = (sys_faults){ .at = ++n, .error = EIO };
         rc = convert_faulty(&p, "out.pt", n % 2, &err);
-        if (rc && access(p.to, F_OK) == 0) { /* only its side file failed, or the last sync did */
+        if (rc &&
+            access(p.to, F_OK) == 0) { /* only its checksum file failed, or the last sync did */
             conv_same(NULL, p.from, NULL, p.to);
             unlink(p.to);
         }

@@ -454,8 +454,8 @@ static rsd_err load_partly(rsd_choice verify, bool below, bool *missed, rsd_erro
     return rc;
 }
 
-/* Each byte of the metadata is wrong once: with a side file nothing is left out for it, without one
- * a key can look as if it were not there. */
+/* Each byte of the metadata is wrong once: with a checksum file nothing is left out for it, without
+ * one a key can look as if it were not there. */
 static void a_flipped_byte_of_a_name_is_damage_and_no_missing_key(void **unused)
 {
     static const unsigned char bits[] = { 0x01, 0xff }; /* letters stay letters, and not */

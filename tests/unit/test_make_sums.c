@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_make_sums.c - a checkpoint gets its side file whole or not at all, and nothing else changes.
+/* test_make_sums.c - a checkpoint gets its checksum file whole or not at all, and nothing else
+ * changes.
  */
 #include <stdarg.h>
 #include <stddef.h>

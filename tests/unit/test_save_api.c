@@ -105,7 +105,7 @@ static const kind kinds[] = {
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-/* What lies where the checkpoint does: it, and the side file of a single one. */
+/* What lies where the checkpoint does: it, and the checksum file of a single one. */
 static const char *beside(const kind *k)
 {
     static char text[64];
@@ -441,7 +441,7 @@ static void a_local_path_is_written_and_its_folder_made(void **state)
 
 /* ---- checksums ---- */
 
-/* Every row of the side file is the hash of those bytes, and all files but itself are in it. */
+/* Every row of the checksum file is the hash of those bytes, and all files but itself are in it. */
 static void assert_side(rsd_store *store, const char *folder, const char *side)
 {
     size_t         len, files = 0;

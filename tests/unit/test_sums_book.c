@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sums_book.c - a side file is read only if every line of it keeps the rules. */
+/* test_sums_book.c - a checksum file is read only if every line of it keeps the rules. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_verify_rows.c - with a side file every damaged byte is found, told once, and named by file,
- * place and what lies there; so are files that are missing, cut, longer or not listed. */
+/* test_verify_rows.c - with a checksum file every damaged byte is found, told once, and named by
+ * file, place and what lies there; so are files that are missing, cut, longer or not listed. */
 #include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ static void verify(rsd_ckpt *ckpt, bool quick, damages *found)
     assert_int_equal(count, found->n);
 }
 
-/* A sample with its side file. */
+/* A sample with its checksum file. */
 static rsd_store *sealed(ckpt_sample which)
 {
     rsd_store *store = fix_store();
@@ -168,7 +168,7 @@ static void every_flipped_byte_of_a_torch_file_is_told_once_and_named(void **sta
     flip_every_byte(sealed(SAMPLE_TORCH_LONG), SAMPLE_TORCH_LONG, 37);
 }
 
-/* The side file that saving makes leads to the same. */
+/* The checksum file that saving makes leads to the same. */
 static void every_flipped_byte_of_what_was_saved_is_told_once_and_named(void **state)
 {
     static const ckpt_sample which[] = { SAMPLE_DCP, SAMPLE_DCP_ZSTD, SAMPLE_SAFETENSORS,
@@ -315,7 +315,7 @@ static void a_flipped_letter_of_a_name_is_found_quickly(void **state)
 
 /* ---- files as a whole ---- */
 
-/* Exchanges the side file for one with this text in front of its last line. */
+/* Exchanges the checksum file for one with this text in front of its last line. */
 static void put_sums(rsd_store *store, const char *name, const char *text)
 {
     unsigned char hash[RSI_HASH128_BYTES];
@@ -332,7 +332,7 @@ static void put_sums(rsd_store *store, const char *name, const char *text)
     fix_put(store, name, all, len + 38);
 }
 
-/* The text of a side file without its last line; free it. */
+/* The text of a checksum file without its last line; free it. */
 static char *get_sums(rsd_store *store, const char *name)
 {
     size_t         len;
@@ -433,7 +433,7 @@ static void a_file_with_another_size_is_told(void **state)
 }
 
 /* Cut where no item is hurt: behind what the metadata list there is nothing, so the size in the
- * side file is made larger instead. */
+ * checksum file is made larger instead. */
 static void a_file_shorter_than_its_rows_is_told_once(void **state)
 {
     rsd_store *store = sealed(SAMPLE_SAFETENSORS);
@@ -497,7 +497,7 @@ static void a_read_that_fails_is_damage_of_its_rows(void **state)
     (void)state;
     store = fix_counting_store(inner, &counts);
     ckpt = fix_open(store, "ck");
-    verify(ckpt, false, &found); /* the side file is read now */
+    verify(ckpt, false, &found); /* the checksum file is read now */
     counts.reads = 0;
     verify(ckpt, false, &found);
     assert_int_equal(found.n, 0);
