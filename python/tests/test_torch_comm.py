@@ -100,21 +100,26 @@ def _forked(rank):
 
 
 def _interrupted(rank):
+    import torch.distributed as dist
+
     import reshard
     import reshard.torch
 
+    store = dist.distributed_c10d._get_default_store()
     comm = reshard.torch.comm_of(timeout=60.0)
-    comm.barrier()
     if rank == 0:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.2)
+    else:
+        store.wait(["interrupted"])  # until then rank 0 waits for this one
     try:
-        while True:
-            comm.barrier()
+        comm.barrier()
     except KeyboardInterrupt:
+        store.set("interrupted", b"yes")
         return "interrupted"
     except reshard.CommError as e:
         return str(e)
+    return "passed"
 
 
 @needs_torch
