@@ -17,8 +17,9 @@
 #define HEADER      "case,value,unit,ideal,of_ideal,peer,peer_value,vs_peer,peak_mib"
 
 static const bench_case *const groups[] = {
-    plan_cases,   copy_cases, open_cases,  read_cases,  ckpt_cases,  live_cases,  convert_cases,
-    folder_cases, tool_cases, stash_cases, async_cases, scale_cases, torch_cases, py_cases,
+    plan_cases,  copy_cases,    open_cases,   read_cases, ckpt_cases,
+    live_cases,  convert_cases, folder_cases, tool_cases, stash_cases,
+    async_cases, scale_cases,   torch_cases,  py_cases,   redistribute_cases,
 };
 
 typedef struct row {

@@ -27,7 +27,7 @@ typedef struct bench_case {
 /* Each ends with a NULL name. */
 extern const bench_case plan_cases[], copy_cases[], open_cases[], read_cases[], ckpt_cases[],
     live_cases[], convert_cases[], folder_cases[], tool_cases[], stash_cases[], async_cases[],
-    scale_cases[], torch_cases[], py_cases[];
+    scale_cases[], torch_cases[], py_cases[], redistribute_cases[];
 
 /* What `bench --list PATH` does, for open.1000: prints the tensors of a checkpoint. */
 int bench_list(const char *path);

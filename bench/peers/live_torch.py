@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """PyTorch's side of the live benchmarks: a float32 matrix of N x N, from rows to columns, on gloo ranks.
 
-live_torch.py RANKS N reads commands from stdin and answers each with one line. Command: "run -", the seconds that
-DTensor.redistribute took the slowest rank.
+live_torch.py RANKS N reads commands from stdin and answers each with one line, the seconds that the slowest rank took:
+"run -" for DTensor.redistribute, "ours -" for reshard.torch.redistribute.
 """
 
 import os
@@ -22,10 +22,12 @@ def rank_main(rank, ranks, n, port, orders, answers):
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     mesh = init_device_mesh("cpu", (ranks,))
     rows = DTensor.from_local(torch.ones(n // ranks, n), mesh, [Shard(0)], run_check=False)
-    while orders.get() is not None:
+    while (order := orders.get()) is not None:
+        if order == "ours":
+            import reshard.torch
         dist.barrier()
         start = time.monotonic()
-        columns = rows.redistribute(mesh, [Shard(1)])
+        columns = reshard.torch.redistribute(rows, mesh, [Shard(1)]) if order == "ours" else rows.redistribute(mesh, [Shard(1)])
         taken = torch.tensor(time.monotonic() - start)
         dist.all_reduce(taken, op=dist.ReduceOp.MAX)
         if rank == 0:
@@ -43,9 +45,9 @@ def main():
     processes = [context.Process(target=rank_main, args=(r, ranks, n, port, orders[r], answers)) for r in range(ranks)]
     for process in processes:
         process.start()
-    for _ in sys.stdin:
+    for line in sys.stdin:
         for queue in orders:
-            queue.put("run")
+            queue.put(line.split()[0])
         print(answers.get(), flush=True)
     for queue in orders:
         queue.put(None)

@@ -4,7 +4,7 @@
 import sys
 import unittest
 
-import ranks
+from rank_pool import shared
 from support import needs_torch
 
 
@@ -69,20 +69,22 @@ def _dropped(rank):
     import reshard.torch
     from reshard.torch import _input_reshard
 
-    _input_reshard._BUDGET = 1 << 16
-    mesh = init_device_mesh("cpu", (2,))
+    reshard.torch.comm_of().close()  # with the stashes of other tests
+    before, _input_reshard._BUDGET = _input_reshard._BUDGET, 1 << 16
+    mesh = init_device_mesh("cpu", (4,))
     module = reshard.torch.input_reshard(torch.nn.Linear(64, 64), mesh, 0)
     for _ in range(50):
         module(torch.ones(128, 64))
     keeper = reshard.torch.comm_of().stashes
     assert len(keeper._stashes) == 1, len(keeper._stashes)
-    kept = [module(torch.full((128, 64), float(i))) for i in range(8)]  # more than one stash holds
+    kept = [module(torch.full((128, 64), float(i))) for i in range(20)]  # more than one stash holds
     assert len(keeper._stashes) > 1
     for i, y in reversed(list(enumerate(kept))):
         module.zero_grad()
         y.sum().backward()
         assert torch.equal(module.weight.grad, torch.full((64, 64), 128.0 * i))
     reshard.torch.comm_of().close()
+    _input_reshard._BUDGET = before
 
 
 def _dtensor(rank):
@@ -92,7 +94,7 @@ def _dtensor(rank):
 
     import reshard.torch
 
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = init_device_mesh("cpu", (4,))
 
     def gradients(wrap):
         torch.manual_seed(3)
@@ -109,16 +111,16 @@ def _dtensor(rank):
 @needs_torch
 class InputReshard(unittest.TestCase):
     def test_gradients_are_bit_for_bit_the_same(self):
-        ranks.run(4, _same)
+        shared(4).run(_same)
 
     def test_each_rank_keeps_its_part(self):
-        ranks.run(4, _parts)
+        shared(4).run(_parts)
 
     def test_dropped_graphs_give_their_room_back(self):
-        ranks.run(2, _dropped)
+        shared(4).run(_dropped)
 
     def test_of_a_module_of_dtensors(self):
-        ranks.run(2, _dtensor)
+        shared(4).run(_dtensor)
 
     def test_without_a_dimension_nothing_happens(self):
         import torch
