@@ -787,6 +787,8 @@ RSD_API rsd_err rsd_save_begin(const char *path, rsd_comm *comm, rsd_state *stat
                                rsd_error *err);
 /* Frees the memory that RSD_STAGE_COPY left with the state, as freeing the state does. [local] */
 RSD_API void rsd_state_unstage(rsd_state *state);
+/* Moves that memory to another state, if each save has a state of its own. [local] */
+RSD_API void rsd_state_restage(rsd_state *to, rsd_state *from);
 
 /* ---- load ---- */
 

@@ -522,6 +522,17 @@ void state_staged(rank_state *s)
     }
 }
 
+/* restage(other): takes over the memory that staging by copy left with another State. */
+static PyObject *restage(PyObject *self, PyObject *other)
+{
+    if (!Py_IS_TYPE(other, Py_TYPE(self))) {
+        PyErr_SetString(PyExc_TypeError, "expected a State");
+        return NULL;
+    }
+    rsd_state_restage(((rank_state *)self)->state, ((rank_state *)other)->state);
+    return Py_NewRef(Py_None);
+}
+
 static void state_dealloc(PyObject *self)
 {
     rank_state *s = (rank_state *)self;
@@ -550,6 +561,7 @@ static PyMethodDef methods[] = {
     { "want", add_want, METH_O, "want(path): a value to load" },
     { "wanted", get_wanted, METH_O,
       "wanted(hook) -> [None if missing, bytes of an archive, or (value,), ...]" },
+    { "restage", restage, METH_O, "restage(State): takes over its memory for copies" },
     { "fail", fail_later, METH_VARARGS, "fail(code, message): on all ranks" },
     { 0 },
 };

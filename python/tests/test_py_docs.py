@@ -38,6 +38,7 @@ class Documents(Case):
     def test_saving_and_loading_on_ranks(self):
         self.assertGreater(self.run_document(TOP / "docs" / "torch_ranks.md"), 1)
 
+    @needs_torch
     def test_the_reference_of_the_storage_classes(self):
         self.assertGreater(self.run_document(TOP / "docs" / "torch.md"), 0)
 

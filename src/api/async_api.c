@@ -34,3 +34,9 @@ void rsd_state_unstage(rsd_state *state)
     if (state)
         rsi_stage_forget(state);
 }
+
+void rsd_state_restage(rsd_state *to, rsd_state *from)
+{
+    if (to && from && to != from)
+        rsi_stage_move(to, from);
+}

@@ -72,6 +72,11 @@ void rsi_stage_forget(const rsd_state *home)
     drop(atomic_exchange(&home->cache->stage, NULL));
 }
 
+void rsi_stage_move(const rsd_state *to, const rsd_state *from)
+{
+    rsi_stage_give(to, atomic_exchange(&from->cache->stage, NULL));
+}
+
 /* ---- copying ---- */
 
 static rsd_err copy_part(const copying *c, const place *p, uint64_t lo, uint64_t hi, rsd_error *err)

@@ -34,5 +34,6 @@ void rsi_stage_end(rsi_stage *stage, rsi_save_job *job, const rsd_state *home);
 rsd_err rsi_stage_take(const rsd_state *home, size_t bytes, rsi_stage_memory **out, rsd_error *err);
 void    rsi_stage_give(const rsd_state *home, rsi_stage_memory *mem); /* NULL is fine */
 void    rsi_stage_forget(const rsd_state *home);                      /* frees the kept memory */
+void    rsi_stage_move(const rsd_state *to, const rsd_state *from);   /* moves it */
 
 #endif

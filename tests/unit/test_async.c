@@ -371,6 +371,31 @@ static void the_memory_of_a_copy_is_kept_for_the_next_one(void **state)
     free(a);
 }
 
+static void the_memory_of_a_copy_moves_to_another_state(void **state)
+{
+    alone     *a = calloc(1, sizeof(*a));
+    rsd_op    *op = NULL;
+    rsd_state *next;
+    int64_t    before;
+
+    (void)state;
+    alone_open(a);
+    assert_int_equal(rsd_state_create(&next, NULL), RSD_OK);
+    before = rsi_mem_stats_get().bytes;
+    assert_int_equal(rsd_save_begin("ck", NULL, a->s.state, RSD_STAGE_COPY, &a->opts, &op, NULL),
+                     RSD_OK);
+    assert_int_equal(rsd_op_wait(op, RSD_DURABLE, NULL), RSD_OK);
+    rsd_op_free(op);
+    rsi_image_cache_forget(a->s.state);
+    rsd_state_restage(next, a->s.state);
+    rsd_state_unstage(a->s.state);
+    assert_true(rsi_mem_stats_get().bytes - before >= (int64_t)sizeof(a->s.w));
+    rsd_state_free(next);
+    assert_true(rsi_mem_stats_get().bytes - before < (int64_t)sizeof(a->s.w));
+    alone_close(a);
+    free(a);
+}
+
 /* ---- what a snapshot costs ---- */
 
 /* Of the one child of this process, in bytes; -1: the system does not tell. */
@@ -504,6 +529,7 @@ int main(void)
         cmocka_unit_test(a_value_that_is_replaced_meanwhile_is_saved_next_time),
         cmocka_unit_test(a_tensor_inside_a_value_is_staged_too),
         cmocka_unit_test(the_memory_of_a_copy_is_kept_for_the_next_one),
+        cmocka_unit_test(the_memory_of_a_copy_moves_to_another_state),
         cmocka_unit_test(a_snapshot_takes_the_memory_of_the_pages_that_change),
         cmocka_unit_test(a_save_can_be_canceled_before_every_system_call),
     };

@@ -7,6 +7,10 @@ from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTra
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, SerializationFormat
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
+from ._loading import load as load
+from ._saving import AsyncSave as AsyncSave, async_save as async_save, save as save
+from ._series import Series as Series
+
 _Choice = bool | Literal["default", "always", "never"] | None
 _Rename = Callable[[str], str] | Mapping[str, str] | Iterable[tuple[str, str]] | None
 

@@ -17,6 +17,14 @@ from ._tree import asked, leaves
 
 
 _running = weakref.WeakValueDictionary()  # Comm -> the save in the background that uses it
+_copied = weakref.WeakKeyDictionary()  # Comm -> State of the last save staged by copy, which keeps the memory for the next
+
+
+class _Alone:
+    """Stands for the comm of a process without ranks."""
+
+
+_alone = _Alone()
 
 
 def _pickled(x):
@@ -46,6 +54,7 @@ def _save(group, state_dict, path, stage, uneven_keys, options):
     """Ranks that all hold the same tensors agree on that by comparing digests. If they differ, and may, they tell each
     other what they have. path, options: functions, so that a rank whose arguments are wrong lets all ranks fail."""
     where, how, found = "", {}, None  # a rank without a path fails all
+    copies, comm = stage == _STAGES["copy"], group.comm or _alone
 
     def make(apart):
         nonlocal where, how, found
@@ -53,9 +62,14 @@ def _save(group, state_dict, path, stage, uneven_keys, options):
             how = options()
             where = path()
             found = leaves(asked(state_dict, state_dict))
-        return _state(group, found, apart)
+        state = _state(group, found, apart)
+        if copies and comm in _copied:
+            state.restage(_copied.pop(comm))
+        return state
 
     def use(state, apart):
+        if copies:
+            _copied[comm] = state
         return _core.save(where, state, comm=group.comm, stage=stage, uneven=apart, **how)
 
     tries = [False, True] if uneven_keys is None and group.comm is not None else [bool(uneven_keys)]
