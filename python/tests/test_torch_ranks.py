@@ -19,6 +19,7 @@ if installed("torch"):
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.placement_types import _StridedShard
 
+    from reshard import MismatchError
     from reshard.torch import StorageReader, StorageWriter, install, uninstall
 
 SIDES = [("stock", "ours"), ("ours", "stock"), ("ours", "ours")]
@@ -153,7 +154,7 @@ def missing_rank(rank, folder):
     if mesh:
         try:
             dcp.load({"w": dtensor(torch.zeros(8, 8), mesh, ["S1"])}, storage_reader=StorageReader(folder), process_group=group)
-        except dcp.CheckpointException as e:
+        except (MismatchError, dcp.CheckpointException) as e:  # without collectives each rank raises its own
             return str(e)
     return ""
 

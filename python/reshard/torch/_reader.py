@@ -15,7 +15,7 @@ from torch.futures import Future
 
 from .. import _core, _reading
 from .._errors import Error, MismatchError
-from . import _objects
+from . import _objects, _share
 from ._catalogue import Catalogue, renamer
 
 _STAGED = 256 << 20  # bytes that are read before they are copied to their tensors
@@ -79,6 +79,10 @@ class StorageReader(FileSystemReader):
             return super().read_metadata(*args, **kwargs)
         self._catalogue = Catalogue(os.fspath(self.path), kwargs.get("rank"), self._rename)
         return self._catalogue.metadata(self.load_id)
+
+    def prepare_local_plan(self, plan):
+        _share.read_items(plan.items)  # they are sent to the coordinator and back
+        return super().prepare_local_plan(plan)
 
     def read_data(self, plan, planner):
         if not self._is_local():
