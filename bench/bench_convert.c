@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Converting 2 GiB of bfloat16 in four row or column shards (DCP) into one safetensors file against
  * `cp` of the same files: in memory, and on disk with sync; and into a torch.save file against
- * PyTorch's own dcp_to_torch_save. The table shows the peak memory of each. */
+ * PyTorch's own dcp_to_torch_save; and 2 GiB with recipes: QKV fused, rows permuted, experts
+ * stacked. The table shows the peak memory of each. */
 #include "bench.h"
 #include "bench_data.h"
 #include "bench_peer.h"
 
-#include <reshard/reshard.h>
+#include <reshard/reshard_recipe.h>
 
 #include <limits.h>
 #include <stdio.h>
@@ -54,9 +55,69 @@ static bool make_columns(const char *path)
     return make(path, "mesh tp=4; * shard(1)@tp");
 }
 
+/* ---- sources for recipes: one safetensors file with names as Hugging Face's ---- */
+
+typedef struct named {
+    const char *name; /* with the numbers of layer and expert */
+    int64_t     rows;
+} named;
+
+static bool make_hf(const char *path, int layers, int experts, const named *list, size_t n)
+{
+    void         *data = bench_memory(BYTES);
+    rsd_save_opts opts = { .size = sizeof(opts), .sync = RSD_NEVER, .max_memory = (size_t)8 << 20 };
+    rsd_state    *state;
+    rsd_error     err;
+    rsd_err       rc = rsd_state_create(&state, &err);
+
+    for (size_t i = 0; i < BYTES / 8; i++)
+        ((uint64_t *)data)[i] = i * 0x9e3779b97f4a7c15u;
+    for (int l = 0; l < layers; l++)
+        for (int e = 0; e < experts; e++)
+            for (size_t k = 0; k < n && !rc; k++) {
+                const int64_t  shape[] = { list[k].rows, N };
+                const rsd_view view = { .box = { 2, { 0 }, { list[k].rows, N } }, .data = data };
+                char           name[96];
+
+                snprintf(name, sizeof(name), "model.layers.%d.%s%d.%s", l,
+                         experts > 1 ? "experts." : "self_attn.", e, list[k].name);
+                if (experts == 1)
+                    snprintf(name, sizeof(name), "model.layers.%d.self_attn.%s", l, list[k].name);
+                rc = rsd_state_tensor(state, name, NULL, RSD_BF16, 2, shape, 1, &view, &err);
+            }
+    return !rc && rsd_save(path, NULL, state, &opts, &err) == RSD_OK;
+}
+
+static bool make_attention(const char *path)
+{
+    const named list[] = { { "q_proj.weight", N },
+                           { "k_proj.weight", N / 4 },
+                           { "v_proj.weight", N / 4 } };
+
+    return make_hf(path, TENSORS * 2 / 3, 1, list, 3);
+}
+
+static bool make_experts(const char *path)
+{
+    const named list[] = { { "w1.weight", N }, { "w3.weight", N } };
+
+    return make_hf(path, TENSORS / 16, 8, list, 2);
+}
+
+static const char fuse_qkv[] = "model.layers.{i}.self_attn.q_proj.weight[(g r d) h],"
+                               " model.layers.{i}.self_attn.{k,v}_proj.weight[(g d) h]"
+                               " -> layers.{i}.qkv[(g (r d + d + d)) h] where g = 8";
+static const char permute[] =
+    "model.layers.{i}.self_attn.q_proj.weight[(n j 2) h] -> q.{i}[(n 2 j) h]"
+    " where j = 64; model.layers.{i}.self_attn.{k,v}_proj.weight"
+    "[(n j 2) h] -> {k,v}.{i}[(n 2 j) h] where j = 64";
+static const char stack_experts[] = "model.layers.{i}.experts.{e}.{w1,w3}.weight[x h]"
+                                    " -> fc1.{i}[e (x + x) h]";
+
 typedef struct converting {
     char             folder[PATH_MAX], from[PATH_MAX], to[PATH_MAX + 32], copy[PATH_MAX + 32];
     rsd_convert_opts opts;
+    rsd_recipe      *recipe;
     bench_peer       peer;
     bool             failed;
     char             why[160];
@@ -212,10 +273,72 @@ static bool against_torch(bench_result *out)
     return !c.failed;
 }
 
+/* ---- recipes ---- */
+
+static bool with_recipe(bench_result *out, const char *name, bool (*make_source)(const char *),
+                        const char *text, bool torch)
+{
+    converting       c = { 0 };
+    const bench_work work[] = { torch ? peer : copy, ours };
+    void *const      arg[] = { &c, &c };
+    double           seconds[2], ratio[2];
+    rsd_error        err;
+
+    if (rsd_recipe_parse(text, false, &c.recipe, &err) ||
+        !prepare(&c, name, make_source, false, ".safetensors"))
+        return false;
+    c.opts.recipe = c.recipe;
+    if (torch &&
+        !bench_peer_start(&c.peer, "torch_recipe.py", c.from, "", out->note, sizeof(out->note))) {
+        clear(c.folder);
+        return false;
+    }
+    bench_turns(2, work, arg, 5, seconds, ratio);
+    if (torch)
+        bench_peer_end(&c.peer);
+    clear(c.folder);
+    rsd_recipe_free(c.recipe);
+    out->unit = torch ? "s" : "GB/s";
+    out->value = torch ? seconds[1] : (double)TENSORS * BYTES / seconds[1] / 1e9;
+    out->ideal = torch ? 0 : (double)TENSORS * BYTES / seconds[0] / 1e9;
+    out->of_ideal = torch ? 0 : 1 / ratio[1];
+    out->peer_value = torch ? seconds[0] : 0;
+    out->vs_peer = torch ? 1 / ratio[1] : 0;
+    snprintf(out->note, sizeof(out->note), "%s",
+             c.failed ? c.why
+             : torch  ? "2 GiB; torch: safe_open, a layer at a time"
+                      : "2 GiB; ideal: cp");
+    return !c.failed;
+}
+
+static bool qkv(bench_result *out)
+{
+    return with_recipe(out, "qkv.safetensors", make_attention, fuse_qkv, false);
+}
+
+static bool rope(bench_result *out)
+{
+    return with_recipe(out, "qkv.safetensors", make_attention, permute, false);
+}
+
+static bool experts(bench_result *out)
+{
+    return with_recipe(out, "experts.safetensors", make_experts, stack_experts, false);
+}
+
+static bool qkv_against_torch(bench_result *out)
+{
+    return with_recipe(out, "qkv.safetensors", make_attention, fuse_qkv, true);
+}
+
 const bench_case convert_cases[] = {
     { "convert.row@cp", rows },
     { "convert.col@cp", columns },
     { "convert.row.sync@cp", rows_on_disk },
     { "convert.row@torch", against_torch },
+    { "recipe.qkv@cp", qkv },
+    { "recipe.rope@cp", rope },
+    { "recipe.experts@cp", experts },
+    { "recipe.qkv@torch", qkv_against_torch },
     { 0 },
 };

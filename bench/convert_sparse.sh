@@ -7,7 +7,8 @@ tool=$1
 folder=${2:-${TMPDIR:-/tmp}}
 gib=${GIB:-64}
 file=$folder/reshard-sparse.$$.safetensors
-trap 'rm -f "$file"' EXIT INT TERM
+recipe=$file.recipe
+trap 'rm -f "$file" "$recipe"' EXIT INT TERM
 
 # One bfloat16 tensor for each GiB.
 header='{'
@@ -34,3 +35,11 @@ truncate -s $((8 + len + gib * 1073741824)) "$file"
     exec "$tool" convert "$file" null: --to dcp --no-progress
 )
 echo "converted $gib GiB in 256 MiB of address space"
+
+# The same through a recipe that permutes rows and stacks tensors.
+printf 't{i}[(n j 2) h] -> t[i (n 2 j) h] where n = 128\n' >"$recipe"
+(
+    ulimit -v 262144
+    exec "$tool" convert "$file" null: --to dcp --no-progress --recipe "$recipe"
+)
+echo "converted $gib GiB with a recipe in 256 MiB of address space"

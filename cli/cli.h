@@ -60,7 +60,7 @@ typedef struct command {
 } command;
 
 extern const command cmd_inspect, cmd_cat, cmd_verify, cmd_diff, cmd_plan, cmd_convert,
-    cmd_manifest, cmd_series, cmd_demo, cmd_bench, cmd_completion, cmd_help;
+    cmd_manifest, cmd_recipe, cmd_series, cmd_demo, cmd_bench, cmd_completion, cmd_help;
 
 /* main.c */
 /* Every command, in the order of the help; ends with NULL. */

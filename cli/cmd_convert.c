@@ -3,6 +3,7 @@
  * library does the work; this file reads the options and, after an interruption, says how to
  * resume. */
 #include "patterns.h"
+#include "recipe_args.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -22,6 +23,7 @@ typedef struct converting {
     progress          bar;
     rsd_ckpt         *source;
     rsd_rules        *rules;
+    rsd_recipe       *recipe;
     rsd_store        *store; /* null: */
     patterns          patterns;
     char              transform[64];
@@ -155,6 +157,7 @@ static int read_options(converting *c)
     rsd_convert_opts *o = &c->opts;
     const args       *a = c->a;
     const char       *layout = args_text(a, "layout", NULL);
+    const char       *recipe = args_text(a, "recipe", NULL);
     int               code = read_format(c);
 
     if (!code)
@@ -167,6 +170,10 @@ static int read_options(converting *c)
         code = read_transform(c);
     if (!code && layout)
         code = source_rules(a, layout, &c->rules);
+    if (!code && recipe)
+        code = recipe_read(a, recipe, &c->recipe);
+    else if (!code && (args_has(a, "set") || args_has(a, "config") || args_has(a, "reverse")))
+        code = misuse(a, "--set, --config and --reverse need --recipe");
     if (!code && args_has(a, "resume") && args_has(a, "no-keep"))
         code = misuse(a, "--resume and --no-keep can't be combined");
     o->include = c->patterns.include;
@@ -174,6 +181,7 @@ static int read_options(converting *c)
     o->exclude = c->patterns.exclude;
     o->nexclude = c->patterns.nexclude;
     o->rules = c->rules;
+    o->recipe = c->recipe;
     o->rename = c->patterns.nrenamings ? new_name : NULL;
     o->shard_size = args_size(a, "shard-size", 0);
     o->max_memory = (size_t)args_size(a, "max-memory", 0);
@@ -325,10 +333,12 @@ static int warn(converting *c)
         for (size_t i = 0; i < c->patterns.ninclude; i++)
             patterns_warn_glob(c->a, "include", c->patterns.include[i], name, n);
         patterns_warn_exclude(c->a, &c->patterns, name, n);
+    }
+    if (ok && !c->recipe) { /* else these see other names */
         patterns_warn_rename(c->a, &c->patterns, name, n);
         ok = new_names(c, name, n, &renamed, &count);
     }
-    for (size_t i = 0; ok && i < c->opts.ncasts; i++)
+    for (size_t i = 0; ok && !c->recipe && i < c->opts.ncasts; i++)
         if (c->opts.casts[i].pattern)
             patterns_warn_glob(c->a, "dtype", c->opts.casts[i].pattern,
                                (const char *const *)renamed, count);
@@ -370,6 +380,7 @@ static void release(converting *c)
     patterns_free(&c->patterns);
     free(c->partial);
     rsd_rules_free(c->rules);
+    rsd_recipe_free(c->recipe);
     rsd_ckpt_close(c->source);
     rsd_store_close(c->store);
 }
@@ -428,6 +439,9 @@ static const option_spec options[] = {
       "distribute the tensors over ranks: rules, or a file with rules" },
     { "include", 0, OPT_NAME, "GLOB", "convert only names that match; may be repeated" },
     { "exclude", 0, OPT_NAME, "GLOB", "skip names that match; may be repeated" },
+    { "recipe", 0, OPT_PATH, "RECIPE",
+      "make tensors of others: a file with rules, or a recipe that came with the tool" },
+    OPTIONS_RECIPE,
     { "rename", 0, OPT_TEXT, "s/RE/TO/",
       "rename tensors and objects, as sed -E does; may be repeated" },
     { "dtype", 0, OPT_DTYPE, "[GLOB=]DTYPE",
@@ -457,29 +471,32 @@ const command cmd_convert = {
     .min = 2,
     .max = 2,
     .options = options,
-    .text = "Copies SRC to DST in one pass, using at most --max-memory, whatever the model's size. "
-            "A DST that ends in .safetensors, .pt, .pth or .bin is one file; one without such an "
-            "ending is a folder, in DCP format unless --to says otherwise. DST appears only "
-            "when it is complete.\n"
-            "\n"
-            "Patterns are shell-style globs; * also matches dots. --include and --exclude see the "
-            "old names, --dtype and --layout the new ones. A pattern that matches nothing causes a "
-            "warning. Non-tensor objects are copied if DST's format supports them, and so is "
-            "safetensors' __metadata__; from folder to folder also other files of up to 64 MiB, "
-            "such as a config or a tokenizer. Everything left out is reported, even with -q.\n"
-            "\n"
-            "An interrupted run keeps its finished parts in DST.partial-...; the same command with "
-            "--resume checks them and resumes. A run without --resume starts over and deletes "
-            "them. Compressed output can't be resumed.\n"
-            "\n"
-            "Checksums of the data read from SRC are compared, for which SRC is read once more; "
-            "damage ends the conversion, and "
-            "nothing is published or kept. With --salvage SRC is verified first, its files may be "
-            "missing or truncated, and DST gets the tensors and objects that are intact; the "
-            "others are named, and the exit code is 1.\n"
-            "\n"
-            "Under mpirun the ranks divide the work. The DST \"null:\" discards everything, for "
-            "measurements.",
+    .text =
+        "Copies SRC to DST in one pass, using at most --max-memory, whatever the model's size. "
+        "A DST that ends in .safetensors, .pt, .pth or .bin is one file; one without such an "
+        "ending is a folder, in DCP format unless --to says otherwise. DST appears only "
+        "when it is complete.\n"
+        "\n"
+        "Patterns are shell-style globs; * also matches dots. --include and --exclude see the "
+        "old names, --dtype and --layout the new ones. A pattern that matches nothing causes a "
+        "warning. A recipe sees the names that the filters leave; --rename, --dtype and --layout "
+        "see what it makes (`reshard help recipe`). Non-tensor objects are copied if DST's format "
+        "supports them, and so is "
+        "safetensors' __metadata__; from folder to folder also other files of up to 64 MiB, "
+        "such as a config or a tokenizer. Everything left out is reported, even with -q.\n"
+        "\n"
+        "An interrupted run keeps its finished parts in DST.partial-...; the same command with "
+        "--resume checks them and resumes. A run without --resume starts over and deletes "
+        "them. Compressed output can't be resumed.\n"
+        "\n"
+        "Checksums of the data read from SRC are compared, for which SRC is read once more; "
+        "damage ends the conversion, and "
+        "nothing is published or kept. With --salvage SRC is verified first, its files may be "
+        "missing or truncated, and DST gets the tensors and objects that are intact; the "
+        "others are named, and the exit code is 1.\n"
+        "\n"
+        "Under mpirun the ranks divide the work. The DST \"null:\" discards everything, for "
+        "measurements.",
     .examples = "# one Hugging Face folder with files of 5 GB and an index\n"
                 "reshard convert step_1000 hf --to safetensors --shard-size 5GB\n"
                 "# sharded for a mesh, in bfloat16, but norms in float32\n"

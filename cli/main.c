@@ -9,8 +9,9 @@
 enum { MOST_FILES = 65536 };
 
 const command *const commands[] = {
-    &cmd_inspect, &cmd_cat,  &cmd_verify, &cmd_diff,       &cmd_plan, &cmd_convert, &cmd_manifest,
-    &cmd_series,  &cmd_demo, &cmd_bench,  &cmd_completion, &cmd_help, NULL,
+    &cmd_inspect, &cmd_cat,        &cmd_verify, &cmd_diff,   &cmd_plan,
+    &cmd_convert, &cmd_manifest,   &cmd_recipe, &cmd_series, &cmd_demo,
+    &cmd_bench,   &cmd_completion, &cmd_help,   NULL,
 };
 
 const command *command_find(const char *name)

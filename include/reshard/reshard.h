@@ -6,9 +6,9 @@
  *     mesh + placements -> layout -> state -> comm / store -> tensor bytes
  *
  * A layout says which rank owns which box of a tensor. A function communicates or touches files
- * only if its comment says so. Four more headers: reshard_live.h (plans, moving tensors between
- * ranks, the stash), reshard_folder.h (saving inside a folder with other files), reshard_plugin.h
- * (custom comms, stores and transforms), reshard_mpi.h (a comm made from an MPI_Comm).
+ * only if its comment says so. More headers: reshard_live.h (plans, moving tensors between ranks,
+ * the stash), reshard_folder.h (saving inside a folder with other files), reshard_recipe.h (tensors
+ * made of others), reshard_plugin.h (custom comms, stores, transforms), reshard_mpi.h (MPI).
  *
  * Rules that hold for every function:
  *  result     Returns rsd_err; RSD_OK is 0, so `if (rc)` reads "it failed".
@@ -113,11 +113,9 @@ RSD_API int rsd_dtype_bits(rsd_dtype dtype);
 RSD_API size_t rsd_dtype_size(rsd_dtype dtype);
 /* torch's name, "bfloat16"; NULL if unknown. */
 RSD_API const char *rsd_dtype_name(rsd_dtype dtype);
-/* safetensors' name, "BF16"; NULL if unknown or if safetensors can't hold it (complex32,
- * complex128). */
+/* safetensors' name, "BF16"; NULL if unknown or if safetensors can't hold it. */
 RSD_API const char *rsd_dtype_safetensors_name(rsd_dtype dtype);
-/* Accepts any of its names: torch's ("bfloat16", "torch.bfloat16"), safetensors' ("BF16"), short
- * ("bf16"). [local] */
+/* Accepts "bfloat16", "torch.bfloat16", safetensors' "BF16" and the short "bf16". [local] */
 RSD_API rsd_err rsd_dtype_parse(const char *name, rsd_dtype *out, rsd_error *err);
 /* Casts n packed elements as loading and converting do; `dst` and `src` must not overlap.
  * RSD_E_UNSUPPORTED if there is no such cast; n = 0 only checks that. */
@@ -637,9 +635,8 @@ RSD_API rsd_err rsd_state_pop(rsd_state *state, rsd_error *err);
 RSD_API rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *layout,
                                  rsd_dtype dtype, int ndim, const int64_t *shape, size_t n,
                                  const rsd_view *views, rsd_error *err);
-/* The common case in one call: the rules are applied to the full name (all keys joined by dots),
- * and `data` holds this rank's part in the usual memory layout, rsd_rules_bytes bytes (NULL if 0).
- * [local] */
+/* The common case in one call: the rules see the full name (all keys joined by dots), and `data`
+ * holds this rank's part in the usual layout, rsd_rules_bytes bytes (NULL if 0). [local] */
 RSD_API rsd_err rsd_state_add(rsd_state *state, const char *name, const rsd_rules *rules,
                               int32_t rank, rsd_dtype dtype, int ndim, const int64_t *shape,
                               void *data, rsd_error *err);
@@ -649,8 +646,7 @@ RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_va
                                 rsd_error *err);
 
 /* Replaces a value; `name` is the full name, all keys joined by dots. A state can be saved
- * repeatedly: each save takes the tensors' current contents; values change only through this
- * call. */
+ * repeatedly: each save takes the tensors' present contents; values change only by this call. */
 RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value *value,
                                     rsd_error *err);
 
@@ -792,6 +788,8 @@ RSD_API void rsd_state_restage(rsd_state *to, rsd_state *from);
 
 /* ---- load ---- */
 
+typedef struct rsd_recipe rsd_recipe; /* reshard_recipe.h */
+
 typedef struct rsd_load_opts {
     size_t     size;          /* sizeof(rsd_load_opts) */
     rsd_store *store;         /* NULL: `path` is a local path */
@@ -809,7 +807,8 @@ typedef struct rsd_load_opts {
      * together want at least 1.25 times the size and, between threads, those that would be read in
      * short runs. ALWAYS: for all tensors that several ranks want parts of. NEVER, or verify
      * ALWAYS, on one rank means NEVER on all. */
-    rsd_choice cooperate;
+    rsd_choice        cooperate;
+    const rsd_recipe *recipe; /* reshard_recipe.h; names are those of its targets. NULL: none */
 } rsd_load_opts;
 
 /* Fills the views of every tensor in the state, whatever layout the checkpoint has, and creates the
@@ -901,7 +900,8 @@ typedef struct rsd_convert_opts {
     /* Takes only tensors and objects whose health is RSD_WHOLE; `on_left_out` gets the others. For
      * a checkpoint opened for salvage and verified: its checksums are not compared again. */
     bool               salvage;
-    rsd_convert_stats *stats; /* filled on success; may be NULL */
+    rsd_convert_stats *stats;  /* filled on success; may be NULL */
+    const rsd_recipe  *recipe; /* applied after the filters, before `rename`; NULL: none */
 } rsd_convert_opts;
 
 /* Writes the contents of a checkpoint as another one, with another format, layout, names or dtypes,

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "format/path_format.h"
 #include "format/sums.h"
+#include "recipe/recipe.h"
 #include "store/store.h"
 
 static void tell_store(rsi_facts *f, const rsd_store *store)
@@ -112,4 +113,5 @@ void rsi_convert_facts(rsi_facts *f, const void *arg)
     rsi_fact_flag(f, "dry_run", o->dry_run);
     tell_choice(f, "carry", o->carry);
     rsi_fact_flag(f, "salvage", o->salvage);
+    rsi_fact_digest(f, "the recipe", o->recipe ? o->recipe->digest : 0);
 }

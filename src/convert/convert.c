@@ -198,6 +198,8 @@ static void tell_plan(rsi_facts *f, const void *arg)
     rsi_fact_number(f, "format", (uint64_t)c->spec.format);
     rsi_fact_flag(f, "dry_run", c->opts->dry_run);
     rsi_fact_text(f, "transform", image->transform);
+    if (c->opts->recipe)
+        rsi_fact_digest(f, "the recipe", c->opts->recipe->digest);
     for (size_t i = 0; i < files->n; i++) {
         rsi_facts_item(f, "source file", i, files->file[i]->name);
         rsi_fact_number(f, "size", files->file[i]->size);
@@ -370,7 +372,8 @@ static rsd_err prove(converting *c, rsd_error *err)
 static rsd_err make_workers(converting *c, rsd_error *err)
 {
     size_t       memory = c->opts->max_memory ? c->opts->max_memory : DEFAULT_MEMORY;
-    size_t       most = memory / (RSI_CONVERT_BUFFER + RSI_PULL_CAST_BYTES + RSI_PULL_FETCH_BYTES);
+    size_t       each = RSI_CONVERT_BUFFER + RSI_PULL_CAST_BYTES + RSI_PULL_FETCH_BYTES;
+    size_t       most = memory / (each + (c->taken.made ? RSI_MADE_BYTES : 0));
     rsi_workers *workers;
     rsd_err      rc = rsi_workers_create(c->opts->threads, &workers, err);
 
@@ -384,7 +387,7 @@ static rsd_err make_workers(converting *c, rsd_error *err)
     c->job.workers = workers;
     c->job.commit.flush.threads = rsi_workers_count(workers);
     c->job.commit.flush.staging = memory / 2;
-    rc = rsi_pull_open(&c->pull, c->source, c->taken.from, on_the_way(c),
+    rc = rsi_pull_open(&c->pull, c->source, c->taken.from, c->taken.made, on_the_way(c),
                        (size_t)rsi_workers_count(workers), memory / 2, err);
     for (size_t i = 0; i < c->taken.n; i++) {
         rsi_state_tensor *t = &c->taken.state->tensor[i];

@@ -9,14 +9,20 @@
 
 #include <string.h>
 
-rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor, rsd_choice verify,
-                      size_t threads, size_t limit, rsd_error *err)
+rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor,
+                      const rsi_made *made, rsd_choice verify, size_t threads, size_t limit,
+                      rsd_error *err)
 {
     rsd_err rc;
 
     *pull = (rsi_pull){ .source = source, .tensor = tensor };
     pull->opts = (rsd_read_opts){ .size = sizeof(pull->opts), .verify = verify };
+    pull->reader = (rsi_made_reader){
+        .made = made, .source = source, .tools = &pull->tools, .opts = &pull->opts
+    };
     rc = rsi_extents_create(source, limit, &pull->tools.extents, err);
+    if (!rc && made)
+        rc = rsi_pool_create(threads * RSI_MADE_BYTES, RSI_MADE_BYTES, &pull->reader.pool, err);
     if (!rc)
         rc = rsi_pool_create(threads * RSI_PULL_CAST_BYTES, RSI_PULL_CAST_BYTES, &pull->cast, err);
     if (!rc)
@@ -31,6 +37,7 @@ void rsi_pull_close(rsi_pull *pull)
     rsi_extents_free(pull->tools.extents);
     rsi_pool_free(pull->cast);
     rsi_pool_free(pull->tools.pool);
+    rsi_pool_free(pull->reader.pool);
     *pull = (rsi_pull){ 0 };
 }
 
@@ -38,6 +45,7 @@ void rsi_pull_close(rsi_pull *pull)
 
 typedef struct proving {
     rsi_pull *pull;
+    size_t   *t;      /* [n] numbers in the source */
     size_t   *before; /* [n + 1] chunks of the tensors before each */
     size_t    n, first, step;
 } proving;
@@ -55,30 +63,37 @@ static rsd_err prove_one(void *arg, size_t i, rsd_error *err)
         else
             hi = mid;
     }
-    return rsi_fetch_prove(&p->pull->tools, p->pull->source, p->pull->tensor[lo].t,
-                           k - p->before[lo], err);
+    return rsi_fetch_prove(&p->pull->tools, p->pull->source, p->t[lo], k - p->before[lo], err);
 }
 
 rsd_err rsi_pull_prove(rsi_pull *pull, size_t n, rsi_workers *workers, size_t first, size_t step,
                        rsd_error *err)
 {
-    proving p = { .pull = pull, .n = n, .first = first, .step = step };
-    rsd_err rc = RSD_OK;
-    size_t  all;
+    const rsi_made *made = pull->reader.made;
+    const size_t    most = made ? made->nsources : n;
+    proving         p = { .pull = pull, .first = first, .step = step };
+    rsd_err         rc = RSD_OK;
+    size_t          all;
 
-    p.before = rsi_calloc(n + 1, sizeof(p.before[0]));
-    if (!p.before)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu tensors", n);
-    for (size_t i = 0; i < n; i++) {
+    p.before = rsi_calloc(most + 1, sizeof(p.before[0]));
+    p.t = rsi_calloc(most + 1, sizeof(p.t[0]));
+    if (!p.before || !p.t)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu tensors", most);
+    for (size_t i = 0; i < most && !rc; i++) {
         rsd_tensor_info info;
 
-        pull->source->ops->tensor(pull->source, pull->tensor[i].t, &info);
-        p.before[i + 1] = p.before[i] + info.chunks;
+        if (made && (made->source[i].line == 0 || made->source[i].dropped))
+            continue;
+        p.t[p.n] = made ? i : pull->tensor[i].t;
+        pull->source->ops->tensor(pull->source, p.t[p.n], &info);
+        p.before[p.n + 1] = p.before[p.n] + info.chunks;
+        p.n++;
     }
-    all = p.before[n];
+    all = rc ? 0 : p.before[p.n];
     if (all > first)
         rc = rsi_workers_run(workers, (all - first - 1) / step + 1, prove_one, &p, err);
     rsi_free(p.before);
+    rsi_free(p.t);
     return rc;
 }
 
@@ -95,7 +110,9 @@ static rsd_err pull_stored(rsi_pull *pull, size_t t, const rsd_box *box, int64_t
 
         for (int d = 0; d < box->ndim; d++)
             view.box.off[d] += box->off[d];
-        rc = rsi_fetch_with(&pull->tools, pull->source, t, &view, &pull->opts, err);
+        rc = pull->reader.made
+                 ? rsi_made_read(&pull->reader, t, &view.box, out, err)
+                 : rsi_fetch_with(&pull->tools, pull->source, t, &view, &pull->opts, err);
         if (rc)
             return rc;
         out += n * elem_bytes;
@@ -126,12 +143,17 @@ rsd_err rsi_pull_bytes(void *arg, size_t number, const rsd_box *box, uint64_t of
 {
     rsi_pull       *pull = arg;
     size_t          t = pull->tensor[number].t;
-    rsd_dtype       dtype = pull->tensor[number].dtype;
+    rsd_dtype       dtype = pull->tensor[number].dtype, stored;
     size_t          elem = rsd_dtype_size(dtype);
     rsd_tensor_info info;
     unsigned char   one[16]; /* an element only partly in the range */
 
-    pull->source->ops->tensor(pull->source, t, &info);
+    if (pull->reader.made) {
+        stored = pull->reader.made->tensor[t].dtype;
+    } else {
+        pull->source->ops->tensor(pull->source, t, &info);
+        stored = info.dtype;
+    }
     while (len > 0) {
         size_t         skip = (size_t)(off % elem), take;
         bool           part = skip > 0 || len < elem;
@@ -139,11 +161,11 @@ rsd_err rsi_pull_bytes(void *arg, size_t number, const rsd_box *box, uint64_t of
         unsigned char *to = part ? one : out;
         rsd_err        rc;
 
-        if (dtype == info.dtype) {
+        if (dtype == stored) {
             rc = pull_stored(pull, t, box, at, at + n, (int64_t)elem, to, err);
         } else {
-            n = rsi_min(n, (int64_t)(RSI_PULL_CAST_BYTES / rsd_dtype_size(info.dtype)));
-            rc = pull_cast(pull, t, info.dtype, dtype, box, at, n, to, err);
+            n = rsi_min(n, (int64_t)(RSI_PULL_CAST_BYTES / rsd_dtype_size(stored)));
+            rc = pull_cast(pull, t, stored, dtype, box, at, n, to, err);
         }
         if (rc)
             return rc;

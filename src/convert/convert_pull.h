@@ -4,11 +4,11 @@
 #ifndef RSI_CONVERT_PULL_H
 #define RSI_CONVERT_PULL_H
 
-#include "read/fetch.h"
+#include "read/made_read.h"
 
 /* A tensor of the target. */
 typedef struct rsi_pulled {
-    size_t    t; /* number in the source */
+    size_t    t; /* number in the source or, with a recipe, of what it makes */
     rsd_dtype dtype;
 } rsi_pulled;
 
@@ -18,15 +18,17 @@ typedef struct rsi_pull {
     rsi_pool         *cast; /* buffers of elements to be cast */
     rsd_read_opts     opts;
     rsi_fetch_tools   tools;
+    rsi_made_reader   reader; /* its `made` NULL: there is no recipe */
 } rsi_pull;
 
 /* Opens for `threads` concurrent pulls. Decoded chunks of a transformed source use `limit` bytes or
  * one chunk per thread. `verify` ALWAYS: the first pull from a row or record compares all of it
  * with its checksum. */
-rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor, rsd_choice verify,
-                      size_t threads, size_t limit, rsd_error *err);
-/* Verifies what belongs to the first n tensors and was not verified yet: every `step`th chunk,
- * starting with number `first`. */
+rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor,
+                      const rsi_made *made, rsd_choice verify, size_t threads, size_t limit,
+                      rsd_error *err);
+/* Verifies what belongs to the first n tensors, or to all that the recipe uses, and was not
+ * verified yet: every `step`th chunk, starting with number `first`. */
 rsd_err rsi_pull_prove(rsi_pull *pull, size_t n, rsi_workers *workers, size_t first, size_t step,
                        rsd_error *err);
 void    rsi_pull_close(rsi_pull *pull);

@@ -160,13 +160,13 @@ static rsd_err make_layout(void *arg, size_t i, rsd_layout **out, rsd_error *err
     const rsi_state_tensor  *tensor = &cs->state->tensor[i];
     rsd_tensor_info          info;
 
-    cs->source->ops->tensor(cs->source, cs->from[i].t, &info);
     if (cs->rules)
-        return rsd_rules_layout(cs->rules, tensor->spot.name, tensor->dtype, info.ndim, info.shape,
-                                out, err);
-    return cs->keeps && info.bytes > 0
-               ? old_layout(cs, cs->from[i].t, &info, tensor->dtype, out, err)
-               : RSD_OK;
+        return rsd_rules_layout(cs->rules, tensor->spot.name, tensor->dtype, tensor->ndim,
+                                tensor->shape, out, err);
+    if (!cs->keeps)
+        return RSD_OK;
+    cs->source->ops->tensor(cs->source, cs->from[i].t, &info);
+    return info.bytes > 0 ? old_layout(cs, cs->from[i].t, &info, tensor->dtype, out, err) : RSD_OK;
 }
 
 /* A format has no name for some dtypes: all their tensors are reported at once. */
@@ -196,36 +196,67 @@ static bool is_whole(const taking *k, const char *name, size_t number)
     return false;
 }
 
+/* Adds a tensor of the source, or one that a recipe made, under its new name. */
+static rsd_err add_tensor(taking *k, size_t t, const char *old, rsd_dtype stored, int32_t ndim,
+                          const int64_t *shape, rsd_error *err)
+{
+    const char *name, *last;
+    rsd_dtype   dtype;
+    size_t      pushed = 0;
+    rsd_err     rc = new_name(k, old, &name, err);
+
+    if (rc)
+        return rc;
+    dtype = new_dtype(k, name, stored);
+    note_refused(k, name, dtype);
+    if (dtype != stored)
+        rc = rsi_cast_check(dtype, stored, err);
+    if (!rc && !rsi_grow(&k->out->from, k->out->state->ntensors, &k->cap, sizeof(k->out->from[0])))
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a list of tensors");
+    if (!rc)
+        rc = push_path(k, old, name, &pushed, &last, err);
+    if (!rc)
+        rc = rsd_state_tensor(k->out->state, last, NULL, dtype, ndim, shape, 0, NULL, err);
+    if (!rc)
+        k->out->from[k->out->state->ntensors - 1] = (rsi_pulled){ .t = t, .dtype = dtype };
+    while (pushed-- > 0)
+        rsd_state_pop(k->out->state, NULL);
+    return rc;
+}
+
 static rsd_err take_tensor(taking *k, size_t t, rsd_error *err)
 {
     rsd_tensor_info info;
-    const char     *name, *last;
-    rsd_dtype       dtype;
-    size_t          pushed = 0;
     rsd_err         rc;
 
     k->source->ops->tensor(k->source, t, &info);
     if (!is_wanted(k, info.name) || !is_whole(k, info.name, t))
         return RSD_OK;
-    rc = new_name(k, info.name, &name, err);
-    if (rc)
-        return rc;
-    dtype = new_dtype(k, name, info.dtype);
-    note_refused(k, name, dtype);
-    if (dtype != info.dtype)
-        rc = rsi_cast_check(dtype, info.dtype, err);
-    if (!rc && !rsi_grow(&k->out->from, k->out->state->ntensors, &k->cap, sizeof(k->out->from[0])))
-        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a list of tensors");
-    if (!rc)
-        rc = push_path(k, info.name, name, &pushed, &last, err);
-    if (!rc)
-        rc =
-            rsd_state_tensor(k->out->state, last, NULL, dtype, info.ndim, info.shape, 0, NULL, err);
-    if (!rc)
-        k->out->from[k->out->state->ntensors - 1] = (rsi_pulled){ .t = t, .dtype = dtype };
-    while (pushed-- > 0)
-        rsd_state_pop(k->out->state, NULL);
+    rc = add_tensor(k, t, info.name, info.dtype, info.ndim, info.shape, err);
     return rc ? rsi_while(err, rc, "tensor \"%s\" of the source", info.name) : RSD_OK;
+}
+
+static bool is_left_out(void *arg, size_t t, const char *name)
+{
+    const taking *k = arg;
+
+    return !is_wanted(k, name) || !is_whole(k, name, t);
+}
+
+/* With a recipe, what it makes of the wanted tensors takes their place. */
+static rsd_err take_made(taking *k, rsd_error *err)
+{
+    rsi_convert_state *out = k->out;
+    rsd_err rc = rsi_made_of(k->opts->recipe, k->source, is_left_out, k, &out->made, err);
+
+    for (size_t t = 0; !rc && t < out->made->n; t++) {
+        const rsi_made_tensor *made = &out->made->tensor[t];
+
+        rc = add_tensor(k, t, made->name, made->dtype, made->ndim, made->shape, err);
+        if (rc)
+            rsi_while(err, rc, "tensor \"%s\" of the recipe", made->name);
+    }
+    return rc;
 }
 
 /* Checks that a value can be written: its foreign objects have opcodes, and the bytes of tensors
@@ -325,7 +356,7 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
         return RSD_OK;
     }
     rc = try_value(k, value, &why);
-    if (k->out->keeps &&
+    if (k->format == RSD_FORMAT_DCP && k->source->format == RSD_FORMAT_DCP &&
         (rc == RSD_E_UNSUPPORTED || lost->n > before || rsi_value_find_opaque(value))) {
         rsd_err failed = copy_archive(k, i, &raw, &raw_len, err);
 
@@ -372,7 +403,7 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     rsd_err rc;
 
     *out = (rsi_convert_state){ .source = source, .rules = opts->rules };
-    out->keeps = format == RSD_FORMAT_DCP && source->format == RSD_FORMAT_DCP;
+    out->keeps = format == RSD_FORMAT_DCP && source->format == RSD_FORMAT_DCP && !opts->recipe;
     k.names = rsi_text_begin(k.buf, sizeof(k.buf));
     rc = rsd_state_create(&out->state, err);
     if (!rc)
@@ -382,7 +413,9 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     k.met = rsi_calloc(opts->ninclude, sizeof(k.met[0]));
     if (!rc && !k.met)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu patterns", opts->ninclude);
-    for (size_t t = 0; t < source->ntensors && !rc; t++)
+    if (!rc && opts->recipe)
+        rc = take_made(&k, err);
+    for (size_t t = 0; t < source->ntensors && !rc && !opts->recipe; t++)
         rc = take_tensor(&k, t, err);
     out->n = out->state ? out->state->ntensors : 0;
     for (size_t i = 0; opts->salvage && i < source->nlost && !rc; i++)
@@ -415,5 +448,6 @@ void rsi_convert_state_release(rsi_convert_state *cs)
     rsd_state_free(cs->state);
     rsd_values_free(cs->owner);
     rsi_free(cs->from);
+    rsi_made_drop(cs->made);
     *cs = (rsi_convert_state){ 0 };
 }

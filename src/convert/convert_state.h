@@ -13,6 +13,7 @@ typedef struct rsi_convert_state {
     rsi_pulled      *from;  /* [n] sources of its tensors; files (carry) come after them */
     size_t           n;
     rsd_ckpt        *source;
+    rsi_made        *made;  /* what the recipe makes of it; NULL: there is none */
     const rsd_rules *rules; /* define the layouts; NULL: none, or the source's */
     bool             keeps; /* keeps the source's chunks */
 } rsi_convert_state;        /* zeroed: empty. Must not move: `state` points to it */

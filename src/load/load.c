@@ -14,6 +14,7 @@
 #include "load/read_for_threads.h"
 #include "state/inner.h"
 #include "load/read_and_send.h"
+#include "read/made_read.h"
 #include "read/check_sums.h"
 #include "read/object_bytes.h"
 #include "state/stateful.h"
@@ -38,6 +39,7 @@ typedef struct loading {
     rsd_state           *expanded; /* with stateful objects: becomes `state`; else NULL */
     const rsi_below     *below;
     const rsd_load_opts *opts;
+    rsi_made            *made; /* what the recipe makes; NULL: there is none */
     rsi_want            *want; /* [n] */
     size_t               n, cap;
     size_t              *object; /* [state->nwants] number in the checkpoint; NOT_THERE, INNER */
@@ -137,6 +139,24 @@ static rsd_err add_want(loading *l, size_t t, rsd_dtype dtype, const rsd_view *v
     return RSD_OK;
 }
 
+/* A tensor by its name: one of the checkpoint, or one that the recipe makes. */
+static bool find_named(const loading *l, const char *name, size_t *t, rsd_tensor_info *info)
+{
+    uint64_t number;
+
+    if (l->made) {
+        if (!rsi_map_get(&l->made->names, name, strlen(name), &number))
+            return false;
+        *t = (size_t)number;
+        rsi_made_info(l->made, *t, info);
+        return true;
+    }
+    if (!l->ckpt->ops->find(l->ckpt, name, t))
+        return false;
+    l->ckpt->ops->tensor(l->ckpt, *t, info);
+    return true;
+}
+
 static rsd_err find_tensor(loading *l, const rsi_state_tensor *want, rsd_error *err)
 {
     rsd_tensor_info info;
@@ -146,9 +166,8 @@ static rsd_err find_tensor(loading *l, const rsi_state_tensor *want, rsd_error *
 
     if (rc)
         return rc;
-    if (!l->ckpt->ops->find(l->ckpt, name, &t))
+    if (!find_named(l, name, &t, &info))
         return not_there(l, "tensor", name, err);
-    l->ckpt->ops->tensor(l->ckpt, t, &info);
     rc = check_tensor(want, &info, l->opts->cast, err);
     for (size_t v = 0; v < want->views.n && !rc; v++) {
         rc = add_want(l, t, want->dtype, &want->views.view[v], err);
@@ -260,11 +279,14 @@ static rsd_err find_below(loading *l, bool leads, rsd_error *err)
 
     if (!rc && !met)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu names", b->n);
-    for (size_t t = 0; t < l->ckpt->ntensors && !rc; t++) {
+    for (size_t t = 0; t < (l->made ? l->made->n : l->ckpt->ntensors) && !rc; t++) {
         rsd_tensor_info info;
         bool            wanted = b->n == 0;
 
-        l->ckpt->ops->tensor(l->ckpt, t, &info);
+        if (l->made)
+            rsi_made_info(l->made, t, &info);
+        else
+            l->ckpt->ops->tensor(l->ckpt, t, &info);
         info.size = sizeof(info);
         for (size_t i = 0; i < b->n; i++)
             if (is_below(info.name, b->name[i]))
@@ -369,14 +391,14 @@ static bool can_show(const loading *l, rsd_comm *comm)
 static rsd_err may_share(const loading *l, rsd_comm *comm, bool *share, bool *always, bool *reach,
                          rsd_error *err)
 {
-    int64_t said[3] = { l->opts->cooperate == RSD_NEVER || l->opts->verify == RSD_ALWAYS,
+    int64_t said[3] = { l->opts->cooperate == RSD_NEVER || l->opts->verify == RSD_ALWAYS || l->made,
                         l->opts->cooperate == RSD_ALWAYS, 1 };
     rsd_err rc;
 
     *share = *always = *reach = false;
     if (!comm || comm->size == 1 || comm->alone)
         return RSD_OK;
-    said[2] = !can_show(l, comm);
+    said[2] = l->made || !can_show(l, comm);
     rc = rsi_allreduce(comm, RSI_OP_MAX, said, 3, err);
     *share = !rc && !said[0];
     *always = !rc && said[1];
@@ -443,7 +465,8 @@ static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
 
     if (rc)
         return shared_failed(l, comm, rc, err);
-    rc = rsi_fetch_all(l->ckpt, l->want, l->n, &read, err);
+    rc = l->made ? rsi_made_fetch_all(l->made, l->ckpt, l->want, l->n, &read, err)
+                 : rsi_fetch_all(l->ckpt, l->want, l->n, &read, err);
     if (!rc)
         rc = read_objects(l, err);
     if (changed(l, rc, &why)) {
@@ -474,6 +497,8 @@ static rsd_err run_once(loading *l, const char *path, rsd_comm *comm, bool *agai
     rc = l->state ? rsi_stateful_expand(l->state, true, &l->expanded, err) : RSD_OK;
     l->state = l->expanded ? l->expanded : l->state;
     if (!rc)
+        rc = rsi_made_of(l->opts->recipe, l->ckpt, NULL, NULL, &l->made, err);
+    if (!rc)
         rc = l->state ? find_state(l, err) : find_below(l, leads, err);
     if (comm)
         rc = rsi_agree(comm, rc, err); /* no memory is touched unless all ranks will be filled */
@@ -481,6 +506,7 @@ static rsd_err run_once(loading *l, const char *path, rsd_comm *comm, bool *agai
         rc = read_all(l, comm, err);
     *again = rsi_is_gone(rc) && rsi_together_replaced(comm, &together, rc);
     rsi_free(l->want);
+    rsi_made_drop(l->made);
     rsi_arena_release(&l->mem);
     rsi_together_close(&together);
     rsd_state_free(l->expanded);

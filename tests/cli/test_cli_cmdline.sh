@@ -200,6 +200,7 @@ out <<'END'
   plan        show what each rank would read, move and need when resharding
   convert     write a checkpoint with another format, layout, names or dtypes
   manifest    add checksums to a checkpoint made elsewhere
+  recipe      show what a recipe would make of a checkpoint
   series      list the checkpoints of a run, remove old ones
   demo        show a tour: save, draw, reshard, compare, find damage
   bench       measure this machine: memory, saving, reading, resharding
@@ -252,6 +253,7 @@ diff
 plan
 convert
 manifest
+recipe
 series
 demo
 bench

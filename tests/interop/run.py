@@ -3,7 +3,8 @@
 PATH_TO_reshard
 
 torch writes and we read (read_checks.py); we convert what torch wrote and torch reads
-(copy_checks.py), also after two conversions by the tool (round_checks.py). Four ranks run beside this process (ranks.py).
+(copy_checks.py), also after two conversions by the tool (round_checks.py). The recipes that ship are compared with
+their arithmetic in torch (recipe_checks.py). Four ranks run beside this process (ranks.py).
 """
 
 import argparse
@@ -17,6 +18,7 @@ import torch.multiprocessing
 import copy_checks
 import ranks
 import read_checks
+import recipe_checks
 import round_checks
 from report import Report
 from tool import Reshard, Tool
@@ -53,6 +55,7 @@ def run(report, tool, reshard, folder):
         loads = copy_checks.copies(report, tool, folder)
         copied.set()
         round_checks.rounds(report, reshard, folder)
+        recipe_checks.recipes(report, reshard, folder)
         while not job.join(1):
             pass
     except KeyboardInterrupt:

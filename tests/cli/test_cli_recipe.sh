@@ -1,0 +1,128 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# reshard recipe, and convert --recipe
+. "$(dirname "$0")/expect.sh"
+
+# Two layers of an attention with 2 groups of 2 heads of size 1: q [4, 1], k and v [2, 1], one byte each.
+st "$T/hf.safetensors" '{"l.0.k":{"dtype":"U8","shape":[2,1],"data_offsets":[4,6]},"l.0.q":{"dtype":"U8","shape":[4,1],"data_offsets":[0,4]},"l.0.v":{"dtype":"U8","shape":[2,1],"data_offsets":[6,8]},"l.1.k":{"dtype":"U8","shape":[2,1],"data_offsets":[12,14]},"l.1.q":{"dtype":"U8","shape":[4,1],"data_offsets":[8,12]},"l.1.v":{"dtype":"U8","shape":[2,1],"data_offsets":[14,16]}}' 'abcdKLVWefghMNXY'
+cat >"$T/qkv.recipe" <<'END'
+let g = groups
+let d = 1
+l.{i}.q[(g r d) h], l.{i}.{k,v}[(g d) h] <-> qkv[i (g (r d + d + d)) h] for i in 0..layers
+END
+
+t 'a recipe shows what would become of every tensor' recipe check "$T/qkv.recipe" "$T/hf.safetensors" --set groups=2 --set layers=2
+out <<'END'
+target  dtype  shape      parts  line  made of
+qkv     uint8  [2, 8, 1]      6     3  l.0.q .. l.1.v, 6 tensors
+
+6 source tensors: 1 targets, 0 of them tied, 0 dropped; every element has its place
+END
+
+t 'a conversion fuses' -c '$R convert -q $T/hf.safetensors $T/fused.safetensors --recipe $T/qkv.recipe --set groups=2 --set layers=2 && $R cat $T/fused.safetensors qkv --format raw'
+printf 'abKVcdLWefMXghNY' | out
+
+t 'and the reverse splits' -c '$R convert -q $T/fused.safetensors $T/back.safetensors --recipe $T/qkv.recipe --set groups=2 --set layers=2 --reverse && $R diff $T/hf.safetensors $T/back.safetensors'
+out <<'END'
+same: 6 tensors, 16 B, 0 objects
+END
+
+t 'numbers come from a config' -c 'echo "{\"groups\": 2, \"text_config\": {\"layers\": 2}}" >$T/config.json && $R convert -q $T/hf.safetensors $T/again --recipe $T/qkv.recipe --config $T/config.json && $R diff -q $T/fused.safetensors $T/again'
+
+t 'to any layout and back' -c '$R convert -q $T/hf.safetensors $T/tp --recipe $T/qkv.recipe --config $T/config.json --layout "mesh tp=2; * shard(1)@tp" && $R diff -q $T/fused.safetensors $T/tp && $R convert -q $T/tp $T/tp.safetensors --recipe $T/qkv.recipe --config $T/config.json --reverse && $R diff -q $T/hf.safetensors $T/tp.safetensors'
+
+t 'filters see the old names, --rename and --dtype the new ones' -c 'cd $T && $R convert -q hf.safetensors one.safetensors --include "l.0.*" --recipe qkv.recipe --set groups=2 --set layers=1 --rename "s/^/x./" --dtype "x.qkv=i8" && $R inspect one.safetensors x.qkv'
+out <<'END'
+name   dtype  shape      layout  chunks  bytes
+x.qkv  int8   [1, 8, 1]  whole        1    8 B
+
+safetensors: 1 tensor in 1 chunk, 8 parameters, 8 B; 0 objects
+END
+
+t 'a number that nobody set is named' -c 'cd $T && grep -v "^let d" qkv.recipe >nod.recipe && $R convert -q hf.safetensors unset --recipe nod.recipe --set layers=2; code=$?; ls | grep unset; exit $code'
+code 2
+err <<'END'
+reshard: checkpoint "unset": recipe: tensor "l.0.q": line 2, column 12: the sizes of "g" and "r" are not known: use --set r=N
+END
+
+t 'a layer that is missing is named' -c 'cd $T && $R convert -q hf.safetensors missing --recipe qkv.recipe --set groups=2 --set layers=3'
+code 2
+err <<'END'
+reshard: checkpoint "missing": recipe: line 3: the source has no "l.2.q", which belongs to "l.0.q"
+END
+
+t 'an error in a recipe has line and column' -c 'echo "a -> b c" >$T/bad.recipe; cd $T && $R recipe check bad.recipe hf.safetensors'
+code 2
+err <<'END'
+reshard: recipe "bad.recipe": line 1, column 8: expected as, times, plus, where, for, if, required or the end of the rule, found "c"
+END
+
+t 'numbers without a recipe are misuse' convert "$T/hf.safetensors" "$T/x" --set a=1
+code 2
+err <<'END'
+reshard: --set, --config and --reverse need --recipe
+try: reshard help convert
+END
+
+t 'a recipe that does not exist' -c 'cd $T && $R recipe show none'
+code 3
+err <<'END'
+reshard: could not open "none": No such file or directory
+END
+
+t 'the recipes that come with the tool' -c '$R recipe list | cut -d" " -f1'
+out <<'END'
+recipe
+deepseek-fp8
+deepseek-megatron
+gpt-oss-megatron
+hf-megatron
+meta-hf
+stack-layers
+END
+
+t 'a run with another recipe does not resume' -c 'cd $T && sed "s/(g r d)/(r g d)/" qkv.recipe >other.recipe && $R convert -q hf.safetensors res --recipe qkv.recipe --config config.json --dry-run && $R convert -q hf.safetensors res --recipe other.recipe --config config.json --resume && $R cat res qkv --format raw'
+printf 'acKVbdLWegMXfhNY' | out
+
+# Faults in a source or a recipe, each of which a conversion by hand has let through.
+cat >"$T/moe.recipe" <<'END'
+e.{e}.w[i j] <-> e[e i j] for e in 0..n
+s[i j] <-> s[j i]
+emb <-> emb = head
+END
+moe()
+{
+    st "$T/$1" "$2" 'aabbccddssssEEEE'
+}
+e='"e.0.w":{"dtype":"U8","shape":[2,1],"data_offsets":[0,2]},"e.1.w":{"dtype":"U8","shape":[2,1],"data_offsets":[2,4]},"e.2.w":{"dtype":"U8","shape":[2,1],"data_offsets":[4,6]}'
+l=',"e.3.w":{"dtype":"U8","shape":[2,1],"data_offsets":[6,8]}'
+s=',"emb":{"dtype":"U8","shape":[4],"data_offsets":[12,16]},"s":{"dtype":"U8","shape":[2,2],"data_offsets":[8,12]}'
+moe whole.safetensors "{$e$l$s}"
+t 'a transposed square matrix and a tie are shown' -c '$R recipe check $T/moe.recipe $T/whole.safetensors --set n=4'
+out <<'END'
+target  dtype  shape      parts  line  made of
+e       uint8  [4, 2, 1]      4     1  e.0.w .. e.3.w, 4 tensors
+emb     uint8  [4]            1     3  emb
+head    uint8  [4]            1     3  emb (tied)
+s       uint8  [2, 2]         1     2  s
+
+6 source tensors: 4 targets, 1 of them tied, 0 dropped; every element has its place
+END
+moe dropped.safetensors "{$e,\"x\":{\"dtype\":\"U8\",\"shape\":[2,1],\"data_offsets\":[6,8]}$s}"
+t 'an expert under another name is caught' recipe check "$T/moe.recipe" "$T/dropped.safetensors" --set n=4
+code 2
+err <<'END'
+reshard: recipe: no rule of the recipe matches tensor "x": add one, or drop it
+END
+t 'an expert that was dropped is caught' -c 'cat $T/moe.recipe >$T/moe2.recipe; echo "x -> drop" >>$T/moe2.recipe; $R recipe check $T/moe2.recipe $T/dropped.safetensors --set n=4'
+code 2
+err <<'END'
+reshard: recipe: line 1: the source has no "e.3.w", which belongs to "e.0.w"
+END
+t 'a doubled layer is caught' recipe check "$T/moe.recipe" "$T/whole.safetensors" --set n=3
+code 2
+err <<'END'
+reshard: recipe: no rule of the recipe matches tensor "e.3.w": add one, or drop it
+END
+
+finish
