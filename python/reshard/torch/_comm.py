@@ -105,16 +105,17 @@ def _comm_of(name, ranks, group, timeout, near):
 def _make(name, ranks, timeout, near):
     number = _made[name, ranks] = _made.get((name, ranks), 0) + 1
     store = dist.PrefixStore(f"reshard/{name}/{number}", dist.distributed_c10d._get_default_store())
+    rank = ranks.index(dist.get_rank())
     links = []
 
     def dial(far):
         from ._link import Link
 
-        links.append(Link(ranks, far, timeout))
+        links.append(Link(store, rank, len(ranks), far, timeout))
         return links[0].sockets()
 
     try:
-        core = _core.meet(ranks.index(dist.get_rank()), len(ranks), store.set, lambda key, left: _get(store, key, left), dial, near, timeout)
+        core = _core.meet(rank, len(ranks), store.set, lambda key, left: _get(store, key, left), dial, near, timeout)
     except BaseException:
         for link in links:
             link.close()

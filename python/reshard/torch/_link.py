@@ -7,6 +7,7 @@ import ctypes
 import datetime
 import socket
 import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -16,34 +17,44 @@ _HEAD = 8  # bytes of a length
 _FIRST = 4096  # bytes of the first message
 _FOREVER = datetime.timedelta(days=1000)  # a rank may be silent as long as it likes: the comm's timeout decides
 _JOIN = 5.0  # seconds for what is on its way to leave
+_NOBODY = 1  # a tag that nobody sends with
 
 
 class Link:
-    """The connections to the ranks `far` of a comm; ranks[r] is the global rank of rank r."""
+    """The connections of a comm's rank to the ranks `far`. The store has keys of this comm alone: dist.new_group would take
+    the name, and with it the addresses, of an earlier group of the same ranks."""
 
-    def __init__(self, ranks, far, timeout):
+    def __init__(self, store, rank, size, far, timeout):
         limit = datetime.timedelta(seconds=timeout)
-        self._group = dist.new_group(list(ranks), timeout=limit, backend="gloo", use_local_synchronization=True)
-        places = sorted(ranks)  # as the group numbers them
-        self._pipes = [_Pipe(self._group, places.index(ranks[r])) for r in far]
+        self._group = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, limit)
+        self._pipes = [_Pipe(self._group, peer) for peer in far]
 
     def sockets(self):
         """Descriptors for the comm, one for each of the far ranks."""
         return [pipe.start() for pipe in self._pipes]
 
     def close(self):
-        """Ends the threads, once the comm has closed its sockets. Where a rank is gone, they are left waiting for it: they
-        hold no lock and end with the process."""
+        """Ends the threads, once the comm has closed its sockets. Those that wait for a rank that is gone are woken by
+        breaking the group: a thread that came back from gloo while Python ends would end the process with an error."""
         pipes, self._pipes = self._pipes, []
         group, self._group = self._group, None
-        ended = [pipe.join() for pipe in pipes]
-        if group is not None and all(ended) and group in dist.distributed_c10d._world.pg_map:
-            dist.destroy_process_group(group)
+        if pipes and not _joined(pipes):
+            try:
+                group.recv([torch.zeros(1)], pipes[0].peer, _NOBODY).wait(datetime.timedelta(milliseconds=1))
+            except RuntimeError:  # a timeout, which is what breaks it
+                pass
+            _joined(pipes)
+
+
+def _joined(pipes):
+    """Whether all threads have ended within a few seconds."""
+    end = time.monotonic() + _JOIN
+    return all([pipe.join(end) for pipe in pipes])
 
 
 class _Pipe:
     def __init__(self, group, peer):
-        self._group, self._peer = group, peer
+        self._group, self.peer = group, peer
         self._ours, self._theirs = socket.socketpair()
         self._threads = [threading.Thread(target=run, name=f"reshard-{run.__name__}-{peer}", daemon=True) for run in (self._send, self._receive)]
 
@@ -52,9 +63,10 @@ class _Pipe:
             thread.start()
         return self._theirs.detach()
 
-    def join(self):
+    def join(self, end):
+        """False if a thread still runs at that time."""
         for thread in self._threads:
-            thread.join(_JOIN)
+            thread.join(max(end - time.monotonic(), 0))
         return not any(thread.is_alive() for thread in self._threads)
 
     def _send(self):
@@ -65,9 +77,9 @@ class _Pipe:
             while n:
                 n = self._ours.recv_into(room[_HEAD:])
                 room[:_HEAD] = n.to_bytes(_HEAD, "little")
-                self._group.send([piece[:_FIRST]], self._peer, 0).wait(_FOREVER)
+                self._group.send([piece[:_FIRST]], self.peer, 0).wait(_FOREVER)
                 if n + _HEAD > _FIRST:
-                    self._group.send([piece[_FIRST : n + _HEAD]], self._peer, 0).wait(_FOREVER)
+                    self._group.send([piece[_FIRST : n + _HEAD]], self.peer, 0).wait(_FOREVER)
         except (OSError, RuntimeError):
             _shut(self._ours, socket.SHUT_RDWR)
 
@@ -77,10 +89,10 @@ class _Pipe:
         n = 1
         try:
             while n:
-                self._group.recv([piece[:_FIRST]], self._peer, 0).wait(_FOREVER)
+                self._group.recv([piece[:_FIRST]], self.peer, 0).wait(_FOREVER)
                 n = int.from_bytes(room[:_HEAD], "little")
                 if n + _HEAD > _FIRST:
-                    self._group.recv([piece[_FIRST : n + _HEAD]], self._peer, 0).wait(_FOREVER)
+                    self._group.recv([piece[_FIRST : n + _HEAD]], self.peer, 0).wait(_FOREVER)
                 self._deliver(room[_HEAD : n + _HEAD])
         except RuntimeError:
             pass
