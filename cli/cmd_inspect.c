@@ -3,6 +3,8 @@
  * given. */
 #include "page.h"
 
+#include <reshard/reshard_folder.h>
+
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>

@@ -4,6 +4,8 @@
  * silently. */
 #include "diff.h"
 
+#include <reshard/reshard_folder.h>
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -113,7 +113,8 @@ RSD_API int rsd_dtype_bits(rsd_dtype dtype);
 RSD_API size_t rsd_dtype_size(rsd_dtype dtype);
 /* torch's name, "bfloat16"; NULL if unknown. */
 RSD_API const char *rsd_dtype_name(rsd_dtype dtype);
-/* safetensors' name, "BF16"; NULL if unknown or if safetensors can't hold it. */
+/* safetensors' name, "BF16"; NULL if unknown or if safetensors can't hold it (complex32,
+ * complex128). */
 RSD_API const char *rsd_dtype_safetensors_name(rsd_dtype dtype);
 /* Accepts "bfloat16", "torch.bfloat16", safetensors' "BF16" and the short "bf16". [local] */
 RSD_API rsd_err rsd_dtype_parse(const char *name, rsd_dtype *out, rsd_error *err);
@@ -558,16 +559,6 @@ RSD_API size_t rsd_ckpt_objects(const rsd_ckpt *ckpt);
  * unknown class is opaque: its class is named, and nothing is executed. */
 RSD_API rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                                 const rsd_value **value, rsd_error *err);
-/* Storages inside objects of unknown classes, such as a whole nn.Module: their number and bytes.
- * They are not tensors of the checkpoint; saving a state_dict instead makes them tensors. */
-RSD_API rsd_err rsd_ckpt_hidden(rsd_ckpt *ckpt, size_t *storages, int64_t *bytes, rsd_error *err);
-/* A digest of object i or, if `part` is not NULL, of that value inside it, which rsd_ckpt_object
- * made of object i: equal digests mean equal values, across checkpoints and formats. Dicts and sets
- * are unordered; tensors count by their elements, objects of unknown classes by their whole pickle.
- * Reads as much of the file as that takes, whatever the size. RSD_E_UNSUPPORTED if the contents
- * can't be determined. */
-RSD_API rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part,
-                                       uint64_t digest[2], rsd_error *err);
 /* One entry of safetensors' __metadata__. */
 typedef struct rsd_meta {
     size_t      size;        /* sizeof(rsd_meta) */
@@ -650,25 +641,11 @@ RSD_API rsd_err rsd_state_value(rsd_state *state, const char *name, const rsd_va
 RSD_API rsd_err rsd_state_set_value(rsd_state *state, const char *name, const rsd_value *value,
                                     rsd_error *err);
 
-/* Adds an object as what torch.save writes for it, bytes that a DCP checkpoint stores as they are.
- * `value`, which may be opaque, stands for it in other formats. Value and bytes must live as long
- * as the state. */
-RSD_API rsd_err rsd_state_object(rsd_state *state, const char *name, const rsd_value *value,
-                                 const void *bytes, size_t len, rsd_error *err);
-
 /* Requests a value: rsd_load creates it in `owner` and sets *value, both of which must live until
  * then. A dict or list is found whether the checkpoint stores it whole or by its items
  * (RSD_E_UNSUPPORTED if a DCP checkpoint stores tensors in it separately). Saving ignores it. */
 RSD_API rsd_err rsd_state_want(rsd_state *state, const char *name, rsd_values *owner,
                                const rsd_value **value, rsd_error *err);
-/* The same for a caller that can unpickle. If the value is more than numbers, text, bytes and
- * lists, tuples and sets of them, and has stored bytes of its own (DCP), `put` gets these: a
- * torch.save archive, gone when it returns. The caller of rsd_load gets the code that it returns.
- * Nothing is unpickled by the library. */
-RSD_API rsd_err rsd_state_want_object(rsd_state *state, const char *name, rsd_values *owner,
-                                      const rsd_value **value,
-                                      rsd_err (*put)(void *arg, const void *bytes, size_t len),
-                                      void *arg, rsd_error *err);
 
 /* An object that supplies its own group of tensors and values: a model, an optimizer, a loader with
  * its position. It is asked each time the state is saved or loaded. */
@@ -783,8 +760,6 @@ RSD_API rsd_err rsd_save_begin(const char *path, rsd_comm *comm, rsd_state *stat
                                rsd_error *err);
 /* Frees the memory that RSD_STAGE_COPY left with the state, as freeing the state does. [local] */
 RSD_API void rsd_state_unstage(rsd_state *state);
-/* Moves that memory to another state, if each save has a state of its own. [local] */
-RSD_API void rsd_state_restage(rsd_state *to, rsd_state *from);
 
 /* ---- load ---- */
 

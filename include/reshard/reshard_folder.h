@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reshard_folder.h - DCP checkpoints inside folders that belong to other programs too, reading by
- * another program's plan, and series of checkpoints. The rules at the top of reshard.h apply here
- * too.
+ * another program's plan, objects that it pickles, and series of checkpoints. The rules at the top
+ * of reshard.h apply here too.
  *
  * rsd_save publishes a whole folder and refuses one that holds anything else. Here the folder
  * exists and keeps its other files: each rank writes a part, a data file with a new number, and one
@@ -123,6 +123,8 @@ typedef struct rsd_read {
 RSD_API rsd_err rsd_ckpt_read_many(rsd_ckpt *ckpt, size_t n, const rsd_read *reads,
                                    const rsd_read_opts *opts, rsd_error *err);
 
+/* ---- objects as they are stored ---- */
+
 /* Where object i is stored, if it has bytes of its own: in DCP. RSD_E_UNSUPPORTED otherwise. `box`
  * is that of a scalar. */
 RSD_API rsd_err rsd_ckpt_object_extent(const rsd_ckpt *ckpt, size_t i, rsd_chunk *out,
@@ -133,6 +135,16 @@ RSD_API rsd_err rsd_ckpt_object_extent(const rsd_ckpt *ckpt, size_t i, rsd_chunk
 RSD_API rsd_err rsd_ckpt_object_bytes(rsd_ckpt *ckpt, size_t i, const rsd_read_opts *opts,
                                       rsd_err (*put)(void *arg, const void *bytes, size_t len),
                                       void *arg, rsd_error *err);
+/* A digest of object i or, if `part` is not NULL, of that value inside it, which rsd_ckpt_object
+ * made of object i: equal digests mean equal values, across checkpoints and formats. Dicts and sets
+ * are unordered; tensors count by their elements, objects of unknown classes by their whole pickle.
+ * Reads as much of the file as that takes, whatever the size. RSD_E_UNSUPPORTED if the contents
+ * can't be determined. */
+RSD_API rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part,
+                                       uint64_t digest[2], rsd_error *err);
+/* Storages inside objects of unknown classes, such as a whole nn.Module: their number and bytes.
+ * They are not tensors of the checkpoint; saving a state_dict instead makes them tensors. */
+RSD_API rsd_err rsd_ckpt_hidden(rsd_ckpt *ckpt, size_t *storages, int64_t *bytes, rsd_error *err);
 /* What a DCP checkpoint's metadata say about the save; each text may be NULL. */
 typedef struct rsd_dcp_info {
     size_t      size;          /* sizeof(rsd_dcp_info) */
@@ -143,6 +155,25 @@ typedef struct rsd_dcp_info {
 } rsd_dcp_info;
 /* RSD_E_UNSUPPORTED for other formats. */
 RSD_API rsd_err rsd_ckpt_dcp(const rsd_ckpt *ckpt, rsd_dcp_info *out, rsd_error *err);
+
+/* ---- objects that another program pickles, and a state for each save ---- */
+
+/* Adds an object as what torch.save writes for it, bytes that a DCP checkpoint stores as they are.
+ * `value`, which may be opaque, stands for it in other formats. Value and bytes must live as long
+ * as the state. */
+RSD_API rsd_err rsd_state_object(rsd_state *state, const char *name, const rsd_value *value,
+                                 const void *bytes, size_t len, rsd_error *err);
+/* rsd_state_want for a caller that can unpickle. If the value is more than numbers, text, bytes and
+ * lists, tuples and sets of them, and has stored bytes of its own (DCP), `put` gets these: a
+ * torch.save archive, gone when it returns. The caller of rsd_load gets the code that it returns.
+ * Nothing is unpickled by the library. */
+RSD_API rsd_err rsd_state_want_object(rsd_state *state, const char *name, rsd_values *owner,
+                                      const rsd_value **value,
+                                      rsd_err (*put)(void *arg, const void *bytes, size_t len),
+                                      void *arg, rsd_error *err);
+/* Moves the memory that RSD_STAGE_COPY left with a state to another one, if each save has a state
+ * of its own. [local] */
+RSD_API void rsd_state_restage(rsd_state *to, rsd_state *from);
 
 /* ---- a series: the checkpoints of a run, one for each step ---- */
 

@@ -6,6 +6,8 @@
 #include "save/async.h"
 #include "save/stage.h"
 
+#include <reshard/reshard_folder.h>
+
 rsd_err rsd_save_begin(const char *path, rsd_comm *comm, rsd_state *state, rsd_stage_way how,
                        const rsd_save_opts *opts, rsd_op **out, rsd_error *err)
 {

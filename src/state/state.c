@@ -6,6 +6,8 @@
 #include "format/torch_archive.h"
 #include "shape/box.h"
 
+#include <reshard/reshard_folder.h>
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -15,6 +15,8 @@
 #include "sys_faults.h"
 #include "skip_because.h"
 
+#include <reshard/reshard_folder.h>
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

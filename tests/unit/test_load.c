@@ -11,6 +11,8 @@
 #include "format/sums.h"
 #include "skip_because.h"
 
+#include <reshard/reshard_folder.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
