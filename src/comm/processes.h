@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of the comm whose ranks are processes: comm_processes.c has the operations,
- * processes_wire.c what goes over a socket, processes_memory.c memory that ranks share,
- * processes_meet.c how ranks find each other.
+ * processes_wire.c sends and waits, processes_arrive.c takes what comes, processes_memory.c has
+ * memory that ranks share, processes_meet.c how ranks find each other.
  *
  * Any two ranks are joined by a stream socket, their wire: a Unix socket within a machine,
  * otherwise what the caller's link made. Short messages go over it as they are. A long one is
@@ -137,11 +137,6 @@ rsi_group *rsi_house_group(const rsi_house *h, uint64_t id);
  * closed here; -1: none. False: no memory. */
 bool rsi_wire_send(rsi_house *h, int32_t to, const rsi_frame *head, const void *data, size_t bytes,
                    int fd);
-/* The receive `m` has met the offer of a long message. */
-void rsi_wire_pull(rsi_house *h, int32_t from, rsi_mail *m, uint64_t number, uint64_t at,
-                   size_t bytes);
-/* Reads what has come. False: there is more. */
-bool rsi_wire_read(rsi_house *h, int32_t from);
 /* Sends what is queued, as far as the socket takes it. */
 void rsi_wire_flush(rsi_house *h, int32_t to);
 bool rsi_wire_empty(const rsi_wire *w);
@@ -153,12 +148,23 @@ bool rsi_wire_withdraw(rsi_house *h, rsi_mail *m);
 void rsi_wire_tell(rsi_house *h, int32_t to);
 /* Breaks the house for this rank and tells all others; only the first time. */
 void rsi_house_break(rsi_house *h, const rsd_error *why);
+void rsi_house_no_memory(rsi_house *h, size_t bytes);
+/* Nothing more comes from this rank; `reason` NULL: it ended. */
+void rsi_wire_lost(rsi_house *h, int32_t rank, const char *reason);
 /* Handles what has come, waiting for it until `until` (ms of the clock). */
 void rsi_house_pump(rsi_house *h, int64_t until);
 /* Makes a waiting pump return. */
 void rsi_house_wake(rsi_house *h);
 /* Adds a descriptor to those that are watched. */
 bool rsi_house_watch(rsi_house *h, int fd, int32_t rank, bool is_pid);
+
+/* ---- processes_arrive.c; the lock is held ---- */
+
+/* The receive `m` has met the offer of a long message. */
+void rsi_wire_pull(rsi_house *h, int32_t from, rsi_mail *m, uint64_t number, uint64_t at,
+                   size_t bytes);
+/* Reads what has come. False: there is more. */
+bool rsi_wire_read(rsi_house *h, int32_t from);
 
 /* ---- processes_memory.c ---- */
 
