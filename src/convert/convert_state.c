@@ -341,6 +341,10 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
 
     if (rc || !is_wanted(k, old) || !is_whole(k, old, k->source->ntensors + i))
         return rc;
+    if (k->source->format == RSD_FORMAT_SAFETENSORS) {
+        rsi_leave_out(k->opts, old, "a dtype or number of dimensions that is not supported");
+        return RSD_OK;
+    }
     if (k->format == RSD_FORMAT_SAFETENSORS)
         return leave_object(k, i, old, err);
     rc = new_name(k, old, &name, err);
