@@ -13,7 +13,7 @@
 
 #define TOP      "model"
 #define METADATA "checkpoint_metadata.json"
-#define SLICES   "local_global_slices_pairs"
+#define SLICES   RSI_NANOTRON_SLICES
 #define SHAPE    "unsharded_shape"
 
 enum { MOST_LEVELS = 32, MOST_PARTS = 65536 };
