@@ -45,6 +45,9 @@ typedef struct rsi_torch_entry {
     const rsd_value *value; /* in `file`; for a tensor in pieces, the first piece's object */
     rsi_torch_whole *whole; /* NULL: `value` is the tensor */
     uint32_t         file;
+    /* The outermost dict with a class that it lies in, at the first `above` parts; NULL: none. */
+    const rsd_value *dict;
+    size_t           above;
 } rsi_torch_entry;
 
 typedef struct rsi_torch_entries {
