@@ -383,6 +383,11 @@ static int cat_object(const args *a, rsd_ckpt *ckpt, const char *wanted, form f)
         if (args_has(a, "slice") || f == FORM_NPY)
             return misuse(a, "\"%s\" is an object, not a tensor: it has no slices and no npy form",
                           wanted);
+        if (rsd_ckpt_format(ckpt) == RSD_FORMAT_SAFETENSORS)
+            return refuse(a, EXIT_COULD_NOT,
+                          "\"%s\" can't be read: its dtype or number of dimensions is not "
+                          "supported; `reshard inspect` lists it",
+                          wanted);
         code = source_object(a, ckpt, i, f == FORM_JSON, &name, &text);
         if (code)
             return code;

@@ -44,21 +44,20 @@ static double apart(rsd_dtype dtype, const char *a, const char *b)
     return (double)(x > y ? x - y : y - x);
 }
 
-/* Only an equal infinity is close to an infinity. */
+/* Only an equal infinity is close to an infinity; an infinite part that is equal leaves the other
+ * one to be compared. */
 static bool within(const tolerance *tol, rsd_dtype dtype, const char *a, const char *b,
                    double *distance)
 {
     double       ai, bi;
     const double ar = element_value(dtype, a, &ai), br = element_value(dtype, b, &bi);
 
-    *distance = ar == br && ai == bi ? 0 : hypot(ar - br, ai - bi);
-    if (isnan(ar - br) && isinf(ar) && isinf(br)) /* same infinity, different imaginary part */
-        *distance = fabs(ai - bi);
+    *distance = hypot(ar == br ? 0 : ar - br, ai == bi ? 0 : ai - bi);
     if (dtype == RSD_I64 || dtype == RSD_U64)
         *distance = apart(dtype, a, b);
-    if (!tol->on || !isfinite(*distance) || !isfinite(br) || !isfinite(bi))
-        return tol->on && *distance == 0;
-    return *distance <= tol->atol + tol->rtol * hypot(br, bi);
+    if (!tol->on || !isfinite(*distance))
+        return false;
+    return *distance <= tol->atol + tol->rtol * hypot(isinf(br) ? 0 : br, isinf(bi) ? 0 : bi);
 }
 
 /* Examines the elements of a block whose bytes differ. */

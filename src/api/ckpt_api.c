@@ -325,6 +325,9 @@ rsd_err rsd_ckpt_object_digest(rsd_ckpt *ckpt, size_t i, const rsd_value *part, 
         return rsi_fail(err, RSD_E_INVALID, "no object %zu: the checkpoint has %zu", i,
                         ckpt->nobjects);
     rc = ckpt->ops->archive(ckpt, i, &a, err);
+    if (!rc && !a.value && !part)
+        rc = rsi_fail(err, RSD_E_UNSUPPORTED,
+                      "a dtype or number of dimensions that is not supported");
     if (!rc)
         rc = rsi_value_digest(&a, part ? part : a.value, digest, err);
     rsi_archive_close(&a);

@@ -29,6 +29,8 @@ typedef struct taking {
     size_t                  refused;  /* tensors that the format can't hold */
     rsi_text                names;    /* their names */
     char                    buf[320]; /* for `names` */
+    const rsd_value        *dict;     /* the last dict with a class that was taken as a whole */
+    bool                    plain;    /* one was not, or none may be */
 } taking;
 
 static bool is_wanted(const taking *k, const char *name)
@@ -327,22 +329,76 @@ static rsd_err copy_archive(const taking *k, size_t i, const unsigned char **out
     return rc;
 }
 
+/* Takes the whole dict around object i, so that it keeps its class; *taken stays false if there is
+ * none, or if it has to be rebuilt from its items. */
+static rsd_err take_dict(taking *k, size_t i, const char *name, bool *taken, rsd_error *err)
+{
+    rsd_path_part    part[MOST_PARTS];
+    size_t           parts = 0, pushed = 0, n;
+    const rsd_value *dict =
+        k->source->ops->dict ? k->source->ops->dict(k->source, i, &parts) : NULL;
+    rsd_err rc = RSD_OK;
+
+    if (!dict || k->plain)
+        return RSD_OK;
+    n = k->source->ops->path(k->source, name, part, MOST_PARTS);
+    k->plain = parts == 0 || n > MOST_PARTS || !rsi_path_is(name, part, n);
+    *taken = !k->plain;
+    if (k->plain || dict == k->dict)
+        return RSD_OK;
+    k->dict = dict;
+    for (; pushed < parts && !rc; pushed += !rc)
+        rc = rsi_state_push_part(k->out->state, &part[pushed], err);
+    if (!rc)
+        rc = rsd_state_value(k->out->state, NULL, dict, err);
+    while (pushed-- > 0)
+        rsd_state_pop(k->out->state, NULL);
+    return rc ? rsi_while(err, rc, "the dict around \"%s\"", name) : RSD_OK;
+}
+
+static rsd_err add_value(taking *k, const char *old, const char *name, const rsd_value *value,
+                         const unsigned char *raw, size_t raw_len, rsd_error *err)
+{
+    rsd_state  *state = k->out->state;
+    size_t      pushed = 0;
+    const char *last;
+    rsd_err     rc = push_path(k, old, name, &pushed, &last, err);
+
+    if (!rc)
+        rc = rsd_state_value(state, last, value, err);
+    if (!rc) {
+        state->value[state->nvalues - 1].raw = raw;
+        state->value[state->nvalues - 1].raw_len = raw_len;
+    }
+    while (pushed-- > 0)
+        rsd_state_pop(state, NULL);
+    return rc;
+}
+
 static rsd_err take_object(taking *k, size_t i, rsd_error *err)
 {
     rsd_error        why = { .rank = -1 };
-    const char      *old = "", *name, *last;
+    const char      *old = "", *name;
     const rsd_value *value = NULL;
-    rsi_attributes  *lost = &k->out->owner->lost;
+    rsi_attributes  *lost = &k->out->owner->lost, *classes = &k->out->owner->classes;
     const size_t     before = lost->n;
 
     const unsigned char *raw = NULL;
-    size_t               raw_len = 0, pushed = 0;
+    size_t               raw_len = 0;
+    bool                 taken = false;
     rsd_err              rc = k->source->ops->object(k->source, i, &old, NULL, NULL, err);
 
     if (rc || !is_wanted(k, old) || !is_whole(k, old, k->source->ntensors + i))
         return rc;
+    if (k->source->format == RSD_FORMAT_SAFETENSORS) {
+        rsi_leave_out(k->opts, old, "a dtype or number of dimensions that is not supported");
+        return RSD_OK;
+    }
     if (k->format == RSD_FORMAT_SAFETENSORS)
         return leave_object(k, i, old, err);
+    rc = take_dict(k, i, old, &taken, err);
+    if (rc || taken)
+        return rc;
     rc = new_name(k, old, &name, err);
     if (!rc)
         rc = k->source->ops->object(k->source, i, &old, k->out->owner, &value, err);
@@ -357,7 +413,8 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
     }
     rc = try_value(k, value, &why);
     if (k->format == RSD_FORMAT_DCP && k->source->format == RSD_FORMAT_DCP &&
-        (rc == RSD_E_UNSUPPORTED || lost->n > before || rsi_value_find_opaque(value))) {
+        (rc == RSD_E_UNSUPPORTED || lost->n > before || classes->n > 0 ||
+         rsi_value_find_opaque(value))) {
         rsd_err failed = copy_archive(k, i, &raw, &raw_len, err);
 
         if (failed)
@@ -367,6 +424,7 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
             lost->n = before;
         }
     }
+    classes->n = 0; /* written with the value */
     if (rc == RSD_E_UNSUPPORTED) {
         rsi_leave_out(k->opts, old, why.msg);
         return RSD_OK;
@@ -374,26 +432,27 @@ static rsd_err take_object(taking *k, size_t i, rsd_error *err)
     if (rc && err)
         *err = why;
     if (!rc)
-        rc = push_path(k, old, name, &pushed, &last, err);
-    if (!rc)
-        rc = rsd_state_value(k->out->state, last, value, err);
-    if (!rc) {
-        k->out->state->value[k->out->state->nvalues - 1].raw = raw;
-        k->out->state->value[k->out->state->nvalues - 1].raw_len = raw_len;
-    }
-    while (pushed-- > 0)
-        rsd_state_pop(k->out->state, NULL);
+        rc = add_value(k, old, name, value, raw, raw_len, err);
     return rc ? rsi_while(err, rc, "object \"%s\"", old) : RSD_OK;
 }
 
-static void leave_attributes(const taking *k, const rsi_attributes *lost)
+/* Reports those that `known`, if not NULL, does not have. */
+static void leave_attributes(const taking *k, const rsi_attributes *lost,
+                             const rsi_attributes *known)
 {
-    for (size_t i = 0; i < lost->n; i++)
+    for (size_t i = 0; i < lost->n; i++) {
+        bool told = false;
+
+        for (size_t j = 0; known && j < known->n; j++)
+            told = told || strcmp(known->name[j], lost->name[i]) == 0;
+        if (told)
+            continue;
         rsi_leave_out(
             k->opts, lost->name[i],
             strncmp(lost->name[i], "collections.", 12) == 0
                 ? "the class of a dict: it is copied as a plain one"
                 : "an attribute of a dict or a tensor: only items and elements are copied");
+    }
 }
 
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,
@@ -405,6 +464,8 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     *out = (rsi_convert_state){ .source = source, .rules = opts->rules };
     out->keeps = format == RSD_FORMAT_DCP && source->format == RSD_FORMAT_DCP && !opts->recipe;
     k.names = rsi_text_begin(k.buf, sizeof(k.buf));
+    k.plain = format != RSD_FORMAT_TORCH || flat || opts->ninclude || opts->nexclude ||
+              opts->rename || opts->recipe;
     rc = rsd_state_create(&out->state, err);
     if (!rc)
         rc = rsd_values_create(&out->owner, err);
@@ -429,8 +490,10 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     if (!rc)
         rc = check_filters(&k, err);
     if (!rc) {
-        leave_attributes(&k, &source->lost_attributes);
-        leave_attributes(&k, &out->owner->lost);
+        leave_attributes(&k, &source->lost_attributes, NULL);
+        if (k.plain)
+            leave_attributes(&k, &source->classes, &source->lost_attributes);
+        leave_attributes(&k, &out->owner->lost, NULL);
     }
     rsi_free(k.met);
     if (rc) {

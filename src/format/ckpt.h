@@ -61,6 +61,9 @@ typedef struct rsi_ckpt_ops {
      * containers. */
     rsd_err (*inner)(rsd_ckpt *ckpt, const char *name, rsd_values *owner, const rsd_value **out,
                      rsd_error *err);
+    /* The outermost dict with a class around object i, which opening split, at the first *parts of
+     * its path; NULL: none. NULL: the format does not split dicts. */
+    const rsd_value *(*dict)(const rsd_ckpt *ckpt, size_t i, size_t *parts);
     /* The archive that contains object i, and the object as it stands there; i >= nobjects: the
      * checkpoint's archive i - nobjects. Sets out->zip.n to 0 if there is none. Close with
      * rsi_archive_close, also after a failure. Any thread. */
@@ -86,6 +89,7 @@ struct rsd_ckpt {
     rsd_meta           *meta; /* [nmeta] returned by rsd_ckpt_meta */
     size_t              nmeta;
     rsi_attributes      lost_attributes; /* of dicts, found when opening */
+    rsi_attributes      classes;         /* of dicts that opening split */
     const char *const  *skipped;         /* [nskipped] attributes of metadata, not looked at */
     size_t              nskipped;
     bool                salvage; /* files may be missing or short */

@@ -189,6 +189,7 @@ static const known known_meta = { .class = "Metadata",
 static const known known_tensor = { .class = "TensorStorageMetadata",
                                     .first = KEY_PROPERTIES,
                                     .n = 3 };
+static const known known_bytes = { .class = "BytesStorageMetadata" };
 static const known known_chunk = { .class = "ChunkStorageMetadata", .first = KEY_OFFSETS, .n = 2 };
 static const known known_properties = { .class = "TensorProperties",
                                         .first = KEY_DTYPE,
@@ -489,6 +490,27 @@ static void release(dcp_reading *r)
     rsi_pickle_free(r->p);
 }
 
+/* Objects that are not folded to records. */
+static rsd_err check_objects(dcp_reading *r, rsi_pv root, rsd_error *err)
+{
+    const rsi_pv    state = rsi_pickle_object_of(r->p, root).state;
+    rsi_pickle_iter it;
+    rsi_pv          dict, key, v;
+    rsd_err         rc = check_others(r, &known_meta, state, err);
+
+    if (rc || !rsi_dcp_attributes(r, state, KEY_TENSORS, 1, &dict) ||
+        !is_kind(r, dict, RSI_PICKLE_DICT))
+        return rc; /* linking refuses it */
+    it = rsi_pickle_each(r->p, dict);
+    while (!rc && rsi_pickle_next(r->p, &it, &key) && rsi_pickle_next(r->p, &it, &v)) {
+        const rsi_pickle_object object = rsi_pickle_object_of(r->p, v);
+
+        if (object.id == CLS_BYTES && is_kind(r, object.state, RSI_PICKLE_DICT))
+            rc = check_others(r, &known_bytes, object.state, err);
+    }
+    return rc;
+}
+
 rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_error *err)
 {
     dcp_reading        r = { .size = source->size };
@@ -512,7 +534,7 @@ rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_erro
 
         meta->mem.limit = held < r.limit ? r.limit - held : 1;
         r.copied = rsi_calloc(rsi_pickle_nshared(r.p), sizeof(r.copied[0]));
-        rc = r.copied ? check_others(&r, &known_meta, rsi_pickle_object_of(r.p, root).state, err)
+        rc = r.copied ? check_objects(&r, root, err)
                       : rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata");
         rc = rc ? rc : rsi_dcp_link(&r, root, meta, err);
     }

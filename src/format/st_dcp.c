@@ -14,7 +14,7 @@ typedef struct parser {
     rsi_json             json;
     const rsi_st_header *header;
     int64_t             *off;
-    bool                *seen; /* [ntensors] */
+    bool                *seen; /* [ntensors + nlisted] */
     rsd_error           *err;
 } parser;
 
@@ -121,7 +121,7 @@ rsd_err rsi_st_dcp_read(const rsi_st_header *header, rsi_st_dcp *out, rsd_error 
     if (rc)
         return rc;
     p.off = rsi_calloc(header->ndims, sizeof(p.off[0]));
-    p.seen = rsi_calloc(header->ntensors, sizeof(p.seen[0]));
+    p.seen = rsi_calloc(header->ntensors + header->nlisted, sizeof(p.seen[0]));
     if (!p.off || !p.seen) {
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the offsets of %zu tensors",
                       header->ntensors);

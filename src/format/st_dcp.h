@@ -13,6 +13,7 @@
 #define RSI_ST_DCP_INFO        "DCP_SHARDING_INFO"
 #define RSI_ST_DCP_VERSION_KEY "DCP_VERSION"
 #define RSI_ST_DCP_VERSION     "1.0"
+#define RSI_NANOTRON_SLICES    "local_global_slices_pairs"
 #define RSI_ST_FILE_NAME       96 /* room for any name made by the functions below */
 
 /* Where the parts of one file begin: tensor t of the header at off[t->shape .. t->shape + t->ndim -

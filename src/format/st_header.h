@@ -14,13 +14,16 @@
 #define RSI_ST_METADATA   "__metadata__"
 #define RSI_ST_DTYPES     20 /* types that both the format and this library know */
 
+enum { RSI_ST_F6_E2M3 = 254, RSI_ST_F6_E3M2 = 255 }; /* beside rsd_dtype: only listed */
+
 typedef struct rsi_st_tensor {
     rsi_name name;       /* first, for rsi_names */
     uint64_t begin, end; /* bytes, counted from the start of the data */
     uint32_t shape; /* its sizes start at dim[shape] of the header; for F4 counted in bytes of two
-                       values, as torch does */
-    uint8_t dtype;  /* rsd_dtype */
+                       values, as torch does, unless it is only listed */
+    uint8_t dtype;  /* rsd_dtype, or RSI_ST_F6_* */
     uint8_t ndim;
+    bool    listed; /* only listed, see below */
 } rsi_st_tensor;
 
 typedef struct rsi_st_meta { /* one line of __metadata__ */
@@ -30,11 +33,13 @@ typedef struct rsi_st_meta { /* one line of __metadata__ */
 } rsi_st_meta;
 
 typedef struct rsi_st_header {
-    rsi_st_tensor *tensor; /* [ntensors] in header order */
-    size_t         ntensors;
+    /* [ntensors + nlisted] in header order, those that can only be listed last: of 6 bits, of
+     * more than RSD_MAX_NDIM dimensions, of 4 bits with an odd last dimension */
+    rsi_st_tensor *tensor;
+    size_t         ntensors, nlisted;
     int64_t       *dim; /* [ndims] sizes of all tensors, concatenated */
     size_t         ndims;
-    uint32_t      *order; /* [ntensors] tensors by place of their data; NULL: in header order */
+    uint32_t      *order; /* [ntensors + nlisted] by place of the data; NULL: in this order */
     rsi_st_meta   *meta;  /* [nmeta] */
     size_t         nmeta;
     bool           has_meta;
@@ -54,7 +59,7 @@ rsd_err rsi_st_parse_cut(char *json, size_t len, uint64_t file_bytes, bool cut, 
                          rsd_error *err);
 void    rsi_st_release(rsi_st_header *header);
 
-/* NULL if there is none. */
+/* NULL if there is none; may be one that is only listed. */
 const rsi_st_tensor *rsi_st_find(const rsi_st_header *header, const char *name, size_t len);
 const rsi_st_meta   *rsi_st_meta_find(const rsi_st_header *header, const char *key);
 
@@ -71,5 +76,9 @@ static inline const rsi_st_tensor *rsi_st_nth(const rsi_st_header *header, size_
 
 /* In the order in which writers of the format store the data: widest first. */
 extern const rsd_dtype rsi_st_dtypes[RSI_ST_DTYPES];
+
+/* "F32 [2, 3]", with the shape from the header; cut to `cap`. */
+void rsi_st_describe(const rsi_st_header *header, const rsi_st_tensor *tensor, char *buf,
+                     size_t cap);
 
 #endif

@@ -70,7 +70,9 @@ static rsd_err add_part(joiner *j, uint32_t f, const rsi_st_tensor *tensor, uint
     }
     if (was && (!file->dcp->sharded || !j->file[j->first_in[at]].dcp->sharded))
         return disagree(j, whole, j->first_in[at], f,
-                        "only files with " RSI_ST_DCP_INFO " can share a tensor");
+                        file->dcp->whole || j->file[j->first_in[at]].dcp->whole
+                            ? "only files with " RSI_NANOTRON_SLICES " can share a tensor"
+                            : "only files with " RSI_ST_DCP_INFO " can share a tensor");
     if (whole->dtype != (rsd_dtype)tensor->dtype)
         return disagree(j, whole, j->first_in[at], f, "the dtypes differ");
     if (whole->ndim != tensor->ndim)

@@ -13,7 +13,7 @@
 
 #define TOP      "model"
 #define METADATA "checkpoint_metadata.json"
-#define SLICES   "local_global_slices_pairs"
+#define SLICES   RSI_NANOTRON_SLICES
 #define SHAPE    "unsharded_shape"
 
 enum { MOST_LEVELS = 32, MOST_PARTS = 65536 };
@@ -293,7 +293,8 @@ rsd_err rsi_nanotron_parts(const char *path, rsi_st_header *header, rsi_st_dcp *
     const rsi_st_meta *size = rsi_st_meta_find(header, SHAPE);
     rsd_err            rc;
 
-    if (header->ntensors != 1 || strcmp(header->tensor[0].name.text, "data") != 0)
+    if (header->ntensors != 1 || header->nlisted > 0 ||
+        strcmp(header->tensor[0].name.text, "data") != 0)
         return rsi_fail(err, RSD_E_FORMAT, "it does not hold one tensor with the name \"data\"");
     rc = name_of(path, &header->mem, &header->tensor[0].name, err);
     if (rc)

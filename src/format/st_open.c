@@ -9,6 +9,7 @@
 #include "format/st_header.h"
 #include "format/st_folder.h"
 #include "format/st_index.h"
+#include "format/st_listed.h"
 #include "format/st_nanotron.h"
 #include "format/torch_archive.h"
 #include "shape/box.h"
@@ -34,6 +35,7 @@ typedef struct st {
     bool          joined; /* `all` has the tensors */
     rsi_st_joined all;
     rsi_map       names; /* of the tensors in `all` */
+    rsi_st_listed listed;
 } st;
 
 static rsd_err read_header(rsd_ckpt *ckpt, st_file *file, rsd_error *err)
@@ -116,7 +118,7 @@ static rsd_err check_index(rsd_ckpt *ckpt, const st *s, const rsi_st_index *inde
     for (size_t f = 0; f < s->n; f++) {
         const rsi_st_header *header = &s->file[f].header;
 
-        for (size_t i = 0; i < header->ntensors; i++) {
+        for (size_t i = 0; i < header->ntensors + header->nlisted; i++) {
             const rsi_name *name = &header->tensor[i].name;
             const char     *where = rsi_st_index_file(index, name->text, name->len);
 
@@ -272,7 +274,8 @@ static rsd_err join_files(rsd_ckpt *ckpt, st *s, rsd_error *err)
     rc = rsi_st_join(s->n, file, &s->all, err);
     rsi_free(file);
     if (!rc && ckpt->salvage) {
-        ckpt->health = rsi_arena_array(&ckpt->mem, s->all.nwholes, sizeof(ckpt->health[0]));
+        ckpt->health =
+            rsi_arena_array(&ckpt->mem, s->all.nwholes + ckpt->nobjects, sizeof(ckpt->health[0]));
         rc = ckpt->health ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a checkpoint");
     }
     for (size_t t = 0; t < s->all.nwholes && !rc; t++) {
@@ -290,6 +293,8 @@ static rsd_err join_files(rsd_ckpt *ckpt, st *s, rsd_error *err)
             ckpt->health[t] = RSD_DAMAGED;
             rc = RSD_OK;
         }
+        if (!rc && rsi_map_get(&s->listed.names, whole->name->text, whole->name->len, &value))
+            rc = rsi_fail(err, RSD_E_FORMAT, "the dtypes or numbers of dimensions of files differ");
         if (rc)
             return rsi_while(err, rc, "tensor \"%s\"", whole->name->text);
         if (!rsi_map_add(&s->names, whole->name->text, whole->name->len, &value, NULL))
@@ -397,7 +402,7 @@ static bool st_find(const rsd_ckpt *ckpt, const char *name, size_t *out)
         const rsi_st_header *header = &s->file[f].header;
         const rsi_st_tensor *tensor = rsi_st_find(header, name, strlen(name));
 
-        if (tensor) {
+        if (tensor && !tensor->listed) {
             *out = s->first[f] + (size_t)(tensor - header->tensor);
             return true;
         }
@@ -408,8 +413,13 @@ static bool st_find(const rsd_ckpt *ckpt, const char *name, size_t *out)
 static rsd_err st_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values *owner,
                          const rsd_value **out, rsd_error *err)
 {
-    (void)ckpt, (void)name, (void)owner, (void)out;
-    return rsi_fail(err, RSD_E_BUG, "safetensors have no object %zu", i);
+    const st *s = ckpt->self;
+
+    *name = s->listed.at[i].tensor->name.text;
+    return owner ? rsi_st_listed_value(&s->listed, i,
+                                       rsi_files_name(&ckpt->files, s->listed.at[i].file), owner,
+                                       out, err)
+                 : RSD_OK;
 }
 
 static rsd_err st_archive(rsd_ckpt *ckpt, size_t i, rsi_archive *out, rsd_error *err)
@@ -427,16 +437,19 @@ static size_t st_path(const rsd_ckpt *ckpt, const char *name, rsd_path_part *out
 
 static bool st_span(const rsd_ckpt *ckpt, size_t k, rsi_item *out)
 {
-    const st *s = ckpt->self;
+    const st    *s = ckpt->self;
+    const size_t own = s->n + s->indexed;
 
     if (k < s->n)
         *out = (rsi_item){ .file = s->file[k].number,
                            .len = s->file[k].header.data_start,
                            .what = "header" };
-    else if (k == s->n && s->indexed)
+    else if (k < own)
         *out = (rsi_item){ .file = s->index,
                            .len = ckpt->files.file[s->index]->size,
                            .what = "index" };
+    else if (k - own < s->listed.n)
+        rsi_st_listed_span(&s->listed, k - own, out);
     else
         return false;
     return true;
@@ -455,6 +468,7 @@ static void st_close(rsd_ckpt *ckpt)
     }
     rsi_st_joined_release(&s->all);
     rsi_map_release(&s->names);
+    rsi_st_listed_release(&s->listed);
 }
 
 static const rsi_ckpt_ops st_ops = {
@@ -540,8 +554,13 @@ rsd_err rsi_st_open(rsd_ckpt *ckpt, rsd_error *err)
         rc = read_metas(ckpt, s, err);
     if (rc)
         return rc;
-    for (size_t i = 0; i < s->n; i++)
+    for (size_t i = 0; i < s->n && !rc; i++) {
         s->joined = s->joined || s->file[i].dcp.sharded;
+        rc = rsi_st_listed_add(&s->listed, &s->file[i].header, s->file[i].number, err);
+    }
+    if (rc)
+        return rc;
+    ckpt->nobjects = s->listed.n;
     if (s->joined)
         return join_files(ckpt, s, err);
     s->first = rsi_arena_array(&ckpt->mem, s->n + 1, sizeof(s->first[0]));

@@ -58,9 +58,10 @@ static rsd_err take_dtype(parser *p, rsi_st_tensor *tensor)
             tensor->dtype = (uint8_t)rsi_st_dtypes[i];
             return RSD_OK;
         }
-    if (rsi_json_is(&token, "F6_E2M3") || rsi_json_is(&token, "F6_E3M2"))
-        return rsi_fail(p->err, RSD_E_UNSUPPORTED, "byte %" PRIu64 ": unsupported dtype \"%.*s\"",
-                        p->json.base + token.at, (int)token.len, token.text);
+    tensor->listed = true;
+    tensor->dtype = rsi_json_is(&token, "F6_E2M3") ? RSI_ST_F6_E2M3 : RSI_ST_F6_E3M2;
+    if (tensor->dtype == RSI_ST_F6_E2M3 || rsi_json_is(&token, "F6_E3M2"))
+        return RSD_OK;
     return rsi_fail(p->err, RSD_E_FORMAT, "byte %" PRIu64 ": unknown dtype \"%.*s\"",
                     p->json.base + token.at, rsi_json_shown(token.text, token.len), token.text);
 }
@@ -95,11 +96,11 @@ static rsd_err take_shape(parser *p, rsi_st_tensor *tensor)
         rc = take_u64(p, what, &size, &more);
         if (rc || !more)
             break;
-        if (n == RSD_MAX_NDIM)
+        if (n == UINT8_MAX)
             return rsi_fail(p->err, RSD_E_UNSUPPORTED,
                             "byte %" PRIu64
                             ": it has more than %d dimensions, which is not supported",
-                            p->json.base + token.at, RSD_MAX_NDIM);
+                            p->json.base + token.at, UINT8_MAX);
         if (size > INT64_MAX)
             return refuse(p, &token, "a size in the shape is more than 2^63-1");
         if (!rsi_grow(&head->dim, head->ndims + n, &p->dim_cap, sizeof(head->dim[0])))
@@ -110,6 +111,7 @@ static rsd_err take_shape(parser *p, rsi_st_tensor *tensor)
         return rc;
     tensor->shape = (uint32_t)head->ndims;
     tensor->ndim = (uint8_t)n;
+    tensor->listed = tensor->listed || n > RSD_MAX_NDIM;
     head->ndims += n;
     return RSD_OK;
 }
@@ -156,44 +158,49 @@ static rsd_err take_field(parser *p, const rsi_json_token *key, rsi_st_tensor *t
                             : take_offsets(p, tensor);
 }
 
-/* "F32 [2, 3]", with the shape from the header. */
-static void describe(const rsi_st_tensor *tensor, const int64_t *shape, char *buf, size_t cap)
+void rsi_st_describe(const rsi_st_header *header, const rsi_st_tensor *tensor, char *buf,
+                     size_t cap)
 {
-    rsi_text text = rsi_text_begin(buf, cap);
+    const int64_t *shape = rsi_st_shape(header, tensor);
+    rsi_text       text = rsi_text_begin(buf, cap);
 
-    rsi_text_add(&text, "%s [", rsd_dtype_safetensors_name((rsd_dtype)tensor->dtype));
+    rsi_text_add(&text, "%s [",
+                 tensor->dtype == RSI_ST_F6_E2M3 ? "F6_E2M3"
+                 : tensor->dtype == RSI_ST_F6_E3M2
+                     ? "F6_E3M2"
+                     : rsd_dtype_safetensors_name((rsd_dtype)tensor->dtype));
     for (int d = 0; d < tensor->ndim; d++)
         rsi_text_add(&text, "%s%" PRId64, d ? ", " : "", shape[d]);
     rsi_text_add(&text, "]");
 }
 
+/* Of one value as the header counts them. */
+static int64_t bits_of(const rsi_st_tensor *tensor)
+{
+    if (tensor->dtype == RSI_ST_F6_E2M3 || tensor->dtype == RSI_ST_F6_E3M2)
+        return 6;
+    if (tensor->dtype == RSD_F4_E2M1FN_X2)
+        return 4;
+    return 8 * (int64_t)rsd_dtype_size((rsd_dtype)tensor->dtype);
+}
+
 /* F4 counts values and packs two into a byte; this library, like torch, counts the bytes of the
  * last dimension. */
-static rsd_err halve_last(const parser *p, const rsi_st_tensor *tensor, int64_t *shape,
-                          const char *what)
+static void halve_last(rsi_st_tensor *tensor, int64_t *shape)
 {
-    int64_t values;
-
-    if (!rsi_product(tensor->ndim, shape, 1, &values))
-        return rsi_fail(p->err, RSD_E_FORMAT, "%s: the size does not fit into 64 bits", what);
-    if (values % 2 != 0)
-        return rsi_fail(p->err, RSD_E_FORMAT,
-                        "%s: %" PRId64 " values of 4 bits are not a whole number of bytes", what,
-                        values);
     if (tensor->ndim == 0 || shape[tensor->ndim - 1] % 2 != 0)
-        return rsi_fail(p->err, RSD_E_UNSUPPORTED,
-                        "%s: the last dimension is odd, which is not supported for 4 bits", what);
-    shape[tensor->ndim - 1] /= 2;
-    return RSD_OK;
+        tensor->listed = true;
+    else
+        shape[tensor->ndim - 1] /= 2;
 }
 
 /* Checks its fields against each other and against the data. */
-static rsd_err check_tensor(const parser *p, const rsi_st_tensor *tensor)
+static rsd_err check_tensor(const parser *p, rsi_st_tensor *tensor)
 {
-    int64_t *shape = p->head->dim + tensor->shape;
-    int64_t  unit = (int64_t)rsd_dtype_size((rsd_dtype)tensor->dtype), bytes;
-    char     what[RSD_MAX_NDIM * 22 + 32];
-    rsd_err  rc = RSD_OK;
+    int64_t      *shape = p->head->dim + tensor->shape;
+    const int64_t bits = bits_of(tensor), few = bits % 8 ? 8 : 1; /* values that fill bytes */
+    int64_t       bytes;
+    char          what[RSD_MAX_NDIM * 22 + 32];
 
     if (tensor->begin > tensor->end)
         return rsi_fail(p->err, RSD_E_FORMAT,
@@ -204,23 +211,24 @@ static rsd_err check_tensor(const parser *p, const rsi_st_tensor *tensor)
                         "data_offsets [%" PRIu64 ", %" PRIu64 "] end after the %" PRIu64
                         " bytes of data that the file has",
                         tensor->begin, tensor->end, p->head->data_bytes);
-    if (tensor->dtype == RSD_F4_E2M1FN_X2) {
-        describe(tensor, shape, what, sizeof(what));
-        rc = halve_last(p, tensor, shape, what);
-    }
-    if (rc)
-        return rc;
-    if (rsi_product(tensor->ndim, shape, unit, &bytes) &&
-        (uint64_t)bytes == tensor->end - tensor->begin)
+    if (rsi_product(tensor->ndim, shape, bits * few / 8, &bytes) && bytes % few == 0 &&
+        (uint64_t)(bytes / few) == tensor->end - tensor->begin) {
+        if (tensor->dtype == RSD_F4_E2M1FN_X2 && !tensor->listed)
+            halve_last(tensor, shape);
         return RSD_OK;
-    if (tensor->dtype != RSD_F4_E2M1FN_X2)
-        describe(tensor, shape, what, sizeof(what));
-    if (!rsi_product(tensor->ndim, shape, unit, &bytes))
+    }
+    rsi_st_describe(p->head, tensor, what, sizeof(what));
+    if (!rsi_product(tensor->ndim, shape, bits * few / 8, &bytes))
         return rsi_fail(p->err, RSD_E_FORMAT, "%s: the size does not fit into 64 bits", what);
+    if (bytes % few != 0)
+        return rsi_fail(p->err, RSD_E_FORMAT,
+                        "%s: %" PRId64 " values of %" PRId64
+                        " bits are not a whole number of bytes",
+                        what, bytes / bits, bits);
     return rsi_fail(p->err, RSD_E_FORMAT,
                     "%s takes %" PRId64 " bytes, but data_offsets [%" PRIu64 ", %" PRIu64
                     "] hold %" PRIu64,
-                    what, bytes, tensor->begin, tensor->end, tensor->end - tensor->begin);
+                    what, bytes / few, tensor->begin, tensor->end, tensor->end - tensor->begin);
 }
 
 static rsd_err take_fields(parser *p, rsi_st_tensor *tensor)
@@ -259,6 +267,7 @@ static rsd_err take_tensor(parser *p, const rsi_json_token *key)
         return rsi_while(p->err, rc, "tensor \"%.*s\"",
                          rsi_json_shown(tensor.name.text, tensor.name.len), tensor.name.text);
     head->tensor[head->ntensors++] = tensor;
+    head->nlisted += tensor.listed;
     return RSD_OK;
 }
 
@@ -296,6 +305,28 @@ static rsd_err take_metadata(parser *p, const rsi_json_token *key)
 }
 
 /* ---- the whole ---- */
+
+/* Moves the tensors that can only be listed to the end. */
+static rsd_err put_listed_last(parser *p)
+{
+    rsi_st_header *head = p->head;
+    rsi_st_tensor *listed;
+    size_t         kept = 0, moved = 0;
+
+    if (head->nlisted == 0)
+        return RSD_OK;
+    listed = rsi_calloc(head->nlisted, sizeof(listed[0]));
+    if (!listed)
+        return no_memory(p);
+    for (size_t i = 0; i < head->ntensors; i++)
+        if (head->tensor[i].listed)
+            listed[moved++] = head->tensor[i];
+        else
+            head->tensor[kept++] = head->tensor[i];
+    memcpy(head->tensor + kept, listed, moved * sizeof(listed[0]));
+    rsi_free(listed);
+    return RSD_OK;
+}
 
 static rsd_err check_twice(parser *p)
 {
@@ -420,10 +451,15 @@ static rsd_err take_all(parser *p)
         return rsi_fail(p->err, RSD_E_FORMAT,
                         "byte %" PRIu64 ": 0x%02x after the JSON, only white space is allowed",
                         p->json.base + end, (unsigned char)p->json.text[end]);
-    rc = check_twice(p);
+    rc = put_listed_last(p);
+    if (!rc)
+        rc = check_twice(p);
     if (!rc)
         rc = sort_by_place(p);
-    return rc ? rc : check_tiling(p);
+    if (!rc)
+        rc = check_tiling(p);
+    p->head->ntensors -= p->head->nlisted;
+    return rc;
 }
 
 rsd_err rsi_st_length(const unsigned char prefix[RSI_ST_PREFIX], uint64_t file_bytes, size_t *out,

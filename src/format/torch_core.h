@@ -45,6 +45,9 @@ typedef struct rsi_torch_entry {
     const rsd_value *value; /* in `file`; for a tensor in pieces, the first piece's object */
     rsi_torch_whole *whole; /* NULL: `value` is the tensor */
     uint32_t         file;
+    /* The outermost dict with a class that it lies in, at the first `above` parts; NULL: none. */
+    const rsd_value *dict;
+    size_t           above;
 } rsi_torch_entry;
 
 typedef struct rsi_torch_entries {
@@ -117,6 +120,14 @@ void rsi_torch_piece_view(const rsi_torch_piece *piece, rsd_value_tensor *out);
 
 /* Adds names for the shared parameters that a model file lists. */
 rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err);
+/* Adds the tensors of a dict under its keys, except those whose names are taken: buffers, whose
+ * parameters were added in fp32. */
+rsd_err rsi_zero_add_tensors(rsi_torch *t, uint32_t file, const rsd_value *dict, rsd_error *err);
+/* True for "layer_0_expert_1_mp_rank_00_model_states.pt" and the older "expert_1_..". */
+bool rsi_zero_is_expert(const char *name);
+/* Opens the files of experts among these and adds their tensors; *count is how many files. */
+rsd_err rsi_zero_add_experts(rsd_ckpt *ckpt, rsi_torch *t, char *const *names, size_t n,
+                             size_t *count, rsd_error *err);
 /* Adds the values of a model file, or of an optimizer file, whose dict this is; its root is no
  * longer valid then. */
 rsd_err rsi_zero_add_model(rsi_torch *t, uint32_t file, rsd_error *err);

@@ -189,6 +189,9 @@ static rsd_err found_entry(walk *w, const rsd_value *v, rsd_error *err)
         return no_room(w->t, err);
     memcpy(e.part, w->part, w->depth * sizeof(e.part[0]));
     rsi_path_join(w->part, w->depth, name, len + 1);
+    while (e.above < w->depth && !rsi_value_class(w->stack[e.above].value))
+        e.above++;
+    e.dict = e.above < w->depth ? w->stack[e.above].value : NULL;
     e.name = w->depth ? name : is_tensor(v) ? "tensor" : "object";
     return w->take(w->arg, &e, err);
 }

@@ -139,6 +139,14 @@ static rsd_err torch_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_val
     return owner ? copy_out(&self->file[e->file], e->value, owner, out, err) : RSD_OK;
 }
 
+static const rsd_value *torch_dict(const rsd_ckpt *ckpt, size_t i, size_t *parts)
+{
+    const rsi_torch *self = ckpt->self;
+
+    *parts = self->objects.at[i].above;
+    return self->objects.at[i].dict;
+}
+
 /* With several files, it is unknown which one has the whole container. */
 static rsd_err torch_inner(rsd_ckpt *ckpt, const char *name, rsd_values *owner,
                            const rsd_value **out, rsd_error *err)
@@ -270,6 +278,7 @@ static const rsi_ckpt_ops torch_ops = {
     .find = torch_find,
     .object = torch_object,
     .inner = torch_inner,
+    .dict = torch_dict,
     .archive = torch_archive,
     .replica = torch_replica,
     .path = torch_path,
@@ -341,6 +350,8 @@ static rsd_err add_file(rsd_ckpt *ckpt, uint32_t number, rsd_error *err)
     f->root = pickle.root;
     if (ckpt->lost_attributes.n == 0)
         ckpt->lost_attributes = f->values->lost;
+    if (ckpt->classes.n == 0)
+        ckpt->classes = f->values->classes;
     self->mem.limit += names_limit(f);
     return RSD_OK;
 }

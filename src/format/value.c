@@ -291,6 +291,11 @@ const rsi_opaque *rsi_value_opaque(const rsd_value *v)
     return (const rsi_opaque *)(const void *)(v->as.bytes - offsetof(rsi_opaque, name));
 }
 
+const rsd_value *rsi_value_class(const rsd_value *v)
+{
+    return v && v->classed ? v->as.item[2 * (size_t)v->n] : NULL;
+}
+
 const rsd_value *rsi_value_find_opaque(const rsd_value *v)
 {
     const rsd_value *found = v->kind == RSD_VALUE_OPAQUE ? v : NULL;
@@ -325,6 +330,21 @@ static rsd_err make_list(rsd_values *owner, rsd_value_type type, size_t n,
         return no_memory(err);
     memcpy(copy, item, total * sizeof(copy[0]));
     return rsi_value_adopt(owner, type, n, copy, out, err);
+}
+
+rsd_err rsi_value_create_classed(rsd_values *owner, size_t n, const rsd_value *const *item,
+                                 const rsd_value **out, rsd_error *err)
+{
+    const rsd_value **copy = rsi_arena_array(&owner->mem, 2 * n + 1, sizeof(copy[0]));
+    rsd_err           rc = copy ? RSD_OK : no_memory(err);
+
+    if (rc)
+        return rc;
+    memcpy(copy, item, (2 * n + 1) * sizeof(copy[0]));
+    rc = rsi_value_adopt(owner, RSD_VALUE_DICT, n, copy, out, err);
+    if (!rc)
+        ((rsd_value *)(uintptr_t)*out)->classed = true; /* made just now */
+    return rc;
 }
 
 /* True if Python accepts it as a dict key or set item: only immutable values. */
@@ -455,15 +475,20 @@ static rsd_err copy_items(const rsd_value *v, rsd_values *owner, const rsd_value
                           rsd_error *err)
 {
     size_t            n = rsd_value_type_of(v) == RSD_VALUE_DICT ? 2 * (size_t)v->n : v->n;
-    const rsd_value **item = rsi_calloc(n, sizeof(item[0]));
+    const rsd_value **item = rsi_calloc(n + v->classed, sizeof(item[0]));
     rsd_err           rc = item ? RSD_OK : no_memory(err);
 
     for (size_t i = 0; i < n && !rc; i++)
         rc = rsi_value_copy(v->as.item[i], owner, &item[i], err);
-    if (!rc && n == 0)
+    if (!rc && v->classed) {
+        rc = rsi_value_copy(rsi_value_class(v), owner, &item[n], err);
+        if (!rc)
+            rc = rsi_value_create_classed(owner, v->n, item, out, err);
+    } else if (!rc && n == 0) {
         *out = &the_empty[rsd_value_type_of(v)];
-    else if (!rc)
+    } else if (!rc) {
         rc = make_list(owner, rsd_value_type_of(v), v->n, item, out, err);
+    }
     rsi_free(item);
     return rc;
 }

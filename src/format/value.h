@@ -10,8 +10,9 @@
 
 struct rsd_value {
     uint8_t  kind;
-    uint16_t depth; /* 0: no items */
-    uint32_t n;     /* bytes, items or pairs */
+    bool     classed; /* of a dict: an opaque value after the items has its class and opcodes */
+    uint16_t depth;   /* 0: no items */
+    uint32_t n;       /* bytes, items or pairs */
     union {
         int64_t                 i; /* bool, int, dtype */
         double                  f;
@@ -56,11 +57,16 @@ struct rsd_values {
     bool      borrows;    /* values of an opened checkpoint need not be copied: it outlives them */
     rsd_value small[262]; /* the integers -5 to 256, as in Python */
     rsi_attributes lost;  /* found when decoding; the arena owns the names */
+    rsi_attributes classes; /* of dicts without tensors, which keep them if copied as a whole */
 };
 
 /* The same value in another owner; tensors' bytes are not copied. */
 rsd_err rsi_value_copy(const rsd_value *v, rsd_values *owner, const rsd_value **out,
                        rsd_error *err);
+
+/* The class of a dict as an opaque value with opcodes that make the whole dict; NULL: a plain dict,
+ * or something else. */
+const rsd_value *rsi_value_class(const rsd_value *v);
 
 /* The facts about an opaque value. */
 const rsi_opaque *rsi_value_opaque(const rsd_value *v);

@@ -44,6 +44,9 @@ rsd_err rsi_value_tensor_check(const rsd_value_tensor *t, rsd_err code, rsd_erro
 /* As rsd_value_create_list, but `item` is already in the owner's memory and is not copied. */
 rsd_err rsi_value_adopt(rsd_values *owner, rsd_value_type type, size_t n,
                         const rsd_value *const *item, const rsd_value **out, rsd_error *err);
+/* A dict of n pairs that has a class, which is item[2 * n]: an opaque value with opcodes. */
+rsd_err rsi_value_create_classed(rsd_values *owner, size_t n, const rsd_value *const *item,
+                                 const rsd_value **out, rsd_error *err);
 /* An opaque value; `facts` are copied, except their name, which is ignored. */
 rsd_err rsi_value_create_opaque(rsd_values *owner, const char *name, size_t len,
                                 const rsi_opaque *facts, const rsd_value **out, rsd_error *err);

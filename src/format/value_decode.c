@@ -71,6 +71,7 @@ typedef struct frame {
     const rsd_value **item;
     size_t            n, filled;
     rsd_value_type    type;
+    const rsd_value *class; /* of a dict; NULL: none */
 } frame;
 
 typedef struct decoding {
@@ -204,23 +205,32 @@ static rsd_err decode_class(decoding *d, rsi_pv v)
 
 /* ---- Containers ---- */
 
-static rsd_err begin_list(decoding *d, rsi_pv from, rsd_value_type type)
+/* A dict without a class, or another container, if `class` is NULL. */
+static rsd_err begin_classed(decoding *d, rsi_pv from, rsd_value_type type, const rsd_value *class)
 {
     size_t n = rsi_pickle_count(d->p, from);
     frame *f;
 
     d->done = NULL;
+    if (n == 0 && class)
+        return rsi_value_create_classed(d->owner, 0, &class, &d->done, d->err);
     if (n == 0)
         return rsd_value_create_list(d->owner, type, 0, NULL, &d->done, d->err);
     if (d->depth == RSD_VALUE_MAX_DEPTH)
         return rsi_fail(d->err, RSD_E_FORMAT, "values nest deeper than %d", RSD_VALUE_MAX_DEPTH);
     f = &d->stack[d->depth];
-    *f = (frame){ .it = rsi_pickle_each(d->p, from), .n = n, .type = type };
-    f->item = rsi_arena_array(&d->owner->mem, n, sizeof(f->item[0]));
+    *f = (frame){ .it = rsi_pickle_each(d->p, from), .n = n, .type = type, .class = class };
+    f->item = rsi_arena_array(&d->owner->mem, n + 1, sizeof(f->item[0]));
     if (!f->item)
         return no_memory(d);
+    f->item[n] = class;
     d->depth++;
     return RSD_OK;
+}
+
+static rsd_err begin_list(decoding *d, rsi_pv from, rsd_value_type type)
+{
+    return begin_classed(d, from, type, NULL);
 }
 
 static rsd_err decode_ints(decoding *d, rsi_pv v)
@@ -325,10 +335,8 @@ static bool is_kind(const decoding *d, rsi_pv v, rsi_pickle_kind kind)
     return rsi_pickle_kind_of(d->p, v) == kind;
 }
 
-static rsd_err note_lost(decoding *d, const char *name)
+static rsd_err note(decoding *d, rsi_attributes *lost, const char *name)
 {
-    rsi_attributes *lost = &d->owner->lost;
-
     for (size_t i = 0; i < lost->n; i++)
         if (strcmp(lost->name[i], name) == 0)
             return RSD_OK;
@@ -339,6 +347,11 @@ static rsd_err note_lost(decoding *d, const char *name)
         return no_memory(d);
     lost->n++;
     return RSD_OK;
+}
+
+static rsd_err note_lost(decoding *d, const char *name)
+{
+    return note(d, &d->owner->lost, name);
 }
 
 static rsd_err note_attribute(decoding *d, rsi_pv key)
@@ -388,27 +401,44 @@ static rsd_err decode_dict(decoding *d, const rsi_pickle_object *object)
     return rc ? rc : begin_list(d, object->items, RSD_VALUE_DICT);
 }
 
+/* A subclass of dict from the library: its items, and opcodes that make it again unless it holds
+ * storages. */
+static rsd_err decode_subclass(decoding *d, rsi_pv v, rsi_pv items, const char *name)
+{
+    rsi_pickle_object object = rsi_pickle_object_of(d->p, v);
+    rsd_err           rc = decode_opaque(d, v, object.callee, "");
+    const rsd_value *class = d->done;
+
+    if (rc)
+        return rc;
+    if (!rsi_value_opaque(class)->pickle) {
+        rc = note_lost(d, name);
+        if (!rc)
+            rc = note_attributes(d, object.state);
+        return rc ? rc : begin_list(d, items, RSD_VALUE_DICT);
+    }
+    rc = note(d, &d->owner->classes, name);
+    return rc ? rc : begin_classed(d, items, RSD_VALUE_DICT, class);
+}
+
 static rsd_err decode_object(decoding *d, rsi_pv v)
 {
     rsi_pickle_object object = rsi_pickle_object_of(d->p, v);
     rsi_pv            arg[2];
     size_t            n = rsi_pickle_items(d->p, object.args, arg, 2);
-    rsd_err           rc;
 
     switch (object.id) {
     case RSI_VALUE_CLASS_ORDERED_DICT:
         if (n == 0 && has_items(d, &object))
             return decode_dict(d, &object);
         break;
-    case RSI_VALUE_CLASS_DEFAULT_DICT: /* its default factory does not matter */
+    case RSI_VALUE_CLASS_DEFAULT_DICT:
         if (n <= 1 && has_items(d, &object))
-            return (rc = note_lost(d, "collections.defaultdict")) ? rc : decode_dict(d, &object);
+            return decode_subclass(d, v, object.items, "collections.defaultdict");
         break;
     case RSI_VALUE_CLASS_COUNTER:
         if (n == 1 && is_kind(d, arg[0], RSI_PICKLE_DICT))
-            return (rc = note_lost(d, "collections.Counter"))
-                       ? rc
-                       : begin_list(d, arg[0], RSD_VALUE_DICT);
+            return decode_subclass(d, v, arg[0], "collections.Counter");
         break;
     case RSI_VALUE_CLASS_SET:
         if (n == 0 || (n == 1 && is_kind(d, arg[0], RSI_PICKLE_LIST)))
@@ -509,8 +539,10 @@ static rsd_err store(decoding *d)
         if (f->filled < f->n)
             return RSD_OK;
         d->depth--;
-        rc = rsi_value_adopt(d->owner, f->type, f->type == RSD_VALUE_DICT ? f->n / 2 : f->n,
-                             f->item, &d->done, d->err);
+        rc = f->class ? rsi_value_create_classed(d->owner, f->n / 2, f->item, &d->done, d->err)
+                      : rsi_value_adopt(d->owner, f->type,
+                                        f->type == RSD_VALUE_DICT ? f->n / 2 : f->n, f->item,
+                                        &d->done, d->err);
         if (rc)
             return rc;
     }

@@ -330,7 +330,9 @@ static void put_value(writer *w, const rsd_value *root, frame *stack)
     const rsd_value *v = root;
 
     while (!w->rc && v) {
-        if (has_items(v)) {
+        if (rsi_value_class(v)) {
+            put_leaf(w, rsi_value_class(v));
+        } else if (has_items(v)) {
             bool hashed = depth > 0 && item_is_hashed(&stack[depth - 1]);
 
             put_begin(w, v, hashed);

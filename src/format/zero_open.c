@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { KIND = 128 }; /* bytes of the text that says what it is */
+
 typedef struct zero {
     rsd_ckpt         *ckpt;
     rsi_torch        *t;
@@ -24,6 +26,7 @@ typedef struct zero {
     const rsd_value **state;  /* [ranks] the optimizer_state_dict */
     int               stage;  /* 3, or 1 for both other stages */
     const char       *groups; /* key of the flat vectors */
+    bool              apart;  /* experts, which ranks divide: only in their own files */
 } zero;
 
 /* A kind of flat vector that every rank has: the weights, or a key of the optimizer's state. */
@@ -274,6 +277,16 @@ static rsd_err advance(const zero *z, const rsd_value *size, int64_t padding, in
     return rc;
 }
 
+/* Into how many parts group g is cut; experts that ranks divide have fewer than there are ranks. */
+static int64_t parts_of(const zero *z, size_t g)
+{
+    const rsd_value *count = rsd_value_get(z->state[0], "partition_count");
+
+    if (rsd_value_type_of(count) != RSD_VALUE_LIST || g >= rsd_value_count(count))
+        return (int64_t)z->ranks;
+    return rsd_value_int(rsd_value_item(count, g));
+}
+
 static rsd_err add_parameters(zero *z, const rsd_value *shapes, rsd_error *err)
 {
     const flat weights = { 0 };
@@ -285,6 +298,10 @@ static rsd_err add_parameters(zero *z, const rsd_value *shapes, rsd_error *err)
 
         if (z->stage != 3)
             at = 0;
+        if (parts_of(z, g) != (int64_t)z->ranks) {
+            z->apart = true;
+            continue;
+        }
         for (size_t i = 0; rsd_value_type_of(group) == RSD_VALUE_DICT && i < rsd_value_count(group);
              i++) {
             const char      *name = rsd_value_bytes(rsd_value_key(group, i), NULL);
@@ -353,29 +370,6 @@ static rsd_err add_frozen(zero *z, const rsd_value *root, rsd_error *err)
     return rc;
 }
 
-/* Buffers; parameters were already added, in fp32. */
-static rsd_err add_module(zero *z, const rsd_value *root, rsd_error *err)
-{
-    const rsd_value *module = rsd_value_get(root, "module");
-    rsd_err          rc = RSD_OK;
-
-    for (size_t i = 0; module && i < rsd_value_count(module) && !rc; i++) {
-        const char       *name = rsd_value_bytes(rsd_value_key(module, i), NULL);
-        const rsd_value  *v = rsd_value_item(module, i);
-        const char *const part[] = { name, NULL };
-        rsi_torch_entry   e = { .value = v, .file = z->model[0] };
-        uint64_t          number;
-
-        if (!name || !rsd_value_tensor_of(v) ||
-            rsi_map_get(&z->t->names, name, strlen(name), &number))
-            continue;
-        rc = name_entry(z, part, &e, err);
-        if (!rc)
-            rc = rsi_torch_add(z->t, &e, err);
-    }
-    return rc;
-}
-
 /* ---- the folder ---- */
 
 /* "..zero_pp_rank_3_mp_rank_00_optim_states.pt": the number after `what`; -1: none. */
@@ -412,10 +406,6 @@ static rsd_err refuse_parallel(char *const *names, size_t n, rsd_error *err)
                             "file \"%s\": ZeRO with model parallelism; how its parts join only the "
                             "model knows: convert it with DeepSpeed's ds_to_universal",
                             names[i]);
-        if (states && (strstr(names[i], "expp_rank_") || strstr(names[i], "_expert_")))
-            return rsi_fail(err, RSD_E_UNSUPPORTED,
-                            "file \"%s\": ZeRO with experts in files of their own is not supported",
-                            names[i]);
     }
     return RSD_OK;
 }
@@ -427,7 +417,8 @@ static rsd_err open_one(zero *z, char *const *names, size_t n, bool optim, int64
     const char *end = optim ? "_optim_states.pt" : "_model_states.pt";
 
     for (size_t i = 0; i < n; i++)
-        if (rsi_text_ends(names[i], end) && number_behind(names[i], "zero_pp_rank_") == rank) {
+        if (rsi_text_ends(names[i], end) && !rsi_zero_is_expert(names[i]) &&
+            number_behind(names[i], "zero_pp_rank_") == rank) {
             *out = (uint32_t)z->t->nfiles;
             return rsi_torch_add_file(z->ckpt, names[i], err);
         }
@@ -534,9 +525,9 @@ rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err)
 {
     zero             z = { .ckpt = ckpt };
     char           **names;
-    char            *kind = rsi_arena_array(&ckpt->mem, 64, 1);
+    char            *kind = rsi_arena_array(&ckpt->mem, KIND, 1);
     const rsd_value *root, *shapes;
-    size_t           n;
+    size_t           n, experts = 0;
     const char      *latest = NULL;
     bool             here = false;
     rsd_err          rc = rsi_files_list(&ckpt->files, &names, &n, err);
@@ -563,9 +554,6 @@ rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err)
         rc = read_states(&z, err);
     if (rc)
         return rc;
-    snprintf(kind, 64, "DeepSpeed ZeRO stage %s on %zu ranks", z.stage == 3 ? "3" : "1 or 2",
-             z.ranks);
-    ckpt->kind = kind;
     root = z.t->file[z.model[0]].root;
     shapes = rsd_value_get(root, "param_shapes");
     if (!shapes || rsd_value_type_of(shapes) != RSD_VALUE_LIST)
@@ -574,8 +562,14 @@ rsd_err rsi_zero_open(rsd_ckpt *ckpt, rsd_error *err)
     rc = add_parameters(&z, shapes, err);
     rc = rc ? rc : add_frozen(&z, root, err);
     rc = rc ? rc : rsi_zero_add_shared(z.t, root, err);
-    rc = rc ? rc : add_module(&z, root, err);
+    rc = rc ? rc : rsi_zero_add_tensors(z.t, z.model[0], rsd_value_get(root, "module"), err);
+    rc = rc ? rc : rsi_zero_add_experts(ckpt, z.t, names, n, &experts, err);
+    if (!rc && z.apart && experts == 0)
+        rc = rsi_fail(err, RSD_E_NOTFOUND, "the files of its experts are missing");
     rc = rc ? rc : rsi_zero_add_optim(z.t, z.optim[0], z.state[0], err);
     rc = rc ? rc : rsi_zero_add_model(z.t, z.model[0], err);
+    snprintf(kind, KIND, "DeepSpeed ZeRO stage %s on %zu ranks%s", z.stage == 3 ? "3" : "1 or 2",
+             z.ranks, z.apart ? ", experts without fp32 weights and optimizer states" : "");
+    ckpt->kind = kind;
     return rc ? rc : rsi_torch_end(ckpt, err);
 }

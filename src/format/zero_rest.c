@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What DeepSpeed's files hold besides parameters and their optimizer states: names of shared
- * parameters; below "deepspeed" the values of a model file (steps, schedules, options), below
- * "optim" those of an optimizer file (groups, versions). */
+/* What DeepSpeed's files hold besides flat vectors: buffers, experts, names of shared parameters;
+ * below "deepspeed" the values of a model file (steps, schedules, options), below "optim" those of
+ * an optimizer file (groups, versions). */
 #include "base/mem.h"
+#include "base/text.h"
 #include "format/torch_core.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* {name: name of the parameter that it shares} */
@@ -19,6 +21,62 @@ rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err)
                              rsd_value_bytes(rsd_value_item(all, i), NULL), err);
     return rc;
 }
+
+/* ---- tensors under their names ---- */
+
+static bool is_taken(const rsi_torch *t, const char *name, size_t len)
+{
+    uint64_t number;
+
+    return rsi_map_get(&t->names, name, len, &number);
+}
+
+rsd_err rsi_zero_add_tensors(rsi_torch *t, uint32_t file, const rsd_value *dict, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; dict && i < rsd_value_count(dict) && !rc; i++) {
+        const rsd_value *key = rsd_value_key(dict, i), *v = rsd_value_item(dict, i);
+        const char      *name = key ? rsd_value_bytes(key, NULL) : NULL;
+        const char      *dot = name ? strrchr(name, '.') : NULL;
+        rsi_torch_entry  e = { .value = v, .file = file };
+
+        /* "experts.w1.3" is a row of "experts.w1" */
+        if (!name || !rsd_value_tensor_of(v) || is_taken(t, name, strlen(name)) ||
+            (dot && isdigit((unsigned char)dot[1]) && is_taken(t, name, (size_t)(dot - name))))
+            continue;
+        rc = rsi_torch_name(t, &name, 1, &e, err);
+        if (!rc)
+            rc = rsi_torch_add(t, &e, err);
+    }
+    return rc;
+}
+
+bool rsi_zero_is_expert(const char *name)
+{
+    return rsi_text_ends(name, "_model_states.pt") &&
+           (strstr(name, "_expert_") || strncmp(name, "expert_", 7) == 0);
+}
+
+rsd_err rsi_zero_add_experts(rsd_ckpt *ckpt, rsi_torch *t, char *const *names, size_t n,
+                             size_t *count, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < n && !rc; i++) {
+        const uint32_t file = (uint32_t)t->nfiles;
+
+        if (!rsi_zero_is_expert(names[i]))
+            continue;
+        rc = rsi_torch_add_file(ckpt, names[i], err);
+        if (!rc)
+            rc = rsi_zero_add_tensors(t, file, t->file[file].root, err);
+        ++*count;
+    }
+    return rc;
+}
+
+/* ---- values ---- */
 
 /* Adds the items of a dict below a name, except those with a key in `known`, which ends with
  * NULL. */

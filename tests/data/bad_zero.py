@@ -74,6 +74,10 @@ def cases():
     yield "zero/latest_is_empty", {"latest": b""}
     yield "zero/other_state", three([optim(state=names(("exp_avg", tensor(size=(1,)))))] * 2)
     yield "zero/experts", two() | {"layer_0_expert_1_mp_rank_00_model_states.pt": model()}
+    yield "zero/experts_are_missing", two([optim(2, lst(num(2), num(1)))] * 2, shapes=lst(names(("w", size(3))), names(("e", size(2)))))
+    yield "zero/expert_is_text", two() | {"layer_0_expert_1_mp_rank_00_model_states.pt": b"text"}
+    yield "zero/expert_is_a_list", two() | {"layer_0_expert_1_mp_rank_00_model_states.pt": file(lst(tensor(), num(1)))}
+    yield "zero/expert_of_another_model_rank", two() | {"layer_0_expert_1_mp_rank_01_model_states.pt": model()}
     yield "zero/expert_ranks", two() | {"expp_rank_0_mp_rank_00_optim_states.pt": model()}
     groups = lst(names(("partition_count", num(2))), names(("partition_count", num(1))))
     yield "zero/groups_cut_otherwise", three([optim(extra=[("ds_zero_partition_groups", groups)])] * 2)

@@ -139,6 +139,9 @@ def main():
         for i, chunk in enumerate(getattr(meta, "chunks", [])):
             object.__setattr__(chunk, "crc32c", i)
     write("extra_attributes", extra)
+    extra = saved({"w": torch.zeros(2), "step": 1})
+    extra.state_dict_metadata["step"].codec = "pickle"
+    write("extra_bytes", extra)
 
     write("megatron", megatron())
     if hasattr(md.TensorProperties(), "strides"):  # older ones can't make it, and leave it as it is

@@ -16,7 +16,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDERS = HERE / "golden" / "folders"
-CASES = {"zero1_bf16": (1, "bf16"), "zero1_bf16_optimizer": (1, "fp32_gradients"), "zero2": (2, "fp32"), "zero3": (3, "fp32")}
+CASES = {"zero1_bf16": (1, "bf16"), "zero1_bf16_optimizer": (1, "fp32_gradients"), "zero2": (2, "fp32"), "zero3": (3, "fp32"), "zero2_experts": (2, "experts")}
 SHARDED = ("base_optimizer_state", "optimizer_state_dict", "single_partition_of_fp32_groups", "fp32_flat_groups", "param_slice_mappings")
 
 
@@ -44,20 +44,33 @@ def train(stage, kind, out):
             h = self.a(x)
             return self.frozen(self.b(h)).sum() + self.tied(h).sum()
 
-    net = Net()
+    class WithExperts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Linear(5, 3)
+            self.moe = deepspeed.moe.layer.MoE(3, torch.nn.Linear(3, 3, bias=False), num_experts=4, ep_size=2, k=1, min_capacity=0)
+
+        def forward(self, x):
+            return self.moe(self.a(x))[0].sum()
+
+    if kind == "experts":
+        deepspeed.init_distributed("gloo")
+    net = WithExperts() if kind == "experts" else Net()
     config = {
         "train_micro_batch_size_per_gpu": 1,
         "optimizer": {"type": "Adam", "params": {"lr": 0.1, "torch_adam": True}},
         "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
         "zero_allow_untested_optimizer": True,
     }
-    bf16 = kind != "fp32"
+    bf16 = kind not in ("fp32", "experts")
     if bf16:
         config["bf16"] = {"enabled": True}
     if kind == "fp32_gradients":  # which BF16_Optimizer does
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     some = [(n, p) for n, p in net.named_parameters() if p.requires_grad]
     groups = [{"params": [p for n, p in some if n[0] == "a"]}, {"params": [p for n, p in some if n[0] != "a"]}]
+    if kind == "experts":
+        groups = deepspeed.moe.utils.split_params_into_different_moe_groups_for_optimizer({"params": [p for _, p in some], "name": "all"})
     engine, *_ = deepspeed.initialize(model=net, model_parameters=groups, config=config)
     for _ in range(2):
         x = torch.full((1, 5), float(os.environ["RANK"]) + 1, dtype=torch.bfloat16 if bf16 else torch.float32)
@@ -71,11 +84,13 @@ def moments(folder, stage):
     import torch
 
     optims = [torch.load(f, weights_only=False)["optimizer_state_dict"] for f in sorted(folder.glob("*optim_states.pt"))]
-    model = torch.load(sorted(folder.glob("*model_states.pt"))[0], weights_only=False)
+    model = torch.load(sorted(f for f in folder.glob("*model_states.pt") if "_expert_" not in f.name)[0], weights_only=False)
     bases = [o["optimizer_state_dict" if stage == 3 else "base_optimizer_state"]["state"] for o in optims]
     flat, at = {}, 0
     for g, shapes in enumerate(model["param_shapes"]):
         at = at if stage == 3 else 0
+        if isinstance(optims[0]["partition_count"], list) and optims[0]["partition_count"][g] != len(optims):
+            continue  # experts, which the ranks divide
         for name, shape in shapes.items():
             n = math.prod(shape)
             part = math.ceil(n / len(optims))
@@ -92,6 +107,24 @@ def moments(folder, stage):
     return flat, model
 
 
+def experts(folder, model):
+    """The fp32 weights of what all ranks share, and the experts as they stand in their files."""
+    import torch
+
+    optims = [torch.load(f, weights_only=False)["optimizer_state_dict"] for f in sorted(folder.glob("*optim_states.pt"))]
+    weights = {}
+    for g, shapes in enumerate(model["param_shapes"]):
+        if optims[0]["partition_count"][g] != len(optims):
+            continue
+        whole, at = torch.cat([o["single_partition_of_fp32_groups"][g] for o in optims]), 0
+        for name, shape in shapes.items():
+            weights[name] = whole[at : at + math.prod(shape)].view(shape)
+            at += math.prod(shape)
+    for file in folder.glob("*_expert_*"):
+        weights |= torch.load(file, weights_only=False)
+    return weights
+
+
 def listing(name, stage):
     sys.path.insert(0, str(HERE.parent / "interop"))
     import states
@@ -102,7 +135,9 @@ def listing(name, stage):
 
     target = FOLDERS / name
     flat, model = moments(target / "global_step2", stage)
-    if name == "zero1_bf16_optimizer":  # which that function refuses
+    if name == "zero2_experts":
+        weights = experts(target / "global_step2", model)
+    elif name == "zero1_bf16_optimizer":  # which that function refuses
         weights = model["module"] | by_universal(target / "global_step2")
         weights |= {k: weights[v] for k, v in model["shared_params"].items()}
     else:

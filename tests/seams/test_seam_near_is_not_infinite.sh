@@ -36,4 +36,20 @@ out <<'END'
 same: 1 tensor, 8 B, 0 objects
 END
 
+complex='{"a":{"dtype":"C64","shape":[2],"data_offsets":[0,16]}}  '
+st "$T/a.safetensors" "$complex" '\0\0\200\177\0\0\0\100\0\0\0\100\0\0\200\177'
+st "$T/b.safetensors" "$complex" '\0\0\200\177\1\0\0\100\1\0\0\100\0\0\200\177'
+t 'of complex numbers with an equal infinite part the other one counts' diff --rtol 1e-6 "$T/a.safetensors" "$T/b.safetensors"
+out <<'END'
+same: 1 tensor, 16 B, 0 objects
+END
+
+st "$T/c.safetensors" "$complex" '\0\0\200\177\0\0\200\100\0\0\0\100\0\0\200\377'
+t 'which may differ too much' diff --rtol 1e-6 "$T/a.safetensors" "$T/c.safetensors"
+code 1
+out <<'END'
+a: 2 of 2 elements differ, first at [0]: inf+2j and inf+4j; largest difference inf
+1 difference
+END
+
 finish

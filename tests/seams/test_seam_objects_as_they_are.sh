@@ -27,8 +27,27 @@ out <<'END'
 'seven'
 END
 
-t "a defaultdict and a Counter that become dicts are told" -c '"$R" convert -q golden/folders/hidden.pt "$T/plain.pt" 2>&1 | grep collections'
+t "a Counter without tensors keeps its class, a defaultdict with some becomes a dict and is told" -c '
+    "$R" convert -q golden/folders/hidden.pt "$T/plain.pt" 2>&1 | grep collections; grep -aoE "defaultdict|Counter" "$T/plain.pt"'
 out <<'END'
+reshard: left out: collections.defaultdict: the class of a dict: it is copied as a plain one
+Counter
+END
+
+t "its items have the names they had" -c '"$R" diff golden/folders/hidden.pt "$T/plain.pt" && "$R" convert -q "$T/plain.pt" "$T/again.pt" && cmp "$T/plain.pt" "$T/again.pt"'
+out <<'END'
+same: 12 tensors, 92 B, 4 objects
+END
+
+t "where its items are stored one by one, both become dicts and are told" -c '"$R" convert -q golden/folders/hidden.pt "$T/split" --to dcp 2>&1 | grep collections'
+out <<'END'
+reshard: left out: collections.defaultdict, collections.Counter: the class of a dict: it is copied as a plain one
+END
+
+t "also if a filter or a new name asks for some of its items" -c '
+    "$R" convert -q golden/folders/hidden.pt "$T/some.pt" --exclude "counter.b" 2>&1 | grep collections; "$R" convert -q golden/folders/hidden.pt "$T/named.pt" --rename "s/^counter/c/" 2>&1 | grep collections'
+out <<'END'
+reshard: left out: collections.defaultdict, collections.Counter: the class of a dict: it is copied as a plain one
 reshard: left out: collections.defaultdict, collections.Counter: the class of a dict: it is copied as a plain one
 END
 

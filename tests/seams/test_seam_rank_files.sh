@@ -34,6 +34,11 @@ damage: replicas of "step" differ: that of file "rank_0.pt" is loaded, file "ran
 END
 code 1
 
+t 'DeepSpeed with experts says what is not read of them' -c '"$R" inspect golden/folders/zero2_experts | tail -n 1'
+out <<'END'
+zero (DeepSpeed ZeRO stage 1 or 2 on 2 ranks, experts without fp32 weights and optimizer states): 16 tensors in 19 chunks, 129 parameters, 516 B; 56 objects
+END
+
 t 'a whole nn.Module tells what it hides' -c '"$R" inspect golden/folders/module.pt | tail -n 2'
 out <<'END'
 torch: 0 tensors in 0 chunks, 0 parameters, 0 B; 2 objects

@@ -159,6 +159,16 @@ static void path_of_python_3_13_is_read(void **state)
     rsi_dcp_meta_free(meta);
 }
 
+static void unknown_attributes_of_objects_are_listed_too(void **state)
+{
+    rsi_dcp_meta *meta = meta_accept(meta_sample("extra_bytes"));
+
+    (void)state;
+    assert_int_equal(meta->nskipped, 1);
+    assert_string_equal(meta->skipped[0], "BytesStorageMetadata.codec");
+    rsi_dcp_meta_free(meta);
+}
+
 static void unknown_attributes_are_skipped_and_listed(void **state)
 {
     rsi_dcp_meta *meta = meta_accept(meta_sample("extra_attributes"));
@@ -409,6 +419,7 @@ int main(void)
         FACT(names_of_torch_1_13_are_known),
         FACT(path_of_python_3_13_is_read),
         FACT(unknown_attributes_are_skipped_and_listed),
+        FACT(unknown_attributes_of_objects_are_listed_too),
         FACT(file_that_would_run_something_is_refused),
         FACT(foreign_name_is_refused),
         FACT(foreign_object_in_an_unknown_attribute_is_passed_over),
