@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes over the socket between two ranks: frames are put together from what was read, and each
- * does its work on arrival. Nothing here waits. Next: processes_memory.c. */
+/* What comes over the socket between two ranks: frames are put together from what was read, and
+ * each does its work on arrival. Nothing here waits. Next: processes_memory.c. */
 #include "comm/processes.h"
 
 #include <errno.h>
