@@ -40,25 +40,20 @@ bool recipe_folder(char *buf, size_t cap)
 {
     static const char *const below[] = { "../share/reshard/recipes", "../recipes" };
     const char              *own = getenv("RESHARD_RECIPES");
-    char                     exe[4096];
-    ssize_t                  n;
+    char                     exe[4096], path[sizeof(exe) + 64];
+    ssize_t                  n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    bool                     found = own && *own;
     struct stat              st;
 
-    if (own && *own) {
-        snprintf(buf, cap, "%s", own);
-        return true;
+    snprintf(path, sizeof(path), "%s", found ? own : "");
+    exe[n > 0 ? n : 0] = '\0';
+    if (!found && n > 0)
+        *strrchr(exe, '/') = '\0';
+    for (size_t i = 0; i < sizeof(below) / sizeof(below[0]) && !found && n > 0; i++) {
+        snprintf(path, sizeof(path), "%s/%s", exe, below[i]);
+        found = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     }
-    n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    if (n <= 0)
-        return false;
-    exe[n] = '\0';
-    *strrchr(exe, '/') = '\0';
-    for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
-        snprintf(buf, cap, "%s/%s", exe, below[i]);
-        if (stat(buf, &st) == 0 && S_ISDIR(st.st_mode))
-            return true;
-    }
-    return false;
+    return found && memccpy(buf, path, '\0', cap); /* false: it does not fit */
 }
 
 int recipe_text(const args *a, const char *name, char **out)
