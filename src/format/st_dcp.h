@@ -57,16 +57,23 @@ typedef struct rsi_st_whole {
     size_t first, parts; /* its parts are part[first .. first + parts - 1], in file order */
 } rsi_st_whole;
 
+/* A part with the offset and shape of one in an earlier file, which is loaded. */
+typedef struct rsi_st_replica {
+    rsi_st_part part, loaded;
+} rsi_st_replica;
+
 typedef struct rsi_st_joined {
-    rsi_st_whole *whole; /* [nwholes] in the order in which the files name them */
-    size_t        nwholes;
-    rsi_st_part  *part; /* [nparts] */
-    size_t        nparts;
+    rsi_st_whole   *whole; /* [nwholes] in the order in which the files name them */
+    size_t          nwholes;
+    rsi_st_part    *part; /* [nparts] */
+    size_t          nparts;
+    rsi_st_replica *replica; /* [nreplicas] */
+    size_t          nreplicas;
 } rsi_st_joined;
 
 /* Parts with the same name must agree in dtype and number of dimensions, and a tensor that a file
- * holds whole must be in no other file. Whether the parts cover the tensor exactly once is checked
- * when a layout is made of them. */
+ * holds whole must be in no other file. torch writes a replica for each rank that has one. Whether
+ * the parts cover the tensor exactly once is checked when a layout is made of them. */
 rsd_err rsi_st_join(size_t nfiles, const rsi_st_file *file, rsi_st_joined *out, rsd_error *err);
 void    rsi_st_joined_release(rsi_st_joined *joined);
 

@@ -16,7 +16,7 @@ typedef struct joiner {
     size_t             whole_cap;
     uint32_t          *whole_of; /* [nparts] in the order of files and their tensors */
     uint32_t          *first_in; /* [nwholes] the file of the first part */
-    size_t             first_cap;
+    size_t             first_cap, replica_cap;
     rsi_map            names;
     rsd_error         *err;
 } joiner;
@@ -111,6 +111,49 @@ static rsd_err gather(joiner *j, size_t nfiles)
     return RSD_OK;
 }
 
+static const rsi_st_tensor *tensor_of(const joiner *j, const rsi_st_part *part)
+{
+    return &j->file[part->file].header->tensor[part->tensor];
+}
+
+static bool same_shape(const joiner *j, const rsi_st_part *a, const rsi_st_part *b)
+{
+    const rsi_st_tensor *of = tensor_of(j, a), *other = tensor_of(j, b);
+
+    return memcmp(rsi_st_shape(j->file[a->file].header, of),
+                  rsi_st_shape(j->file[b->file].header, other), of->ndim * sizeof(int64_t)) == 0;
+}
+
+/* Moves the parts of a tensor that earlier files have too from its list to that of the replicas. */
+static rsd_err drop_replicas(joiner *j, rsi_st_whole *whole)
+{
+    rsi_st_joined *joined = &j->joined;
+    rsi_st_part   *part = joined->part + whole->first;
+    rsi_map        known = { 0 };
+    size_t         kept = 0;
+    rsd_err        rc = RSD_OK;
+
+    for (size_t i = 0; i < whole->parts && !rc; i++) {
+        const int64_t *off = j->file[part[i].file].dcp->off + tensor_of(j, &part[i])->shape;
+        uint64_t       at = kept;
+        bool           was = false;
+
+        if (!rsi_map_add(&known, off, (size_t)whole->ndim * sizeof(off[0]), &at, &was)) {
+            rc = no_memory(j);
+        } else if (!was || !same_shape(j, &part[i], &part[at])) {
+            part[kept++] = part[i];
+        } else if (!rsi_grow(&joined->replica, joined->nreplicas, &j->replica_cap,
+                             sizeof(joined->replica[0]))) {
+            rc = no_memory(j);
+        } else {
+            joined->replica[joined->nreplicas++] = (rsi_st_replica){ part[i], part[at] };
+        }
+    }
+    whole->parts = kept;
+    rsi_map_release(&known);
+    return rc;
+}
+
 rsd_err rsi_st_join(size_t nfiles, const rsi_st_file *file, rsi_st_joined *out, rsd_error *err)
 {
     joiner  j = { .file = file, .err = err };
@@ -132,6 +175,9 @@ rsd_err rsi_st_join(size_t nfiles, const rsi_st_file *file, rsi_st_joined *out, 
             rc = add_part(&j, (uint32_t)f, &file[f].header->tensor[t], &j.whole_of[part++]);
     if (!rc)
         rc = gather(&j, nfiles);
+    for (size_t i = 0; i < j.joined.nwholes && !rc; i++)
+        if (j.joined.whole[i].parts > 1)
+            rc = drop_replicas(&j, &j.joined.whole[i]);
     rsi_map_release(&j.names);
     rsi_free(j.whole_of);
     rsi_free(j.first_in);
@@ -146,5 +192,6 @@ void rsi_st_joined_release(rsi_st_joined *joined)
 {
     rsi_free(joined->whole);
     rsi_free(joined->part);
+    rsi_free(joined->replica);
     *joined = (rsi_st_joined){ 0 };
 }

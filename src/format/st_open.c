@@ -18,6 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { REPLICA_BLOCK = 256 << 10 }; /* bytes compared at a time */
+
 typedef struct st_file {
     uint32_t      number; /* in ckpt->files */
     char         *json;
@@ -301,6 +303,7 @@ static rsd_err join_files(rsd_ckpt *ckpt, st *s, rsd_error *err)
             return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu names", s->all.nwholes);
     }
     ckpt->ntensors = s->all.nwholes;
+    ckpt->nreplicas = s->all.nreplicas;
     return rc;
 }
 
@@ -471,6 +474,45 @@ static void st_close(rsd_ckpt *ckpt)
     rsi_st_listed_release(&s->listed);
 }
 
+/* ---- replicas ---- */
+
+static rsi_item replica_place(const st *s, const rsi_st_part *part)
+{
+    const st_file       *file = &s->file[part->file];
+    const rsi_st_tensor *tensor = &file->header.tensor[part->tensor];
+
+    return (rsi_item){ .file = file->number,
+                       .off = file->header.data_start + tensor->begin,
+                       .len = tensor->end - tensor->begin };
+}
+
+static rsd_err st_replica(rsd_ckpt *ckpt, size_t k, rsd_error *err)
+{
+    const st             *s = ckpt->self;
+    const rsi_st_replica *r = &s->all.replica[k];
+    const rsi_item        mine = replica_place(s, &r->loaded), other = replica_place(s, &r->part);
+    char                 *buf = rsi_calloc(2, REPLICA_BLOCK);
+    rsd_err               rc = buf ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for replicas");
+
+    for (uint64_t at = 0; at < mine.len && !rc; at += REPLICA_BLOCK) {
+        size_t n = (size_t)rsi_min((int64_t)(mine.len - at), REPLICA_BLOCK);
+
+        rc = rsi_files_read(&ckpt->files, mine.file, mine.off + at, buf, n, err);
+        if (!rc)
+            rc = rsi_files_read(&ckpt->files, other.file, other.off + at, buf + REPLICA_BLOCK, n,
+                                err);
+        if (!rc && memcmp(buf, buf + REPLICA_BLOCK, n) != 0)
+            rc = rsi_fail(err, RSD_E_CORRUPT,
+                          "replicas of \"%s\" differ: that of file \"%s\" is loaded, file \"%s\" "
+                          "has another",
+                          s->file[r->part.file].header.tensor[r->part.tensor].name.text,
+                          rsi_files_name(&ckpt->files, mine.file),
+                          rsi_files_name(&ckpt->files, other.file));
+    }
+    rsi_free(buf);
+    return rc;
+}
+
 static const rsi_ckpt_ops st_ops = {
     .tensor = st_tensor,
     .chunk = st_chunk,
@@ -478,6 +520,7 @@ static const rsi_ckpt_ops st_ops = {
     .find = st_find,
     .object = st_object,
     .archive = st_archive,
+    .replica = st_replica,
     .path = st_path,
     .span = st_span,
     .close = st_close,
