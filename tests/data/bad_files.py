@@ -159,7 +159,6 @@ def metadata_cases():
     first, second = '{"a":{"saved_offsets":[0]}}', '{"a":{"saved_offsets":[1]}}'
     names = "shard-00001-model-00001-of-00001.safetensors", "shard-00002-model-00001-of-00001.safetensors"
     yield "sharding_overlap", {names[0]: shard(first), names[1]: shard(second)}
-    yield "sharding_same_twice", {names[0]: shard(first), names[1]: shard(first)}
     yield "files_share_a_name", {"a.safetensors": st(GOOD, DATA), "b.safetensors": st(GOOD, DATA)}
     other = st({"a": st_tensor(0, 8, "I32")}, DATA)
     yield "files_other_dtype", {"a.safetensors": st(GOOD, DATA), "b.safetensors": other}
