@@ -9,6 +9,7 @@
  * (slices.c). run.py knows what has to come out. */
 #include "rot13.h"
 #include "slices.h"
+#include "state/state.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -255,12 +256,7 @@ static rsd_err enter(copying *c, const char *name, size_t *depth, const char **l
     *depth = 0;
     *last = n ? NULL : name;
     for (size_t i = 0; i < n && i < MOST_PARTS && !rc; i++) {
-        if (!part[i].key)
-            rc = rsd_state_push_index(c->state, part[i].index, err);
-        else if (part[i].number)
-            rc = rsd_state_push_number(c->state, part[i].index, err);
-        else
-            rc = rsd_state_push(c->state, part[i].key, err);
+        rc = rsi_state_push_part(c->state, &part[i], err);
         *depth += !rc;
     }
     return rc;

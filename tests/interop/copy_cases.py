@@ -55,7 +55,7 @@ TO_DCP = [
     ("training_zstd", "single_training", states.training(), {"transform": "stream.zstd"}),
     ("objects", "single_objects", states.objects(), {}),
     ("tensors_in_objects", "single_inside", states.tensors_in_objects(), {}),
-    ("from_torch_inside", "inside.pt", states.tensors_in_objects(), {}),
+    ("from_torch_inside", "inside.pt", states.tensors_in_objects(key=str), {}),
     (
         "scalars",
         "single_scalars",
