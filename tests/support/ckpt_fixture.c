@@ -9,8 +9,11 @@
 #include "ckpt_fixture.h"
 #include "base/crc32.h"
 #include "base/mem.h"
+#include "format/sums.h"
+#include "format/transform.h"
 #include "format/value_pickle.h"
 #include "format/zip_write.h"
+#include "save/image_cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +63,11 @@ unsigned char *fix_get(rsd_store *store, const char *name, size_t *len)
         assert_int_equal(rsi_store_read_all(store, name, 0, bytes, (size_t)size, NULL), RSD_OK);
     *len = (size_t)size;
     return bytes;
+}
+
+rsd_err fix_remove(rsd_store *store, const char *name)
+{
+    return rsi_store_remove(store, name, NULL);
 }
 
 void fix_xor(rsd_store *store, const char *name, uint64_t at, unsigned char bits)
@@ -416,6 +424,40 @@ rsd_layout *fix_layout(const char *rules, rsd_dtype dtype, int ndim, const int64
     assert_int_equal(rsd_rules_layout(parsed, "x", dtype, ndim, shape, &layout, NULL), RSD_OK);
     rsd_rules_free(parsed);
     return layout;
+}
+
+/* ---- the library from inside ---- */
+
+bool fix_has_sums(void)
+{
+    return rsi_sums_available();
+}
+
+bool fix_has_zstd(void)
+{
+    return rsi_transform_zstd(0) != NULL;
+}
+
+int64_t fix_memory(void)
+{
+    return rsi_mem_stats_get().bytes;
+}
+
+uint64_t fix_images_reused(void)
+{
+    return rsi_image_cache_reused();
+}
+
+void fix_forget_image(const rsd_state *state)
+{
+    rsi_image_cache_forget(state);
+}
+
+rsd_err fix_fails(rsd_error *err, const char *file, int line, const char *what)
+{
+    rsd_error was = *err;
+
+    return rsi_fail(err, RSD_E_BUG, "%s:%d: %s: %s", file, line, what, was.msg);
 }
 
 /* ---- the nth allocation fails ---- */

@@ -16,6 +16,7 @@ void       fix_put(rsd_store *store, const char *name, const void *bytes, size_t
 void       fix_put_text(rsd_store *store, const char *name, const char *text);
 /* The bytes of a file; free() them. */
 unsigned char *fix_get(rsd_store *store, const char *name, size_t *len);
+rsd_err        fix_remove(rsd_store *store, const char *name);
 /* Turns these bits of one byte, or all of them. */
 void fix_xor(rsd_store *store, const char *name, uint64_t at, unsigned char bits);
 void fix_flip(rsd_store *store, const char *name, uint64_t at);
@@ -68,6 +69,24 @@ void fix_add_ramp(rsd_state *state, const char *name, rsd_layout *layout, int nd
                   const int64_t *shape, int32_t *data);
 /* A layout from rules: "mesh tp=2; * shard(0)@tp". */
 rsd_layout *fix_layout(const char *rules, rsd_dtype dtype, int ndim, const int64_t *shape);
+
+/* ---- the library from inside ---- */
+
+#define FIX_SUMS ".reshard-sums" /* in a folder; appended to the name of a single file */
+bool    fix_has_sums(void);      /* this build has checksums */
+bool    fix_has_zstd(void);
+int64_t fix_memory(void); /* bytes that the library holds */
+/* How often a save reused the image of an earlier one. */
+uint64_t fix_images_reused(void);
+void     fix_forget_image(const rsd_state *state);
+/* Ranks are threads, where cmocka's asserts can't be used: they return an error instead. */
+#define FIX_CHECK(x)                                                                               \
+    do {                                                                                           \
+        if (!(x))                                                                                  \
+            return fix_fails(err, __FILE__, __LINE__, #x);                                         \
+    } while (0)
+/* Returns RSD_E_BUG; the message has the place, `what` and the error so far. */
+rsd_err fix_fails(rsd_error *err, const char *file, int line, const char *what);
 
 /* ---- the nth allocation fails ---- */
 

@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include "convert_fixture.h"
+#include "store/file.h"
+#include "sys_faults.h"
 
 #include <ftw.h>
 #include <stdio.h>
@@ -189,4 +191,13 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
 void conv_remove(const char *path)
 {
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+rsd_store *conv_faulty_store(const char *folder)
+{
+    const rsi_file_opts how = { .sys = &rsi_sys_faulty, .io = RSI_FILE_IO_THREADS };
+    rsd_store          *store;
+
+    assert_int_equal(rsi_file_store_open(folder, &how, &store, NULL), RSD_OK);
+    return store;
 }

@@ -24,5 +24,7 @@ rsd_err conv_run(rsd_store *store, const char *from, const char *to, rsd_convert
 /* A new folder below the build folder's /tmp, and its end. */
 void conv_folder(char *path, size_t cap);
 void conv_remove(const char *path);
+/* A store whose calls fail as `faults` (sys_faults.h) says. */
+rsd_store *conv_faulty_store(const char *folder);
 
 #endif

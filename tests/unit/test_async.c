@@ -8,10 +8,7 @@
 #include <cmocka.h>
 
 #include "async_case.h"
-#include "base/mem.h"
 #include "ckpt_fixture.h"
-#include "comm/comm.h"
-#include "save/image_cache.h"
 #include "sys_faults.h"
 #include "skip_because.h"
 
@@ -31,14 +28,7 @@ enum { HAS_SHADOW = 1 }; /* memory of the sanitizer, which is copied too */
 enum { HAS_SHADOW = 0 };
 #endif
 
-/* Ranks are threads, where cmocka's asserts can't be used: they return an error instead. */
-#define CHECK(x)                                                                                   \
-    do {                                                                                           \
-        rsd_error was_ = *err;                                                                     \
-                                                                                                   \
-        if (!(x))                                                                                  \
-            return rsi_fail(err, RSD_E_BUG, "%s:%d: %s: %s", __FILE__, __LINE__, #x, was_.msg);    \
-    } while (0)
+#define CHECK FIX_CHECK
 
 typedef struct job {
     async_bed         bed;
@@ -352,23 +342,23 @@ static void a_tensor_inside_a_value_is_staged_too(void **state)
 static void the_memory_of_a_copy_is_kept_for_the_next_one(void **state)
 {
     alone  *a = calloc(1, sizeof(*a));
-    int64_t before = rsi_mem_stats_get().bytes, kept;
+    int64_t before = fix_memory(), kept;
     rsd_op *op = NULL;
 
     (void)state;
     alone_open(a);
-    before = rsi_mem_stats_get().bytes;
+    before = fix_memory();
     for (int i = 0; i < 2; i++) {
         assert_int_equal(
             rsd_save_begin("ck", NULL, a->s.state, RSD_STAGE_COPY, &a->opts, &op, NULL), RSD_OK);
         assert_int_equal(rsd_op_wait(op, RSD_DURABLE, NULL), RSD_OK);
         rsd_op_free(op);
-        rsi_image_cache_forget(a->s.state);
-        kept = rsi_mem_stats_get().bytes - before;
+        fix_forget_image(a->s.state);
+        kept = fix_memory() - before;
         assert_true(kept >= (int64_t)sizeof(a->s.w) && kept < 5 << 20);
     }
     rsd_state_unstage(a->s.state);
-    assert_true(rsi_mem_stats_get().bytes - before < (int64_t)sizeof(a->s.w));
+    assert_true(fix_memory() - before < (int64_t)sizeof(a->s.w));
     alone_close(a);
     free(a);
 }
@@ -383,17 +373,17 @@ static void the_memory_of_a_copy_moves_to_another_state(void **state)
     (void)state;
     alone_open(a);
     assert_int_equal(rsd_state_create(&next, NULL), RSD_OK);
-    before = rsi_mem_stats_get().bytes;
+    before = fix_memory();
     assert_int_equal(rsd_save_begin("ck", NULL, a->s.state, RSD_STAGE_COPY, &a->opts, &op, NULL),
                      RSD_OK);
     assert_int_equal(rsd_op_wait(op, RSD_DURABLE, NULL), RSD_OK);
     rsd_op_free(op);
-    rsi_image_cache_forget(a->s.state);
+    fix_forget_image(a->s.state);
     rsd_state_restage(next, a->s.state);
     rsd_state_unstage(a->s.state);
-    assert_true(rsi_mem_stats_get().bytes - before >= (int64_t)sizeof(a->s.w));
+    assert_true(fix_memory() - before >= (int64_t)sizeof(a->s.w));
     rsd_state_free(next);
-    assert_true(rsi_mem_stats_get().bytes - before < (int64_t)sizeof(a->s.w));
+    assert_true(fix_memory() - before < (int64_t)sizeof(a->s.w));
     alone_close(a);
     free(a);
 }

@@ -7,12 +7,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/mem.h"
 #include "ckpt_fixture.h"
 #include "ckpt_sample.h"
 #include "convert_fixture.h"
-#include "format/sums.h"
-#include "format/transform.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +39,7 @@ enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 static bool can(const kind *k)
 {
-    return !k->transform || rsi_transform_zstd(0);
+    return !k->transform || fix_has_zstd();
 }
 
 static rsd_err convert_to(rsd_store *store, const char *from, const char *to, const kind *k,

@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/hash128.h"
 #include "ckpt_fixture.h"
 #include "convert_fixture.h"
 
@@ -48,7 +47,7 @@ static rsd_store *store_with(const source *s)
     snprintf(sums, sizeof(sums),
              s->format == RSD_FORMAT_DCP ? "%s/.reshard-sums" : "%s.reshard-sums", s->path);
     if (s->no_sums)
-        assert_int_equal(rsi_store_remove(store, sums, NULL), RSD_OK);
+        assert_int_equal(fix_remove(store, sums), RSD_OK);
     free(fix_get(store, s->file, &len));
     fix_flip(store, s->file, len / 2); /* in "m.big" */
     return store;
@@ -165,8 +164,9 @@ static rsd_err as_rank(void *arg, rsd_comm *comm, rsd_error *err)
     rc = rsd_convert(ckpt, "to", comm, &opts, err);
     rsd_ckpt_close(ckpt);
     if (rc != RSD_E_CORRUPT)
-        return rc ? rc : rsi_fail(err, RSD_E_BUG, "nobody found it");
-    return strstr(err->msg, "m.big") ? RSD_OK : rsi_fail(err, RSD_E_BUG, "the name is not told");
+        return rc ? rc : fix_fails(err, __FILE__, __LINE__, "nobody found it");
+    return strstr(err->msg, "m.big") ? RSD_OK
+                                     : fix_fails(err, __FILE__, __LINE__, "the name is not told");
 }
 
 static void ranks_find_it_together(void **state)
@@ -262,5 +262,5 @@ int main(void)
         cmocka_unit_test(a_run_that_goes_on_checks_what_was_taken_before),
     };
 
-    return rsi_hash128_available() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+    return fix_has_sums() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
 }

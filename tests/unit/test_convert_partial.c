@@ -7,9 +7,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/hash128.h"
+#include "ckpt_fixture.h"
 #include "convert_fixture.h"
-#include "store/file.h"
 #include "sys_faults.h"
 
 #include <dirent.h>
@@ -259,7 +258,6 @@ static void a_source_that_changes_is_noticed(void **state)
 /* Converts through a store whose calls fail as `faults` says. */
 static rsd_err convert_faulty(const place *p, const char *to, bool resume, rsd_error *err)
 {
-    rsi_file_opts    how = { .sys = &rsi_sys_faulty, .io = RSI_FILE_IO_THREADS };
     rsd_convert_opts opts = {
         .size = sizeof(opts), .sync = RSD_NEVER, .threads = 1, .keep = true, .resume = resume
     };
@@ -268,7 +266,7 @@ static rsd_err convert_faulty(const place *p, const char *to, bool resume, rsd_e
     rsd_err    rc;
 
     faults = (sys_faults){ 0 };
-    assert_int_equal(rsi_file_store_open(p->folder, &how, &opts.store, NULL), RSD_OK);
+    opts.store = conv_faulty_store(p->folder);
     assert_int_equal(rsd_ckpt_open(NULL, p->from, &ckpt, NULL), RSD_OK);
     faults = wanted;
     rc = rsd_convert(ckpt, to, NULL, &opts, err);
@@ -378,7 +376,7 @@ int main(void)
         cmocka_unit_test(every_call_may_fail),
     };
 
-    if (!rsi_hash128_available()) /* nothing can be kept then */
+    if (!fix_has_sums()) /* nothing can be kept then */
         return 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

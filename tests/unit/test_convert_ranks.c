@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/hash128.h"
 #include "ckpt_fixture.h"
 #include "convert_fixture.h"
 #include "skip_because.h"
@@ -153,7 +152,7 @@ static void another_number_of_ranks_can_go_on(void **state)
     rsd_error err;
 
     (void)state;
-    if (!rsi_hash128_available())
+    if (!fix_has_sums())
         skip_because("built without xxHash");
     conv_folder(folder, sizeof(folder));
     snprintf(from, sizeof(from), "%s/a", folder);

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "ckpt_fixture.h"
-#include "format/sums.h"
 #include "skip_because.h"
 
 #include <reshard/reshard_folder.h>
@@ -466,7 +465,7 @@ static void a_flipped_byte_of_a_name_is_damage_and_no_missing_key(void **unused)
     bool                       missed;
 
     (void)unused;
-    if (!rsi_sums_available())
+    if (!fix_has_sums())
         skip_because("built without xxHash");
     free(fix_get(store, METADATA, &len));
     for (uint64_t i = 0; i < 4 * len; i++) {
@@ -506,7 +505,7 @@ static rsd_err load_damaged(void *arg, rsd_comm *comm, rsd_error *err)
         rc = rsd_load("ck", comm, state, &opts, err);
     rsd_state_free(state);
     if (rc != RSD_E_CORRUPT || !strstr(err->msg, "rank 1: "))
-        return rsi_fail(err, RSD_E_BUG, "it ended with %s", rsd_err_name(rc));
+        return fix_fails(err, __FILE__, __LINE__, rsd_err_name(rc));
     return RSD_OK;
 }
 
@@ -523,7 +522,7 @@ static void a_name_that_is_damaged_fails_all_ranks(void **unused)
     assert_non_null(name);
     len = (size_t)(name - bytes);
     free(bytes);
-    if (!rsi_sums_available())
+    if (!fix_has_sums())
         skip_because("built without xxHash");
     fix_xor(store, METADATA, len, 1);
     rc = rsd_comm_run_threads(3, load_damaged, missing, &err);

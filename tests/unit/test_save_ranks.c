@@ -8,22 +8,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/mem.h"
 #include "ckpt_fixture.h"
 #include "ckpt_walk.h"
-#include "comm/comm.h"
-#include "save/image_cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Ranks are threads, where cmocka's asserts can't be used: they return an error instead. */
-#define CHECK(x)                                                                                   \
-    do {                                                                                           \
-        if (!(x))                                                                                  \
-            return rsi_fail(err, RSD_E_BUG, "%s:%d: %s", __FILE__, __LINE__, #x);                  \
-    } while (0)
+#define CHECK FIX_CHECK
 
 typedef struct job {
     rsd_store    *store;
@@ -75,18 +67,20 @@ static rsd_err save_stages(void *arg, rsd_comm *comm, rsd_error *err)
     rsd_state       *state;
     rsd_err          rc;
 
-    snprintf(name, sizeof(name), "stage%d", (int)comm->rank);
-    view.box = fix_box1(8 / comm->size * comm->rank, 8 / comm->size);
+    snprintf(name, sizeof(name), "stage%d", (int)rsd_comm_rank(comm));
+    view.box = fix_box1(8 / rsd_comm_size(comm) * rsd_comm_rank(comm), 8 / rsd_comm_size(comm));
     for (int i = 0; i < 8; i++) {
         part[i] = (int32_t)view.box.off[0] + i;
-        own[i] = 100 * comm->rank + i;
+        own[i] = 100 * rsd_comm_rank(comm) + i;
     }
-    CHECK(!rsd_values_create(&owner, err) && !rsd_value_create_int(owner, comm->rank, &v, err));
+    CHECK(!rsd_values_create(&owner, err) &&
+          !rsd_value_create_int(owner, rsd_comm_rank(comm), &v, err));
     CHECK(!rsd_state_create(&state, err));
-    CHECK(!rsd_state_tensor(state, "all", NULL, j->odd == comm->rank ? RSD_F32 : RSD_I32, 1, eight,
-                            1, &view, err));
+    CHECK(!rsd_state_tensor(state, "all", NULL, j->odd == rsd_comm_rank(comm) ? RSD_F32 : RSD_I32,
+                            1, eight, 1, &view, err));
     view = fix_whole(1, eight, own);
-    CHECK(!rsd_state_push(state, "n", err) && !rsd_state_push_index(state, comm->rank, err));
+    CHECK(!rsd_state_push(state, "n", err) &&
+          !rsd_state_push_index(state, rsd_comm_rank(comm), err));
     CHECK(!rsd_state_tensor(state, name, NULL, RSD_I32, 1, eight, 1, &view, err));
     CHECK(!rsd_state_value(state, "value", v, err));
     rc = save(j, comm, state, err);
@@ -157,19 +151,20 @@ static void a_tensor_that_ranks_mean_differently_is_named(void **state)
 
 static rsd_err make_local(void *arg, rsd_comm *comm, rsd_error *err)
 {
-    const rsd_box box[] = { fix_box1(comm->rank, 1), fix_box1(comm->size + comm->rank, 1) };
+    const rsd_box box[] = { fix_box1(rsd_comm_rank(comm), 1),
+                            fix_box1(rsd_comm_size(comm) + rsd_comm_rank(comm), 1) };
     job          *j = arg;
     rsd_layout   *layout = NULL;
     rsd_box       back[2];
-    rsd_err rc = rsd_layout_create_local(comm, RSD_I32, 1, eight, comm->rank == j->odd ? 1 : 2, box,
-                                         &layout, err);
+    rsd_err       rc = rsd_layout_create_local(comm, RSD_I32, 1, eight,
+                                         rsd_comm_rank(comm) == j->odd ? 1 : 2, box, &layout, err);
 
     CHECK(rc == j->want);
     if (rc)
         return strstr(err->msg, j->text) ? RSD_OK : rc;
-    CHECK(rsd_layout_world(layout) == comm->size);
-    CHECK(rsd_layout_boxes(layout, comm->size - 1, back, 2) == 2);
-    CHECK(back[0].off[0] == comm->size - 1);
+    CHECK(rsd_layout_world(layout) == rsd_comm_size(comm));
+    CHECK(rsd_layout_boxes(layout, rsd_comm_size(comm) - 1, back, 2) == 2);
+    CHECK(back[0].off[0] == rsd_comm_size(comm) - 1);
     rsd_layout_free(layout);
     return RSD_OK;
 }
@@ -201,9 +196,9 @@ static rsd_err save_copies(void *arg, rsd_comm *comm, rsd_error *err)
     rsd_view    whole = fix_whole(1, eight, plain), part = { .data = half };
     rsd_state  *state;
 
-    part.box = fix_box1(comm->rank % 2 * 4, 4);
-    half[0] = comm->rank % 2;
-    half[3] += comm->rank == j->odd;
+    part.box = fix_box1(rsd_comm_rank(comm) % 2 * 4, 4);
+    half[0] = rsd_comm_rank(comm) % 2;
+    half[3] += rsd_comm_rank(comm) == j->odd;
     CHECK(!rsd_state_create(&state, err));
     CHECK(!rsd_state_tensor(state, "plain", NULL, RSD_I32, 1, eight, 1, &whole, err));
     CHECK(!rsd_state_tensor(state, "copied", layout, RSD_I32, 1, eight, 1, &part, err));
@@ -251,7 +246,7 @@ static void a_second_save_uses_the_plan_again_until_something_changes(void **sta
     assert_int_equal(rsd_value_create_int(owner, 1000000, &two, NULL), RSD_OK);
     for (size_t i = 0; i < 2; i++) {
         rsd_store *store = fix_store();
-        uint64_t   before = rsi_image_cache_reused();
+        uint64_t   before = fix_images_reused();
         int32_t    data[8];
         rsd_state *made;
         rsd_ckpt  *ckpt;
@@ -263,12 +258,12 @@ static void a_second_save_uses_the_plan_again_until_something_changes(void **sta
         assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
         first = fix_sum(store, "ck");
         assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
-        assert_int_equal(rsi_image_cache_reused(), before + 1);
+        assert_int_equal(fix_images_reused(), before + 1);
         assert_int_equal(fix_sum(store, "ck"), first);
         for (int k = 0; k < 8; k++)
             data[k] += 7;
         assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
-        assert_int_equal(rsi_image_cache_reused(), before + 2);
+        assert_int_equal(fix_images_reused(), before + 2);
         ckpt = fix_open(store, "ck");
         assert_row(ckpt, "x", 7);
         rsd_ckpt_close(ckpt);
@@ -276,7 +271,7 @@ static void a_second_save_uses_the_plan_again_until_something_changes(void **sta
         assert_int_equal(rsd_state_set_value(made, "step", two, NULL), RSD_OK);
         assert_int_equal(save_again(made, store, "ck", transform[i]), RSD_OK);
         assert_int_equal(save_again(made, store, "ck.pt", NULL), RSD_OK); /* another format */
-        assert_int_equal(rsi_image_cache_reused(), before + 2);
+        assert_int_equal(fix_images_reused(), before + 2);
         rsd_state_free(made);
         rsd_store_close(store);
     }
