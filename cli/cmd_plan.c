@@ -4,6 +4,7 @@
  * ranks and numbers the files beyond all ranks, so that nothing counts as already local. The other,
  * for DCP, goes from the ranks that wrote the files to the new ones. */
 #include "page.h"
+#include "simulate.h"
 
 #include <reshard/reshard_live.h>
 #include <inttypes.h>
@@ -444,6 +445,11 @@ static int run(const args *a)
         return misuse(a, "plan needs --layout SPEC");
     if (args_has(a, "json") && args_has(a, "html"))
         return misuse(a, "--json and --html can't be combined");
+    if (args_has(a, "simulate"))
+        return args_has(a, "html") ? misuse(a, "--simulate and --html can't be combined")
+                                   : simulate(a);
+    if (args_has(a, "from"))
+        return misuse(a, "--from needs --simulate");
     p = calloc(1, sizeof(*p));
     if (!p)
         return refuse(a, EXIT_COULD_NOT, "no memory for the plan");
@@ -468,6 +474,11 @@ static int run(const args *a)
 
 static const option_spec options[] = {
     { "layout", 'l', OPT_PATH, "SPEC", "the target layout: rules, or a file with rules" },
+    { "from", 0, OPT_PATH, "SPEC",
+      "with --simulate: the layout that saves; default: the target's" },
+    { "simulate", 0, OPT_TEXT, "WHAT",
+      "estimate a save, a load and a live reshard on many ranks: ranks=N,hosts=N,store=SIZE,"
+      "link=SIZE,memory=SIZE" },
     OPTION_JSON,
     { "html", 0, OPT_PATH, "FILE", "write an HTML page: tiles before and after, and moves" },
     { 0 },
@@ -491,10 +502,20 @@ const command cmd_plan = {
             "  mesh dp=2 tp=4; *.wq.weight shard(0)@tp; *norm* replicate; * shard(0)@dp\n"
             "\n"
             "--html writes one page that works offline: each tensor's tiles before and after "
-            "with the moves between them, and the bytes of each rank. FILE `-` is stdout.",
+            "with the moves between them, and the bytes of each rank. FILE `-` is stdout.\n"
+            "\n"
+            "--simulate needs no ranks: it counts what a save in the layout --from, a load and a "
+            "live reshard to --layout would move, from shapes alone, and estimates the time. CKPT "
+            "may then also be a text that ends in .shapes, with lines NAME DTYPE DIM DIM ...; "
+            "{0..60} in a name stands for each of these numbers. WHAT describes the machine: "
+            "hosts (default: one for 8 ranks), and bytes a second of the store (10GB), of each "
+            "host's link (12.5GB) and of each rank's copies (2GB; `reshard bench` measures them).",
     .examples = "# from any saved layout to 8 ranks\n"
                 "reshard plan step-1000 --layout 'mesh tp=8; *norm* replicate; * shard(0)@tp'\n"
                 "# the same as a page\n"
-                "reshard plan step-1000 --layout 'mesh tp=8; * shard(0)@tp' --html plan.html\n",
+                "reshard plan step-1000 --layout 'mesh tp=8; * shard(0)@tp' --html plan.html\n"
+                "# what a model would cost on ranks that you don't have\n"
+                "reshard plan model.shapes --from 'mesh dp=128 tp=8; * shard(0)@dp shard(1)@tp' "
+                "--layout 'mesh tp=64; * shard(0)@tp' --simulate hosts=128,store=100GB\n",
     .run = run,
 };

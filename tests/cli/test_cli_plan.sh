@@ -119,4 +119,83 @@ err <<'END'
 reshard: checkpoint "none": no checkpoint found in it: neither ".metadata" nor a ".safetensors" file
 END
 
+printf '# two kinds\na f32 8 4\nb{0..1} bf16 4\n' >"$T/some.shapes"
+export FROM='mesh dp=4; b* replicate; * shard(0)@dp' TO='mesh tp=2; b* replicate; * shard(1)@tp'
+t 'a simulation counts what ranks on hosts would move' \
+    -c 'cd $T && $R plan some.shapes --from "$FROM" --layout "$TO" --simulate ranks=4,hosts=2 --json | grep -v -e seconds -e limit -e memory'
+out <<'END'
+{
+  "path": "some.shapes",
+  "tensors": 3,
+  "bytes": 144,
+  "ranks": 4,
+  "hosts": 2,
+  "chunks": 6,
+  "metadata": 678,
+  "planned": 4,
+  "save": {
+    "bytes": 144,
+    "host": 72,
+    "rank": 36,
+    "files": 1,
+    "requests": 1,
+    "messages": 12,
+  },
+  "load": {
+    "bytes": 144,
+    "host": 144,
+    "rank": 80,
+    "files": 4,
+    "requests": 6,
+    "messages": 12,
+  },
+  "live": {
+    "bytes": 96,
+    "host": 64,
+    "rank": 64,
+    "messages": 4,
+  }
+}
+END
+
+t 'the slowest part of the machine is named' \
+    -c '$R plan golden/dcp_rows -l "mesh tp=65536; * shard(0)@tp" --simulate store=1,link=1GB --json | grep -e limit -e hosts'
+out <<'END'
+  "hosts": 8192,
+    "limit": "the store"
+    "limit": "the store"
+    "limit": "nothing"
+END
+
+for line in 'a f33 8' 'a f32 -1' 'a f32 x' 'a' 'a{0..} f32 1' 'a f32 1 1 1 1 1 1 1 1 1'; do
+    printf 'x f32 1\n%s\n' "$line" >"$T/bad.shapes"
+    t "a line of shapes that can't be read is named: $line" \
+        -c 'cd $T && $R plan bad.shapes --layout "mesh tp=2; * replicate" --simulate hosts=1 2>&1 | cut -c1-36'
+    out <<'END'
+reshard: "bad.shapes", line 2: expec
+END
+done
+
+t 'more ranks than the machine has are refused' \
+    -c 'cd $T && $R plan some.shapes --layout "$TO" --simulate ranks=1'
+err <<'END'
+reshard: the layouts have 2 ranks, but --simulate has ranks=1
+try: reshard help plan
+END
+code 2
+
+t 'a machine is described by known words' -c 'cd $T && $R plan some.shapes --layout "$TO" --simulate disk=1'
+err <<'END'
+reshard: --simulate takes ranks=N,hosts=N,store=SIZE,link=SIZE,memory=SIZE, the last three in bytes a second
+try: reshard help plan
+END
+code 2
+
+t 'a layout to save in needs a simulation' -c 'cd $T && $R plan some.shapes --layout "$TO" --from "$FROM"'
+err <<'END'
+reshard: --from needs --simulate
+try: reshard help plan
+END
+code 2
+
 finish
