@@ -46,8 +46,8 @@ static int add_tensor(simulation *s, const rsd_tensor_info *info)
             goto drop;
         }
     if (!code && s->nclasses == MOST_CLASSES)
-        code = refuse(s->a, EXIT_COULD_NOT, "more than %d kinds of shapes and layouts",
-                      MOST_CLASSES);
+        code =
+            refuse(s->a, EXIT_COULD_NOT, "more than %d kinds of shapes and layouts", MOST_CLASSES);
     if (!code) {
         now.bytes = (int64_t)rsd_dtype_size(info->dtype);
         for (int d = 0; d < info->ndim; d++)
@@ -147,8 +147,7 @@ static int read_model(simulation *s)
         FILE *in = fopen(path, "re");
 
         if (!in)
-            return refuse(s->a, EXIT_COULD_NOT, "could not open \"%s\": %s", path,
-                          strerror(errno));
+            return refuse(s->a, EXIT_COULD_NOT, "could not open \"%s\": %s", path, strerror(errno));
         code = read_shapes(s, in);
         fclose(in);
         return code;
@@ -180,7 +179,9 @@ static void look_at_part(const simulation *s, const rsd_layout *layout, int32_t 
     rsd_box box[64];
     int64_t n = (int64_t)rsd_layout_boxes(layout, rank, box, 64);
 
-    *p = (part){ .rank = rank, .host = rank / s->per_host, .boxes = n, .key = mixed(1, (uint64_t)n) };
+    *p = (part){
+        .rank = rank, .host = rank / s->per_host, .boxes = n, .key = mixed(1, (uint64_t)n)
+    };
     p->bytes = rsd_layout_bytes(layout, rank);
     for (int64_t i = 0; i < n && i < 64; i++)
         for (int d = 0; d < box[i].ndim; d++) {
@@ -260,8 +261,8 @@ static int count_parts(simulation *s)
 /* What a rank gets. */
 typedef struct getting {
     const simulation *s;
-    int32_t           rank, last; /* last: rank of the move before */
-    rsd_layout      **from;       /* [tensors] */
+    int32_t           rank, last;               /* last: rank of the move before */
+    rsd_layout      **from;                     /* [tensors] */
     int64_t           pieces, sources, crossed; /* crossed: bytes from other hosts */
 } getting;
 
@@ -319,8 +320,9 @@ static int plan_some(simulation *s)
         }
     /* An odd step, so that the ranks looked at have different places on every axis of a mesh. */
     for (int64_t i = 0; i < LOOKED_AT && i < s->ranks && !code; i++)
-        code = plan_rank(s, n, from, to,
-                         (int32_t)(s->ranks <= LOOKED_AT ? i : i * (s->ranks / LOOKED_AT | 1) % s->ranks));
+        code = plan_rank(
+            s, n, from, to,
+            (int32_t)(s->ranks <= LOOKED_AT ? i : i * (s->ranks / LOOKED_AT | 1) % s->ranks));
     free(from);
     free(to);
     return code;
@@ -370,8 +372,9 @@ static int parse_machine(simulation *s)
         else
             good = false;
         if (!good)
-            code = misuse(s->a, "--simulate takes ranks=N,hosts=N,store=SIZE,link=SIZE,memory=SIZE, "
-                                "the last three in bytes a second");
+            code =
+                misuse(s->a, "--simulate takes ranks=N,hosts=N,store=SIZE,link=SIZE,memory=SIZE, "
+                             "the last three in bytes a second");
     }
     free(text);
     return code;

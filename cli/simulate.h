@@ -16,15 +16,15 @@ typedef struct tensor_class {
 } tensor_class;
 
 typedef struct simulation {
-    const args  *a;
-    int32_t      ranks, hosts, per_host;
-    double       store, link, memory; /* bytes a second: of all, of a host, of a rank */
-    rsd_rules   *from_rules, *to_rules;
+    const args *a;
+    int32_t     ranks, hosts, per_host;
+    double      store, link, memory; /* bytes a second: of all, of a host, of a rank */
+    rsd_rules  *from_rules, *to_rules;
     tensor_class class[MOST_CLASSES];
-    size_t       nclasses;
-    int64_t      tensors, bytes, chunks;
-    int64_t     *writes, *needs; /* [ranks] */
-    int64_t     *host_reads;     /* [hosts] */
+    size_t   nclasses;
+    int64_t  tensors, bytes, chunks;
+    int64_t *writes, *needs; /* [ranks] */
+    int64_t *host_reads;     /* [hosts] */
     /* live plans: the most that a rank has of those looked at; received: their sum */
     int32_t looked_at;
     int64_t live_busiest, messages, pieces, sources, plan_bytes;

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* Measured by `make bench CASES='scale.*'`; docs/scale.md has the table. */
-#define CHUNKS_A_SECOND 1.2e6             /* metadata written */
-#define CHUNK_BYTES     113               /* of .metadata */
+#define CHUNKS_A_SECOND 1.2e6              /* metadata written */
+#define CHUNK_BYTES     113                /* of .metadata */
 #define BLOCK           ((int64_t)4 << 20) /* of a write or read */
 #define BUFFERS         ((int64_t)64 << 20)
 
@@ -99,11 +99,11 @@ static const char *limit(const cost *c)
 {
     const double most = fmax(fmax(c->of_store, c->alone), fmax(c->of_link, c->of_rank));
 
-    return most == 0            ? "nothing"
+    return most == 0             ? "nothing"
            : most == c->of_store ? "the store"
-           : most == c->of_link ? "a host's link"
-           : most == c->of_rank ? "a rank's copies"
-                                : "the metadata";
+           : most == c->of_link  ? "a host's link"
+           : most == c->of_rank  ? "a rank's copies"
+                                 : "the metadata";
 }
 
 /* ---- printing ---- */
@@ -219,7 +219,8 @@ int simulate_print(simulation *s)
         return refuse(s->a, EXIT_COULD_NOT, "no memory for the table");
     printf("\nlimited by: %s; %s; %s\n", limit(&of[0]), limit(&of[1]), limit(&of[2]));
     if (s->looked_at < s->ranks)
-        printf("files and requests of loads, live: the most of %" PRId32 " ranks that were planned\n",
+        printf("files and requests of loads, live: the most of %" PRId32
+               " ranks that were planned\n",
                s->looked_at);
     return EXIT_DONE;
 }
