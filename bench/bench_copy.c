@@ -69,28 +69,49 @@ static bool run8(bench_result *out)
     return rows(8, 4 * 8, out);
 }
 
-/* A transposed matrix: the source's rows are the target's columns. */
-static bool transpose(bench_result *out)
+/* A transposed matrix of 64 MiB with rows of 16 KiB: the source's rows are the target's columns. */
+static bool transposed(int64_t elem_bytes, bench_result *out)
 {
-    enum { N = 4096 };
-    int64_t          len[] = { N, N }, from[] = { 4, 4 * N };
-    copying          c = { .bytes = (size_t)N * N * 4 };
+    int64_t          pitch = 16384, n = pitch / elem_bytes;
+    int64_t          len[] = { n, 4096 }, from[] = { elem_bytes, pitch };
+    copying          c = { .bytes = (size_t)(4096 * pitch) };
     const bench_work work[] = { plain_memcpy, ours };
     void *const      arg[] = { &c, &c };
     double           seconds[2], ratio[2];
 
     c.from = bench_memory(c.bytes);
     c.to = bench_memory(c.bytes);
-    rsi_loops_make(&c.loops, 2, len, 4, NULL, from);
+    rsi_loops_make(&c.loops, 2, len, elem_bytes, NULL, from);
     bench_turns(2, work, arg, 15, seconds, ratio);
     out->unit = "GB/s";
     out->value = (double)c.bytes / seconds[1] / 1e9;
     out->ideal = (double)c.bytes / seconds[0] / 1e9;
     out->of_ideal = 1 / ratio[1];
-    snprintf(out->note, sizeof(out->note), "float32 [%d, %d] transposed; ideal: memcpy", N, N);
+    snprintf(out->note, sizeof(out->note),
+             "elements of %d bytes, [4096, %d] transposed; ideal: memcpy", (int)elem_bytes, (int)n);
     free(c.from);
     free(c.to);
     return true;
+}
+
+static bool transpose(bench_result *out)
+{
+    return transposed(4, out);
+}
+
+static bool transpose_bytes(bench_result *out)
+{
+    return transposed(1, out);
+}
+
+static bool transpose_halves(bench_result *out)
+{
+    return transposed(2, out);
+}
+
+static bool transpose_doubles(bench_result *out)
+{
+    return transposed(8, out);
 }
 
 const bench_case copy_cases[] = {
@@ -98,5 +119,8 @@ const bench_case copy_cases[] = {
     { "copy.run64", run64 },
     { "copy.run8", run8 },
     { "copy.transpose", transpose },
+    { "copy.transpose8", transpose_bytes },
+    { "copy.transpose16", transpose_halves },
+    { "copy.transpose64", transpose_doubles },
     { 0 },
 };

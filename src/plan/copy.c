@@ -4,6 +4,7 @@
  * than the bytes. */
 #include "plan/copy.h"
 #include "base/checked.h"
+#include "plan/transpose.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,8 +95,22 @@ static row_copier copier_for(int64_t run)
     return run <= 64 && of_size[run] ? of_size[run] : rows_any;
 }
 
+/* The two innermost loops as a matrix; false if rsi_transpose can't take it. */
+static bool is_matrix(const rsi_loops *l, rsi_matrix *m)
+{
+    int in = l->n - 1, out = l->n - 2;
+
+    *m = (rsi_matrix){ .to_step = l->to[out],
+                       .from_step = l->from[in],
+                       .to_rows = l->count[out],
+                       .from_rows = l->count[in],
+                       .unit = l->run };
+    return l->to[in] == l->run && l->from[out] == l->run && rsi_can_transpose(m);
+}
+
 /* Copies the two innermost loops in square tiles through a small buffer: both sides see whole cache
- * lines, and power-of-two strides don't evict each other's lines. */
+ * lines, and power-of-two strides don't evict each other's lines. For units of odd sizes and
+ * strides that rsi_transpose does not know. */
 static void tiles(const rsi_loops *l, row_copier rows, unsigned char *to, const unsigned char *from)
 {
     unsigned char tile[TILE * TILE * UNIT_MOST];
@@ -160,7 +175,8 @@ static void copy(const rsi_loops *loops, void *to, const void *from, bool past)
     unsigned char       *t = to;
     const unsigned char *f = from;
     int64_t              at[RSD_MAX_NDIM] = { 0 }, ends = (intptr_t)to | l.run;
-    bool                 tiled;
+    bool                 tiled, matrix = false;
+    rsi_matrix           m = { 0 };
     row_copier           rows;
     int                  outer;
 
@@ -171,17 +187,21 @@ static void copy(const rsi_loops *loops, void *to, const void *from, bool past)
         return;
     }
     tiled = wants_tiles(&l);
+    matrix = tiled && is_matrix(&l, &m);
     rows = copier_for(l.run);
+    past = past || total_bytes(&l) >= STREAM_MIN;
     outer = l.n - (tiled ? 2 : 1);
     for (int i = 0; i < l.n; i++)
         ends |= l.to[i];
-    if (!tiled && (l.run >= STREAM_RUN || ends % LINE == 0) &&
-        (past || total_bytes(&l) >= STREAM_MIN))
+    if (!tiled && past && (l.run >= STREAM_RUN || ends % LINE == 0))
         rows = rows_stream;
     for (;;) {
         int d = outer - 1;
 
-        if (tiled)
+        if (matrix) {
+            m.to = t, m.from = f;
+            rsi_transpose(&m, past);
+        } else if (tiled)
             tiles(&l, rows, t, f);
         else
             rows(t, l.to[outer], f, l.from[outer], l.count[outer], l.run);

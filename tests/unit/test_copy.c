@@ -119,6 +119,25 @@ static void assert_copied(int ndim, const int64_t *len, int64_t elem_bytes)
     rsi_free(want);
 }
 
+/* The same for a matrix that bypasses the caches. */
+static void assert_copied_past(const int64_t *len, int64_t elem_bytes)
+{
+    unsigned char *want = rsi_calloc(1, to.bytes);
+    rsd_box        box = { .ndim = 2, .len = { len[0], len[1] } };
+    rsi_area       at = { .box = box, .data = to.all + to.first };
+    rsi_area       of = { .box = box, .data = from.all + from.first };
+
+    assert_non_null(want);
+    memcpy(at.stride, to.stride, sizeof(at.stride));
+    memcpy(of.stride, from.stride, sizeof(of.stride));
+    memset(want, 0xa5, to.bytes);
+    memset(to.all, 0xa5, to.bytes);
+    copy_elements(want, 2, len, elem_bytes);
+    rsi_copy_box_past(&box, elem_bytes, &at, &of);
+    assert_memory_equal(to.all, want, to.bytes);
+    rsi_free(want);
+}
+
 static const int64_t sizes[] = { 1, 2, 4, 8, 16 };
 static const int     in_order[] = { 0, 1, 2, 3 }, swapped[] = { 1, 0 };
 static const int64_t dense[4] = { 0 };
@@ -136,6 +155,30 @@ static void transposing_is_right_around_the_edges_of_tiles(void **state)
                 lay_out(&to, 2, len, sizes[s], in_order, dense, 0);
                 lay_out(&from, 2, len, sizes[s], swapped, dense, 0);
                 assert_copied(2, len, sizes[s]);
+            }
+}
+
+/* Sizes around those of squares and tiles, pitches that are and aren't multiples of a cache line,
+ * and targets that begin anywhere in one; through the caches and past them. */
+static void transposing_is_right_at_every_alignment(void **state)
+{
+    static const int64_t lens[] = { 5, 15, 16, 17, 127, 129, 260 };
+
+    (void)state;
+    for (int64_t s = 0; s < 5; s++)
+        for (int64_t i = 0; i < 7; i++)
+            for (int64_t j = 0; j < 7; j++) {
+                int64_t len[] = { lens[i], lens[j] }, to_gap[] = { 0, draw(3) };
+                int64_t from_gap[] = { draw(3), 0 };
+
+                if (draw(2)) /* lines of the target at the same place in each row */
+                    to_gap[1] = 64 - len[1] % 64;
+                lay_out(&to, 2, len, sizes[s], in_order, to_gap, 0);
+                lay_out(&from, 2, len, sizes[s], swapped, from_gap, 0);
+                to.first += draw(48);
+                from.first += draw(48);
+                assert_copied(2, len, sizes[s]);
+                assert_copied_past(len, sizes[s]);
             }
 }
 
@@ -490,6 +533,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(transposing_is_right_around_the_edges_of_tiles),
+        TEST(transposing_is_right_at_every_alignment),
         TEST(narrow_columns_are_right_for_every_run_length),
         TEST(planes_of_every_run_length_change_places),
         TEST(random_boxes_of_one_and_two_dimensions_are_copied),
