@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Converting 2 GiB of bfloat16 in four row or column shards (DCP) into one safetensors file against
  * `cp` of the same files: in memory, and on disk with sync; and into a torch.save file against
- * PyTorch's own dcp_to_torch_save; and 2 GiB with recipes: QKV fused, rows permuted, experts
- * stacked. The table shows the peak memory of each. */
+ * PyTorch's own dcp_to_torch_save; and 2 GiB with recipes: QKV fused, rows permuted, matrices
+ * transposed, experts stacked. The table shows the peak memory of each. */
 #include "bench.h"
 #include "bench_data.h"
 #include "bench_peer.h"
@@ -111,6 +111,8 @@ static const char permute[] =
     "model.layers.{i}.self_attn.q_proj.weight[(n j 2) h] -> q.{i}[(n 2 j) h]"
     " where j = 64; model.layers.{i}.self_attn.{k,v}_proj.weight"
     "[(n j 2) h] -> {k,v}.{i}[(n 2 j) h] where j = 64";
+static const char turn[] =
+    "model.layers.{i}.self_attn.{q,k,v}_proj.weight[x h] -> {q,k,v}.{i}[h x]";
 static const char stack_experts[] = "model.layers.{i}.experts.{e}.{w1,w3}.weight[x h]"
                                     " -> fc1.{i}[e (x + x) h]";
 
@@ -321,6 +323,11 @@ static bool rope(bench_result *out)
     return with_recipe(out, "qkv.safetensors", make_attention, permute, false);
 }
 
+static bool transpose(bench_result *out)
+{
+    return with_recipe(out, "qkv.safetensors", make_attention, turn, false);
+}
+
 static bool experts(bench_result *out)
 {
     return with_recipe(out, "experts.safetensors", make_experts, stack_experts, false);
@@ -338,6 +345,7 @@ const bench_case convert_cases[] = {
     { "convert.row@torch", against_torch },
     { "recipe.qkv@cp", qkv },
     { "recipe.rope@cp", rope },
+    { "recipe.transpose@cp", transpose },
     { "recipe.experts@cp", experts },
     { "recipe.qkv@torch", qkv_against_torch },
     { 0 },

@@ -25,6 +25,8 @@
 #include <string.h>
 
 #define DEFAULT_MEMORY ((size_t)64 << 20)
+#define WIDE_LEAST     ((size_t)8 << 20) /* bytes of a turned tensor that a thread pulls at once */
+#define WIDE_MOST      ((size_t)32 << 20)
 
 typedef struct converting {
     rsd_ckpt               *source;
@@ -155,6 +157,28 @@ static rsd_err choose(converting *c, rsd_error *err)
     return rsi_commit_want_sums(to, o->checksum, err);
 }
 
+/* Marks the tensors whose rows are columns of the source. */
+static rsd_err find_turned(converting *c, rsd_error *err)
+{
+    const rsi_made *made = c->taken.made;
+    bool            any = false;
+
+    if (!made)
+        return RSD_OK;
+    c->job.turned = rsi_calloc(c->taken.state->ntensors + 1, sizeof(c->job.turned[0]));
+    if (!c->job.turned)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu tensors", c->taken.state->ntensors);
+    for (size_t i = 0; i < c->taken.n; i++) {
+        c->job.turned[i] = rsi_made_turns(made, c->taken.from[i].t);
+        any = any || c->job.turned[i];
+    }
+    if (any)
+        return RSD_OK;
+    rsi_free(c->job.turned);
+    c->job.turned = NULL;
+    return RSD_OK;
+}
+
 /* Only a conversion written block by block can be kept and resumed. */
 static rsd_err choose_way(converting *c, rsd_error *err)
 {
@@ -162,7 +186,10 @@ static rsd_err choose_way(converting *c, rsd_error *err)
     const char *kind = rsi_store_kind(save->store);
     bool        random = rsi_store_flags(save->store) & RSD_STORE_RANDOM_WRITE;
     int32_t     ranks = save->comm ? rsd_comm_size(save->comm) : 1;
+    rsd_err     rc = find_turned(c, err);
 
+    if (rc)
+        return rc;
     c->stream = save->image.transform || !random;
     c->keep = (c->opts->keep || c->opts->resume) && !c->stream;
     if (c->keep && !rsi_store_adopts(save->store))
@@ -171,7 +198,8 @@ static rsd_err choose_way(converting *c, rsd_error *err)
     if (c->keep && !rsi_hash128_available())
         return rsi_fail(err, RSD_E_UNSUPPORTED, "resuming needs xxHash, which this build lacks");
     if (!c->stream)
-        return rsi_convert_blocks_make(&c->job.cuts, &save->image, err);
+        return rsi_convert_blocks_make(&c->job.cuts, &save->image, c->job.state, c->job.turned,
+                                       err);
     if (ranks > 1 && !save->image.transform)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "several ranks can't write to a %s store together",
                         kind);
@@ -371,9 +399,10 @@ static rsd_err prove(converting *c, rsd_error *err)
 /* Starts as many threads as memory allows, and opens their readers. */
 static rsd_err make_workers(converting *c, rsd_error *err)
 {
-    size_t       memory = c->opts->max_memory ? c->opts->max_memory : DEFAULT_MEMORY;
-    size_t       each = RSI_CONVERT_BUFFER + RSI_PULL_CAST_BYTES + RSI_PULL_FETCH_BYTES;
-    size_t       most = memory / (each + (c->taken.made ? RSI_MADE_BYTES : 0));
+    size_t memory = c->opts->max_memory ? c->opts->max_memory : DEFAULT_MEMORY;
+    size_t each = RSI_CONVERT_BUFFER + RSI_PULL_CAST_BYTES + RSI_PULL_FETCH_BYTES +
+                  (c->taken.made ? RSI_MADE_BYTES : 0);
+    size_t       most = memory / (each + (c->job.turned ? WIDE_LEAST : 0)), rest;
     rsi_workers *workers;
     rsd_err      rc = rsi_workers_create(c->opts->threads, &workers, err);
 
@@ -384,6 +413,9 @@ static rsd_err make_workers(converting *c, rsd_error *err)
     }
     if (rc)
         return rc;
+    rest = memory / (size_t)rsi_workers_count(workers);
+    rest = rest > each + WIDE_LEAST ? rest - each : WIDE_LEAST;
+    c->job.wide = rest < WIDE_MOST ? rest : WIDE_MOST;
     c->job.workers = workers;
     c->job.commit.flush.threads = rsi_workers_count(workers);
     c->job.commit.flush.staging = memory / 2;
@@ -482,6 +514,7 @@ static rsd_err end(converting *c, rsd_err rc, rsd_error *err)
     rsi_partial_release(&c->partial);
     rsi_workers_free(c->job.workers);
     rsi_convert_blocks_release(&c->job.cuts);
+    rsi_free(c->job.turned);
     rc = rsi_commit_end(&c->job.commit, rc, err);
     rsi_image_release(&c->job.commit.image);
     rsi_pull_close(&c->pull);

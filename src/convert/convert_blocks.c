@@ -11,6 +11,8 @@
 typedef struct cutting {
     rsi_convert_blocks *cuts;
     const rsi_image    *image;
+    const rsd_state    *state;
+    const bool         *turned;
     uint32_t            file;
     uint64_t            off;  /* in the file */
     bool                open; /* the last cut takes more */
@@ -57,6 +59,24 @@ static rsd_err open_cut(cutting *c, size_t part, uint64_t part_off, rsd_error *e
     return RSD_OK;
 }
 
+/* Of `more` bytes at `done` in a part, those that end with a row, if only whole rows should be
+ * pulled and one fits. */
+static uint64_t whole_rows(const cutting *c, const rsi_out_part *part, uint64_t done, uint64_t more)
+{
+    uint64_t row = 1, rest;
+    rsd_box  box;
+
+    if (!c->turned || part->kind != RSI_PART_DATA || !c->turned[part->tensor] ||
+        done + more == part->len)
+        return more;
+    box = rsi_part_box(c->state, part);
+    if (box.ndim == 0 || box.len[0] == 0)
+        return more;
+    row = part->len / (uint64_t)box.len[0];
+    rest = row ? (done + more) % row : 0;
+    return rest < more ? more - rest : more;
+}
+
 /* Adds all of a part, in one or more cuts. */
 static rsd_err add_part(cutting *c, size_t p, bool piece, bool late, rsd_error *err)
 {
@@ -65,19 +85,20 @@ static rsd_err add_part(cutting *c, size_t p, bool piece, bool late, rsd_error *
     for (uint64_t done = 0; done < len;) {
         rsd_err            rc = open_cut(c, p, done, err);
         rsi_convert_block *cut;
-        uint64_t           more;
+        uint64_t           fits, more;
 
         if (rc)
             return rc;
         cut = &c->cuts->at[c->cuts->n - 1];
-        more =
+        fits =
             (uint64_t)rsi_min((int64_t)(len - done), (int64_t)(RSI_CONVERT_BLOCK_BYTES - cut->len));
+        more = whole_rows(c, &c->image->part[p], done, fits);
         cut->piece = piece;
         cut->late = late;
         cut->len += (uint32_t)more;
         c->off += more;
         done += more;
-        c->open = cut->len < RSI_CONVERT_BLOCK_BYTES;
+        c->open = more == fits && cut->len < RSI_CONVERT_BLOCK_BYTES;
         if (late && cut->len == more)
             c->cuts->nlate++;
     }
@@ -103,9 +124,10 @@ static rsd_err cut_item(cutting *c, const rsi_out_item *item, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image, rsd_error *err)
+rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image,
+                                const rsd_state *state, const bool *turned, rsd_error *err)
 {
-    cutting c = { .cuts = cuts, .image = image };
+    cutting c = { .cuts = cuts, .image = image, .state = state, .turned = turned };
     rsd_err rc = RSD_OK;
 
     *cuts = (rsi_convert_blocks){ 0 };

@@ -29,7 +29,9 @@ typedef struct rsi_convert_blocks {
     size_t             nlate;
 } rsi_convert_blocks; /* zeroed: none */
 
-rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image, rsd_error *err);
+/* Tensors of `state` with a true `turned` (NULL: none) are cut between rows. */
+rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image,
+                                const rsd_state *state, const bool *turned, rsd_error *err);
 void    rsi_convert_blocks_release(rsi_convert_blocks *cuts);
 /* Once all pieces have their CRCs: sets the CRCs of their storages. */
 void rsi_convert_blocks_join_crcs(const rsi_convert_blocks *cuts, const rsi_image *image);

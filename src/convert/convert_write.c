@@ -22,6 +22,7 @@
 typedef struct unit {
     size_t   first, n;
     uint64_t bytes;
+    bool     wide; /* all of it is pulled at once */
 } unit;
 
 /* A file of the target on this rank. */
@@ -46,6 +47,7 @@ typedef struct pass {
 typedef struct doing {
     pass               *p;
     rsi_file           *file;
+    bool                wide; /* `buf` holds the whole unit */
     unsigned char      *buf;
     size_t              fill;
     uint64_t            off; /* of buf[0] in the file */
@@ -86,6 +88,7 @@ static rsd_err flush(doing *d, rsd_error *err)
     if (d->fill && !d->p->check)
         rc = rsi_file_write(d->file, d->off, d->buf, d->fill, err);
     d->off += d->fill;
+    d->buf += d->wide ? d->fill : 0;
     d->fill = 0;
     return rc;
 }
@@ -126,7 +129,7 @@ static rsd_err do_cut(doing *d, rsi_convert_block *cut, rsd_error *err)
                                  .file = cut->file,
                                  .at = cut->off + done,
                                  .buf = d->buf + d->fill,
-                                 .ready = d->p->check,
+                                 .ready = d->p->check || d->wide,
                                  .told = untold };
 
         slice.len = (size_t)rsi_min(cut->len - done, (int64_t)(SLICE - d->fill));
@@ -189,11 +192,26 @@ static rsd_err close_unit(pass *p, size_t f, rsi_file *file, rsd_err rc, rsd_err
     return rc ? rc : closed;
 }
 
+/* Pulls the bytes of all blocks of a unit. */
+static rsd_err pull_unit(const doing *d, const unit *u, rsd_error *err)
+{
+    const rsi_convert_job *job = d->p->job;
+    rsi_file_block         all = { .image = &job->commit.image,
+                                   .state = job->state,
+                                   .file = job->cuts.at[u->first].file,
+                                   .at = d->off,
+                                   .len = (size_t)u->bytes,
+                                   .buf = d->buf,
+                                   .told = untold };
+
+    return rsi_file_block_fill(&all, err);
+}
+
 /* Writes, or checks, the blocks of a unit. */
 static rsd_err do_cuts(doing *d, const unit *u, rsd_error *err)
 {
     rsi_convert_job *job = d->p->job;
-    rsd_err          rc = RSD_OK;
+    rsd_err          rc = d->wide ? pull_unit(d, u, err) : RSD_OK;
 
     for (size_t i = u->first; i < u->first + u->n && !rc; i++) {
         rsi_convert_block *cut = &job->cuts.at[i];
@@ -217,7 +235,7 @@ static rsd_err do_unit(void *arg, size_t i, rsd_error *err)
     rsi_convert_job   *job = p->job;
     const unit        *u = &p->unit[i];
     rsi_convert_block *first = &job->cuts.at[u->first];
-    doing              d = { .p = p, .off = first->off };
+    doing              d = { .p = p, .off = first->off, .wide = u->wide && !p->check };
     void              *buf = NULL;
     rsd_err            rc = rsi_pool_get(p->pool, &buf, err);
 
@@ -267,6 +285,18 @@ static void find_share(pass *p)
     }
 }
 
+/* True if the block ends in a tensor that should be pulled in large ranges. */
+static bool is_wide(const pass *p, const rsi_convert_block *c)
+{
+    const rsi_image    *image = &p->job->commit.image;
+    const rsi_out_part *part;
+
+    if (!p->job->turned)
+        return false;
+    part = &image->part[rsi_image_part_at(image, c->file, c->off + c->len - 1)];
+    return part->kind == RSI_PART_DATA && p->job->turned[part->tensor];
+}
+
 /* Lists this rank's blocks for this pass, as units. */
 static rsd_err list_units(pass *p, bool late, rsd_error *err)
 {
@@ -277,16 +307,18 @@ static rsd_err list_units(pass *p, bool late, rsd_error *err)
     p->n = 0;
     for (size_t i = p->first; i < p->end; i++) {
         const rsi_convert_block *c = &cuts->at[i];
+        const bool               wide = is_wide(p, c);
 
         p->target[c->file].later |= c->late && !late;
         if (c->done != p->check || (c->late != late && !p->check))
             continue;
-        if (!u || u->first + u->n != i || u->bytes + c->len > RSI_CONVERT_BLOCK_BYTES ||
-            c->off != end || cuts->at[u->first].file != c->file) {
+        if (!u || u->first + u->n != i || u->wide != wide ||
+            u->bytes + c->len > (wide ? p->job->wide : RSI_CONVERT_BLOCK_BYTES) || c->off != end ||
+            cuts->at[u->first].file != c->file) {
             if (!rsi_grow(&p->unit, p->n, &p->cap, sizeof(p->unit[0])))
                 return rsi_fail(err, RSD_E_NOMEM, "no memory for a list of blocks");
             u = &p->unit[p->n++];
-            *u = (unit){ .first = i };
+            *u = (unit){ .first = i, .wide = wide };
             p->target[c->file].left++;
         }
         u->n++;
@@ -414,6 +446,7 @@ rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
 {
     pass    p = { .job = job, .lock = PTHREAD_MUTEX_INITIALIZER };
     bool    again = false;
+    size_t  each = RSI_CONVERT_BUFFER + (job->turned ? job->wide : 0);
     rsd_err rc;
 
     for (size_t i = 0; i < job->cuts.n; i++)
@@ -421,8 +454,7 @@ rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
     p.target = rsi_calloc(job->commit.image.nfiles, sizeof(p.target[0]));
     rc = p.target ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a list of files");
     if (!rc)
-        rc = rsi_pool_create((size_t)rsi_workers_count(job->workers) * RSI_CONVERT_BUFFER,
-                             RSI_CONVERT_BUFFER, &p.pool, err);
+        rc = rsi_pool_create((size_t)rsi_workers_count(job->workers) * each, each, &p.pool, err);
     rc = rsi_commit_agree(&job->commit, rc, err);
     if (!rc)
         rc = run_passes(&p, again, err);

@@ -14,10 +14,14 @@ typedef struct rsi_convert_job {
     rsi_convert_blocks cuts;
     rsi_workers       *workers;
     rsi_journal       *journal; /* NULL: none is kept */
+    /* [tensors of `state`] those whose rows are columns of the source; NULL: none. Consecutive
+     * blocks of these are pulled together, up to `wide` bytes. */
+    bool  *turned;
+    size_t wide;
 } rsi_convert_job;
 
-/* Most bytes used by a thread in addition to pulling: a slice at any offset, in pages of its
- * own. */
+/* Most bytes used by a thread in addition to pulling: a slice at any offset, in pages of its own;
+ * or rsi_convert_job.wide and as much again. */
 #define RSI_CONVERT_BUFFER ((size_t)2 << 20)
 
 /* Creates the files of the image; existing ones are left unchanged. */

@@ -87,6 +87,10 @@ rsd_err rsi_made_pieces(const rsi_made_tensor *tensor, const rsd_box *box,
                         rsd_err (*visit)(void *arg, const rsi_made_piece *piece, rsd_error *err),
                         void *arg, rsd_error *err);
 
+/* True if rows of the target are columns of a source: its bytes should be asked for in large
+ * ranges, since each range takes a short piece of every row of the source. */
+bool rsi_made_turns(const rsi_made *made, size_t t);
+
 /* ---- shared by made.c and made_build.c ---- */
 
 /* Where the numbers of a rule come from. */

@@ -120,3 +120,32 @@ rsd_err rsi_made_pieces(const rsi_made_tensor *tensor, const rsd_box *box,
     }
     return rc;
 }
+
+/* The loop that follows the last axis of the target, or of the source, element by element. */
+static int last_loop(const rsi_made_form *f, int axis, bool from)
+{
+    for (int k = 0; k < f->n; k++) {
+        const rsi_made_loop *l = &f->loop[k];
+
+        if ((from ? l->from_axis : l->to_axis) == axis &&
+            (from ? l->from_stride : l->to_stride) == 1)
+            return k;
+    }
+    return -1;
+}
+
+bool rsi_made_turns(const rsi_made *made, size_t t)
+{
+    const rsi_made_tensor *m = &made->tensor[t];
+
+    for (size_t i = 0; i < m->nterms; i++) {
+        const rsi_made_form *f = m->term[i].form;
+        const size_t         source = m->term[i].source;
+        int                  k = last_loop(f, m->ndim - 1, false), from;
+
+        from = source == RSI_MADE_NONE ? -1 : last_loop(f, made->source[source].ndim - 1, true);
+        if (from >= 0 && from != k)
+            return true;
+    }
+    return false;
+}

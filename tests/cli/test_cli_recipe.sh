@@ -39,6 +39,17 @@ x.qkv  int8   [1, 8, 1]  whole        1    8 B
 safetensors: 1 tensor in 1 chunk, 8 parameters, 8 B; 0 objects
 END
 
+# 9 MB, of which neither rows nor blocks are a multiple of anything.
+st "$T/big.safetensors" '{"w":{"dtype":"U16","shape":[1103,4099],"data_offsets":[0,9042394]}}' ''
+seq 1 2000000 | head -c 9042394 >>"$T/big.safetensors"
+echo 'w[a b] -> w[b a]' >"$T/turn.recipe"
+
+t 'a transposed matrix has the columns as rows' -c 'cd $T && $R convert -q big.safetensors turned.safetensors --recipe turn.recipe && $R cat big.safetensors w --slice :,777 --format raw >column && $R cat turned.safetensors w --slice 777,: --format raw | cmp - column && $R verify -q turned.safetensors'
+
+for to in dcp torch safetensors; do
+    t "transposed twice, by way of $to, it is the same" -c "cd \$T && rm -rf once twice && \$R convert -q big.safetensors once --to $to --recipe turn.recipe && \$R verify -q once && \$R convert -q once twice --to safetensors --recipe turn.recipe --threads 1 --max-memory 1M && \$R diff -q big.safetensors twice"
+done
+
 t 'a number that nobody set is named' -c 'cd $T && grep -v "^let d" qkv.recipe >nod.recipe && $R convert -q hf.safetensors unset --recipe nod.recipe --set layers=2; code=$?; ls | grep unset; exit $code'
 code 2
 err <<'END'

@@ -49,7 +49,7 @@ static void make_image(rsi_image *image, rsd_state *made, const rsi_image_spec *
 
 static void make_cuts(rsi_convert_blocks *cuts, const rsi_image *image)
 {
-    assert_int_equal(rsi_convert_blocks_make(cuts, image, NULL), RSD_OK);
+    assert_int_equal(rsi_convert_blocks_make(cuts, image, NULL, NULL, NULL), RSD_OK);
 }
 
 /* ---- what holds for all cuts ---- */
@@ -324,7 +324,7 @@ static void crcs_of_pieces_become_those_of_their_storages(void **state)
 static rsd_err cut_again(void *arg, rsd_error *err)
 {
     rsi_convert_blocks cuts;
-    rsd_err            rc = rsi_convert_blocks_make(&cuts, arg, err);
+    rsd_err            rc = rsi_convert_blocks_make(&cuts, arg, NULL, NULL, err);
 
     if (rc)
         assert_null(cuts.at);
