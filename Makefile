@@ -23,6 +23,7 @@ help:
 	@echo 'make format   let clang-format lay out every C file'
 	@echo 'make check    layers, file names, format'
 	@echo 'make install  into PREFIX (default /usr/local); DESTDIR works'
+	@echo 'make deb      Debian packages in $(BUILD)/deb: library, headers, tool, MPI, Python'
 	@echo 'make uninstall  remove the files that the last make install copied'
 	@echo 'RESHARD_NO_INSTALL=1 keeps any of them from installing packages'
 
@@ -89,6 +90,10 @@ install: setup-build
 		sed -n '/meson-private/d; s|^[{ ]*"$(abspath $(BUILD))/\([^"]*\)".*|\1|p')
 	@$(RUN) meson install -C $(BUILD) --no-rebuild
 
+deb:
+	@tools/setup $(BUILD) deb
+	@tools/deb $(BUILD)
+
 uninstall:
 	@test -f $(BUILD)/meson-logs/install-log.txt || { echo 'uninstall: nothing was installed from $(BUILD)' >&2; exit 1; }
 	@$(RUN) ninja -C $(BUILD) --quiet uninstall
@@ -97,6 +102,6 @@ uninstall:
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all help setup-build setup-test demo test test-long test-faults test-interop test-trainers wheel test-python bench check format install uninstall clean
+.PHONY: all help setup-build setup-test demo test test-long test-faults test-interop test-trainers wheel test-python bench check format install deb uninstall clean
 # Targets share one build folder, so they run one after another, whatever -j says.
 .NOTPARALLEL:

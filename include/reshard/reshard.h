@@ -50,11 +50,11 @@ extern "C" {
 #endif
 
 #define RSD_VERSION_MAJOR  0
-#define RSD_VERSION_MINOR  1
+#define RSD_VERSION_MINOR  2
 #define RSD_VERSION_PATCH  0
 #define RSD_VERSION_NUMBER (RSD_VERSION_MAJOR * 10000 + RSD_VERSION_MINOR * 100 + RSD_VERSION_PATCH)
 
-/* "0.1.0": the library at run time; the macros describe the header at compile time. */
+/* "0.2.0": the library at run time; the macros describe the header at compile time. */
 RSD_API const char *rsd_version(void);
 /* RSD_VERSION_NUMBER of the library at run time. */
 RSD_API int rsd_version_number(void);

@@ -181,7 +181,7 @@ END
 
 t '--version prints the version to stdout' --version
 out <<'END'
-reshard 0.1.0
+reshard 0.2.0
 END
 
 t 'help of a command that is not there is misuse' help frobnicate
