@@ -83,13 +83,21 @@ static off_t f_lseek(int fd, off_t off, int whence)
     return rsi_sys_real.lseek(fd, off, whence); /* on a folder it can't */
 }
 
+static ssize_t counted(int64_t *bytes, ssize_t n)
+{
+    pthread_mutex_lock(&lock);
+    *bytes += n > 0 ? n : 0;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
 static ssize_t f_pread(int fd, void *buf, size_t len, off_t off)
 {
     bool now = hit("pread");
 
     if (now && faults.error)
         return -1;
-    return rsi_sys_real.pread(fd, buf, now && len ? 1 : len, off);
+    return counted(&faults.bytes_read, rsi_sys_real.pread(fd, buf, now && len ? 1 : len, off));
 }
 
 static ssize_t f_pwrite(int fd, const void *buf, size_t len, off_t off)
@@ -102,7 +110,7 @@ static ssize_t f_pwrite(int fd, const void *buf, size_t len, off_t off)
         errno = EINVAL;
         return -1;
     }
-    return rsi_sys_real.pwrite(fd, buf, now && len ? 1 : len, off);
+    return counted(&faults.bytes_written, rsi_sys_real.pwrite(fd, buf, now && len ? 1 : len, off));
 }
 
 static int f_fallocate(int fd, int mode, off_t off, off_t len)

@@ -20,7 +20,8 @@ typedef struct sys_faults {
     void (*watch)(const char *call, void *arg); /* before each call */
     void *arg;
 
-    int calls, fsyncs; /* that were made */
+    int     calls, fsyncs;             /* that were made */
+    int64_t bytes_read, bytes_written; /* by pread and pwrite */
 } sys_faults;
 
 /* Reset it to zero before use. */
