@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """reshard.torch.async_save: a checkpoint holds what the tensors held at the call."""
 
+import os
 import signal
 import subprocess
 import sys
 import unittest
 
+import ranks
 from support import Case, installed, needs_torch
 
 if installed("torch"):
@@ -63,6 +65,20 @@ def fail_in_the_background(rank, folder):
     return None
 
 
+def killed_in_the_background(rank, folder, stage):
+    """Rank 1 is killed while all ranks write 64 MiB and make them durable. Says what the others got."""
+    on = init_device_mesh("cpu", (4,))
+    reshard.torch.comm_of(timeout=30.0)
+    path = f"{folder}/{stage}"
+    reshard.torch.save(state_of(1, on), path)
+    large = {**state_of(2, on), "more": distribute_tensor(torch.full((16 << 20,), 2.0), on, [Shard(0)])}
+    saving = reshard.torch.async_save(large, path, stage=stage)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    problem = saving.exception(timeout=60)
+    return isinstance(problem, reshard.CommError), getattr(problem, "rank", None), str(problem)
+
+
 @needs_torch
 class OnFourRanks(Case):
     """Each test runs one function on all ranks."""
@@ -78,6 +94,18 @@ class OnFourRanks(Case):
     def test_a_failure_reaches_every_rank_and_the_next_save_works(self):
         self.assertEqual(shared(4).run(fail_in_the_background, str(self.folder)), ["RSD_E_EXISTS"] * 4)
         self.assertTrue(reshard.verify(self.folder / "after")["ok"])
+
+
+    def test_a_killed_rank_is_named_and_the_old_checkpoint_stays(self):
+        for stage in ("fork", "copy"):
+            with self.subTest(stage=stage):
+                for rank, got in enumerate(ranks.run(4, killed_in_the_background, str(self.folder), stage, may_die=(1,))):
+                    if rank != 1:
+                        self.assertEqual(got[:2], (True, 1), got)
+                        self.assertIn("rank 1 is gone", got[2])
+                self.assertTrue(reshard.verify(self.folder / stage)["ok"])
+                with reshard.open(self.folder / stage, "pt") as ck:
+                    self.assertEqual(ck["plain"][...].tolist(), [1.0] * 5)
 
 
 KILLED = """

@@ -2,7 +2,9 @@
 """The storage classes on four ranks: what stock torch writes ours reads, what ours writes stock torch reads, whatever the
 placements, meshes and numbers of ranks on both sides."""
 
+import dataclasses
 import math
+import pickle
 import unittest
 import warnings
 
@@ -207,6 +209,47 @@ def installed_calls(rank, folder):
     return torch.equal(got["w"].to_local(), dtensor(whole((8, 8)) * 2, mesh, ["S1"]).to_local())
 
 
+def changed_plans(rank, folder):
+    """Planners that change plans on the coordinator: they leave out an item of the first rank's save, all but one of each load."""
+    warnings.simplefilter("ignore")
+    mesh, _ = on_mesh(rank, (4,))
+
+    class Less(dcp.DefaultSavePlanner):
+        def create_global_plan(self, all_plans):
+            first = dataclasses.replace(all_plans[0], items=[x for x in all_plans[0].items if x.index.fqn != "own.0"])
+            return super().create_global_plan([first, *all_plans[1:]])
+
+    class Half(dcp.DefaultLoadPlanner):
+        def create_global_plan(self, global_plan):
+            return [dataclasses.replace(plan, items=plan.items[:1]) for plan in global_plan]
+
+    state = {"own": {str(rank): torch.full((3,), float(rank))}, "w": dtensor(whole((8, 8)), mesh, ["S0"])}
+    metadata = dcp.save(state, storage_writer=StorageWriter(folder), planner=Less())
+    names = sorted(metadata.state_dict_metadata)
+    got = {"own": {"1": torch.zeros(3)}, "w": dtensor(torch.zeros(8, 8), mesh, ["S0"])}
+    dcp.load(got, storage_reader=StorageReader(folder), planner=Half())
+    return names, bool(got["w"].to_local().any()), bool(got["own"]["1"].any())
+
+
+def metadata_of_a_save(rank, folder):
+    """What dcp.save returns is the same with both writers, apart from places and ids, and pickles as it is then."""
+    warnings.simplefilter("ignore")
+    mesh, _ = on_mesh(rank, (4,))
+    state = {"m": {"w": dtensor(whole((8, 8)), mesh, ["S0"]), "step": 3}}
+    stock, ours = (dcp.save(state, storage_writer=writer(side, f"{folder}/{side}")) for side in ("stock", "ours"))
+    with open(f"{folder}/ours/.metadata", "rb") as f:
+        stored = pickle.load(f)
+    ours.version = stored.version = "changed"
+    return (
+        type(ours) is dcp.Metadata
+        and ours == stored
+        and pickle.loads(pickle.dumps(ours)) == stored
+        and ours.state_dict_metadata == stock.state_dict_metadata
+        and ours.planner_data == stock.planner_data
+        and ours.storage_data.keys() == stock.storage_data.keys()
+    )
+
+
 def killed(rank, folder, moment):
     """Rank 2 fails between writing and the publication."""
     warnings.simplefilter("ignore")
@@ -311,6 +354,13 @@ class OnFourRanks(Case):
 
     def test_cached_plans_are_saved_right(self):
         self.assertEqual(self.run_all(cached_plans), [True] * 4)
+
+    def test_planners_may_change_plans_on_the_coordinator(self):
+        names = ["own.1", "own.2", "own.3", "w"]
+        self.assertEqual(self.run_all(changed_plans), [(names, False, True)] * 4)
+
+    def test_the_metadata_that_a_save_returns_are_those_of_stock_torch(self):
+        self.assertEqual(self.run_all(metadata_of_a_save), [True] * 4)
 
     def test_installed_classes_serve_calls_that_name_none(self):
         self.assertEqual(self.run_all(installed_calls), [True] * 4)

@@ -4,8 +4,10 @@
 import io
 import math
 import os
+import sys
 
 import torch
+from torch.distributed._shard._utils import narrow_tensor_by_index
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader
 from torch.distributed.checkpoint.metadata import MetadataIndex
@@ -15,7 +17,7 @@ from torch.futures import Future
 
 from .. import _core, _reading
 from .._errors import Error, MismatchError
-from . import _objects, _share
+from . import _objects, _sent
 from ._catalogue import Catalogue, renamer
 
 _STAGED = 256 << 20  # bytes that are read before they are copied to their tensors
@@ -48,6 +50,24 @@ def view_of(tensor):
     return _core.View.of_pointer(tensor, tensor.data_ptr(), name_of(tensor.dtype), tensor.shape, tensor.stride())
 
 
+def locals_of(planner, kind, *names):
+    """A function from an index to the memory of a DTensor on this rank: what a planner that resolves as `kind` does gives,
+    without its detours. None: ask the planner."""
+    dtensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    if dtensor is None or any(getattr(type(planner), name, None) is not getattr(kind, name) for name in names):
+        return lambda index: None
+    state = planner.state_dict
+
+    def local(index):
+        tensor = state.get(index.fqn)
+        if type(tensor) is not dtensor:
+            return None
+        tensor = tensor._local_tensor
+        return tensor if is_plain(tensor) else None
+
+    return local
+
+
 class StorageReader(FileSystemReader):
     """Takes the place of FileSystemReader and reads every format that the library knows.
 
@@ -61,10 +81,10 @@ class StorageReader(FileSystemReader):
         self._options = _reading.choice(verify, "verify"), threads, max_memory
         self._rename = renamer(rename)
         self._trust_objects = trust_objects
-        self._catalogue = None
+        self._catalogue = self._plan = None
 
     def __getstate__(self):
-        return {**self.__dict__, "_catalogue": None}
+        return {**self.__dict__, "_catalogue": None, "_plan": None}
 
     def _is_local(self):
         """Subclasses for other stores replace `fs`."""
@@ -72,7 +92,7 @@ class StorageReader(FileSystemReader):
 
     def reset(self, checkpoint_id=None):
         super().reset(checkpoint_id)
-        self._catalogue = None
+        self._catalogue = self._plan = None
 
     def read_metadata(self, *args, **kwargs):
         if not self._is_local():
@@ -81,8 +101,8 @@ class StorageReader(FileSystemReader):
         return self._catalogue.metadata(self.load_id)
 
     def prepare_local_plan(self, plan):
-        _share.read_items(plan.items)  # they are sent to the coordinator and back
-        return super().prepare_local_plan(plan)
+        plan, self._plan = _sent.load_plan(super().prepare_local_plan(plan))
+        return plan
 
     def read_data(self, plan, planner):
         if not self._is_local():
@@ -101,7 +121,7 @@ class StorageReader(FileSystemReader):
             if not self.storage_data:
                 self.storage_data = catalogue.metadata(self.load_id).storage_data
             super().read_data(LoadPlan(theirs), self._guarded(planner))
-        self._catalogue = None  # closes its files
+        self._catalogue = self._plan = None  # closes its files
         done = Future()
         done.set_result(None)
         return done
@@ -129,8 +149,13 @@ class StorageReader(FileSystemReader):
     def _read_at_once(self, items, planner, catalogue):
         """Straight into the planner's tensors, with one call of the library; the rest through staging."""
         reads, targets, taken, rest = {}, [], [], []
+        local = locals_of(planner, DefaultLoadPlanner, "resolve_tensor", "lookup_tensor", "transform_tensor")
         for item in items:
-            target = planner.resolve_tensor(item)
+            target = local(item.dest_index)
+            if target is None:
+                target = planner.resolve_tensor(item)
+            elif target.shape != item.lengths:
+                target = narrow_tensor_by_index(target, item.dest_offsets, item.lengths)
             core, number, _ = catalogue.tensors[item.storage_index.fqn]
             lengths = item.lengths
             if target.shape != lengths:

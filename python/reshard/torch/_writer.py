@@ -5,11 +5,11 @@ by one rename inside the folder (rule C8 of docs/commit.md). Files are ordinary 
 import dataclasses
 import io
 import os
-import pickle
 import re
 
 import torch
 from torch.distributed.checkpoint._extension import ZStandard
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import (
     CURRENT_DCP_VERSION,
     FileSystem,
@@ -25,8 +25,8 @@ from torch.futures import Future
 
 from .. import _core, _reading
 from .._errors import ExistsError, MismatchError
-from . import _share
-from ._reader import is_plain, name_of, view_of
+from . import _sent
+from ._reader import is_plain, locals_of, name_of, view_of
 
 _CODES = {True: 0, False: 2}  # rsd_choice
 
@@ -76,10 +76,10 @@ class StorageWriter(FileSystemWriter):
         )
         self._checksum = _reading.choice(None if checksum is True else checksum, "checksum")
         self._threads, self._max_memory = threads, max_memory
-        self._part = None
+        self._part = self._plan = None
 
     def __getstate__(self):
-        return {**self.__dict__, "_part": None}
+        return {**self.__dict__, "_part": None, "_plan": None}
 
     def _is_ours(self):
         """False for subclasses that write to other stores or formats."""
@@ -90,18 +90,24 @@ class StorageWriter(FileSystemWriter):
 
     def reset(self, checkpoint_id=None):
         super().reset(checkpoint_id)
-        self._part = None
+        self._part = self._plan = None
 
     def prepare_local_plan(self, plan):
         if not self._is_ours():
             return super().prepare_local_plan(plan)
         self._part = None
         self.fs.mkdir(self.path)
-        _share.write_items(plan.items)  # they are sent to the coordinator
         alone = self._alone()
         if not self.overwrite and self.fs.exists(self._get_metadata_path(None if alone < 0 else alone)):
             raise _exists(self.path)
-        return plan if alone < 0 else dataclasses.replace(plan, storage_data=_StoragePrefix(f"__{alone}_"))
+        if alone >= 0:
+            return dataclasses.replace(plan, storage_data=_StoragePrefix(f"__{alone}_"))
+        plan, self._plan = _sent.save_plan(plan, self.rank)
+        return plan
+
+    def prepare_global_plan(self, plans):
+        plans = super().prepare_global_plan(plans)
+        return _sent.kept_plans(plans) if self._is_ours() else plans
 
     def write_data(self, plan, planner):
         rank = _rank_of(plan) if self._is_ours() else None
@@ -110,14 +116,18 @@ class StorageWriter(FileSystemWriter):
         extensions = list(self.transforms.extensions)
         packed = [type(x) for x in extensions] == [ZStandard]
         items, dtypes = [], {}
+        local = locals_of(planner, DefaultSavePlanner, "resolve_data", "lookup_object", "transform_object")
         for item in plan.items:
-            data = planner.resolve_data(item)
+            data = local(item.index) if item.type == WriteItemType.SHARD else None
+            if data is None:
+                data = planner.resolve_data(item)
             if item.type == WriteItemType.BYTE_IO or (extensions and not packed):
                 items.append((item.index.fqn, None, None, self._bytes(item, data, packed)))
             else:
                 items.append(self._tensor(item, data))
             if item.type != WriteItemType.BYTE_IO and data.dtype != item.tensor_data.properties.dtype:
                 dtypes[item.index.fqn] = data.dtype
+        self._plan = None
         done = Future()
         done.set_result(self._write(rank, plan.items, items, dtypes, "stream.zstd" if packed else None))
         return done
@@ -189,12 +199,11 @@ class StorageWriter(FileSystemWriter):
             for name, dtype in part[0].dtypes.items() if part else ():
                 old = metadata.state_dict_metadata[name]
                 metadata.state_dict_metadata[name] = TensorStorageMetadata(TensorProperties(dtype=dtype), old.size, old.chunks)
-        _share.metadata(metadata)
         try:
             _core.publish(
                 os.fspath(self.path),
                 receipts,
-                pickle.dumps(metadata),
+                _sent.metadata(metadata, len(results)),
                 overwrite=self.overwrite,
                 rank=self._alone(),
                 sync=_CODES[bool(self.sync_files)],
