@@ -199,8 +199,8 @@ int main(int argc, char **argv)
     const char *csv = NULL, *pattern = "*";
     int         n = 0, ran = 0, failed = 0;
 
-    if (argc == 3 && strcmp(argv[1], "--list") == 0)
-        return bench_list(argv[2]);
+    if ((argc == 3 || argc == 4) && strcmp(argv[1], "--list") == 0)
+        return bench_list(argv[2], argc == 4 ? argv[3] : NULL);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--csv") == 0 && i + 1 < argc)
             csv = argv[++i];

@@ -29,8 +29,9 @@ extern const bench_case plan_cases[], copy_cases[], open_cases[], read_cases[], 
     live_cases[], convert_cases[], folder_cases[], tool_cases[], stash_cases[], async_cases[],
     scale_cases[], torch_cases[], py_cases[], redistribute_cases[];
 
-/* What `bench --list PATH` does, for open.1000: prints the tensors of a checkpoint. */
-int bench_list(const char *path);
+/* What `bench --list PATH [NAME]` does, for open.1000: prints the tensors of a checkpoint, or the
+ * chunks of one. */
+int bench_list(const char *path, const char *only);
 
 /* One contender: does the work once. */
 typedef void (*bench_work)(void *arg);

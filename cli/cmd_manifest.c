@@ -63,7 +63,8 @@ const command cmd_manifest = {
             "\".reshard-sums\" in its folder, or \"NAME.reshard-sums\" beside a checkpoint that is "
             "one file. From then on `reshard verify` finds every changed byte and names the tensor "
             "it belongs to. The checkpoint itself is not changed, and other programs ignore the "
-            "new file. Checkpoints written by reshard already have one.",
+            "new file. Checkpoints written by reshard already have one. A DCP checkpoint with more "
+            "than 1 MiB of metadata also gets a catalogue, with which it opens faster.",
     .examples = "# before sending it elsewhere\n"
                 "reshard manifest step-1000\n",
     .run = run,

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A growing byte buffer and a reader for its contents: messages between ranks, pickles. */
+/* A growing byte buffer, a reader for its contents, little-endian numbers: messages between ranks,
+ * pickles, archives. */
 #ifndef RSI_BYTES_H
 #define RSI_BYTES_H
 
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct rsi_bytes {
     unsigned char *at; /* for rsi_free */
@@ -32,5 +34,20 @@ const void *rsi_read_next(rsi_reader *reader, size_t len);
 bool rsi_read_copy(rsi_reader *reader, void *out, size_t len);
 /* The next NUL-terminated text; "" if there is none. */
 const char *rsi_read_text(rsi_reader *reader);
+
+static inline uint16_t rsi_le16(const unsigned char *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static inline uint32_t rsi_le32(const unsigned char *p)
+{
+    return rsi_le16(p) | (uint32_t)rsi_le16(p + 2) << 16;
+}
+
+static inline uint64_t rsi_le64(const unsigned char *p)
+{
+    return rsi_le32(p) | (uint64_t)rsi_le32(p + 4) << 32;
+}
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/strings.h"
 #include "format/ckpt_sums.h"
+#include "format/dcp_catalogue.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ bool rsi_replace_is_ours(const char *name)
     static const char *const pattern[] = { ".metadata",     ".metadata.tmp",
                                            "__*.metadata",  "*.distcp",
                                            "*.safetensors", "*.safetensors.index.json",
-                                           RSI_SUMS_NAME };
+                                           RSI_SUMS_NAME,   RSI_CATALOGUE_NAME };
     int32_t                  rank;
     int64_t                  number;
 
@@ -32,7 +33,7 @@ bool rsi_replace_is_ours(const char *name)
             return true;
     /* left by a writer that died; of a save inside the folder */
     return rsi_temp_match(name, RSI_SUMS_NAME) || rsi_temp_match(name, ".metadata") ||
-           rsi_sums_key(name, &rank, &number);
+           rsi_temp_match(name, RSI_CATALOGUE_NAME) || rsi_sums_key(name, &rank, &number);
 }
 
 /* A file whose name alone marks it as part of a checkpoint. Other names are ambiguous: a folder may

@@ -4,6 +4,7 @@
 #include "convert/convert_carry.h"
 #include "convert/convert_state.h"
 #include "base/mem.h"
+#include "format/dcp_catalogue.h"
 #include "read/check_sums.h"
 #include "commit/replace.h"
 
@@ -198,7 +199,8 @@ rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
     carry->follow = source->format == RSD_FORMAT_SAFETENSORS && has_links(source);
     rc = rsi_files_list(&source->files, &names, &n, err);
     for (size_t i = 0; i < n && !rc; i++)
-        if (!is_source(source, names[i]) && !rsi_sums_is_name(names[i]))
+        if (!is_source(source, names[i]) && !rsi_sums_is_name(names[i]) &&
+            strcmp(names[i], RSI_CATALOGUE_NAME) != 0)
             rc = take_file(carry, names[i], into, opts, err);
     if (!rc)
         tell_missing(carry, names, n, opts);

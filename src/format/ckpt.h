@@ -93,6 +93,7 @@ struct rsd_ckpt {
     const char *const  *skipped;         /* [nskipped] attributes of metadata, not looked at */
     size_t              nskipped;
     bool                salvage; /* files may be missing or short */
+    bool                inside;  /* no file is: opening found every item inside its file */
     bool                alone;   /* only the metadata of rank `rank` */
     int32_t             rank;
     /* [ntensors + nobjects] rsd_health of each; NULL: all are whole as far as is known. Changed by

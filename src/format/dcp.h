@@ -34,6 +34,14 @@ bool rsi_dcp_data_name(const char *name, int32_t *rank, int64_t *number);
 /* The data file after which the checksum file of a save inside a folder is named: the first by rank
  * and number. NULL: no file has such a name. */
 const char *rsi_dcp_key_file(const rsi_dcp_meta *meta, int32_t *rank, int64_t *number);
+/* The table from the catalogue, if it belongs to `.metadata`, which becomes a file of the
+ * checkpoint. */
+rsd_err rsi_dcp_read_catalogue(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *err);
+/* Refuses items of a table that lie outside their files or overlap. */
+rsd_err rsi_dcp_check_files(rsd_ckpt *ckpt, rsi_dcp_meta *meta, rsd_error *err);
+/* Appends the catalogue that the checkpoint should have, from all of its metadata, which it checks
+ * as if they were just opened, or nothing if it needs none; any format. */
+rsd_err rsi_dcp_make_catalogue(rsd_ckpt *ckpt, rsi_bytes *out, rsd_error *err);
 /* Refuses shapes that are too large and, unless `partial`, chunks that overlap or leave holes. */
 rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, bool partial, rsd_error *err);
 

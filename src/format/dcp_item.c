@@ -34,9 +34,13 @@ static const rsi_dcp_transforms *transforms_of(const rsd_ckpt *ckpt, const rsi_d
 
 /* ---- tensors ---- */
 
-static rsd_err check_promise(const rsi_dcp_tensor *tensor, const int64_t *size,
+static rsd_err check_promise(const rsi_dcp *dcp, const rsi_dcp_tensor *tensor, size_t i,
                              const rsi_tensor_pickle *found, rsd_error *err)
 {
+    int64_t        box[2 * RSD_MAX_NDIM];
+    const int64_t *size = box + tensor->ndim;
+
+    rsi_dcp_box_of(dcp->meta, tensor, i, box);
     if (found->dtype != tensor->dtype)
         return rsi_fail(err, RSD_E_FORMAT, "the item is %s, but the metadata say %s",
                         rsd_dtype_name(found->dtype), rsd_dtype_name(tensor->dtype));
@@ -63,9 +67,9 @@ static rsd_err find_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, const rsi_so
     rsd_err               rc = rsi_torch_tensor_item(source, all, &found, out, err);
 
     if (!rc)
-        rc = check_promise(tensor, rsi_dcp_chunk_size(dcp->meta, tensor, i), &found, err);
+        rc = check_promise(dcp, tensor, i, &found, err);
     return rc ? rsi_while(err, rc, "item at byte %" PRId64,
-                          dcp->meta->row[tensor->first + i].offset)
+                          rsi_dcp_row_of(dcp->meta, tensor, i).offset)
               : RSD_OK;
 }
 
@@ -85,7 +89,7 @@ static rsd_err find_decoded(rsd_ckpt *ckpt, size_t t, size_t i, rsi_decoded *dec
     if (rc)
         return rc;
     if (!rsi_torch_tensor_front(front, len, &found, out) ||
-        check_promise(tensor, rsi_dcp_chunk_size(dcp->meta, tensor, i), &found, NULL)) {
+        check_promise(dcp, tensor, i, &found, NULL)) {
         rc = rsi_decoded_source(decoded, &source, err);
         if (!rc)
             rc = find_chunk(ckpt, t, i, &source, false, out, err);
@@ -102,20 +106,20 @@ rsd_err rsi_dcp_locate(rsd_ckpt *ckpt, size_t t, size_t i, bool all, rsi_extent 
     const rsi_dcp_tensor     *tensor = &dcp->meta->tensor[t];
     const rsi_dcp_piece      *piece = rsi_dcp_piece_of(dcp, t, i);
     const size_t              chunk = piece ? piece->chunk : i;
-    const rsi_dcp_row        *row = &dcp->meta->row[tensor->first + chunk];
-    const rsi_dcp_transforms *transforms = transforms_of(ckpt, row);
-    const rsi_source          source = source_of(ckpt, row);
+    const rsi_dcp_row         row = rsi_dcp_row_of(dcp->meta, tensor, chunk);
+    const rsi_dcp_transforms *transforms = transforms_of(ckpt, &row);
+    const rsi_source          source = source_of(ckpt, &row);
     rsi_decoded              *decoded;
     rsi_extent                extent;
-    int64_t                   bytes = 0;
+    int64_t                   box[2 * RSD_MAX_NDIM], bytes = 0;
     rsd_err                   rc;
 
     if (!transforms) {
         rc = find_chunk(ckpt, t, chunk, &source, all, out, err);
         return rc || !piece ? rc : rsi_dcp_piece_extent(tensor, piece, out, err);
     }
-    rsi_product(tensor->ndim, rsi_dcp_chunk_size(dcp->meta, tensor, chunk),
-                (int64_t)rsd_dtype_size(tensor->dtype), &bytes);
+    rsi_dcp_box_of(dcp->meta, tensor, chunk, box);
+    rsi_product(tensor->ndim, box + tensor->ndim, (int64_t)rsd_dtype_size(tensor->dtype), &bytes);
     rc = rsi_decoded_create(transforms->name, transforms->n, &source, (uint64_t)bytes + ITEM_EXTRA,
                             &decoded, err);
     if (rc)

@@ -4,11 +4,13 @@
  * files, and whether chunks cover their tensors, are checked elsewhere.
  *
  * To read: dcp_meta_read.c (pickle to records) -> dcp_meta_link.c (records to this table, with the
- * checks). dcp_meta_merge.c joins the tables of several ranks; dcp_meta_write.c writes. */
+ * checks). dcp_meta_merge.c joins the tables of several ranks; dcp_meta_write.c writes.
+ * dcp_catalogue.c reads the same table from fewer bytes. */
 #ifndef RSI_DCP_META_H
 #define RSI_DCP_META_H
 
 #include "base/arena.h"
+#include "format/packed.h"
 #include "format/source.h"
 
 #define RSI_DCP_NO_TRANSFORMS UINT32_MAX
@@ -33,7 +35,16 @@ typedef struct rsi_dcp_tensor {
     /* [ndim - 1] Megatron-Core's true shape of a tensor that is stored as a grid of blocks, each
      * flattened into the last dimension; NULL: `shape` is the true one. */
     const int64_t *whole;
+    /* [RSI_DCP_BOX + 2 * ndim] From a catalogue: the chunks, which then are in neither `row` nor
+     * `box` of the table. NULL: they are. */
+    const rsi_packed *column;
+    /* Of a tensor with columns: bytes that tensors of the same shape and boxes have in common. */
+    const void *same;
+    size_t      same_len;
 } rsi_dcp_tensor;
+
+/* Columns of a tensor's chunks; the box's offsets and sizes come last. */
+enum { RSI_DCP_FILE, RSI_DCP_TRANSFORMS, RSI_DCP_OFFSET, RSI_DCP_LENGTH, RSI_DCP_BOX };
 
 typedef struct rsi_dcp_item {
     const char *name;
@@ -83,6 +94,12 @@ typedef struct rsi_dcp_meta {
     rsi_arena           mem;
 } rsi_dcp_meta;
 
+/* Chunk i of a tensor: where its bytes lie, and its offsets, then its sizes. */
+rsi_dcp_row rsi_dcp_row_of(const rsi_dcp_meta *meta, const rsi_dcp_tensor *t, size_t i);
+void        rsi_dcp_box_of(const rsi_dcp_meta *meta, const rsi_dcp_tensor *t, size_t i,
+                           int64_t box[2 * RSD_MAX_NDIM]);
+
+/* The same in the table's own memory. Not of a tensor with columns. */
 static inline const int64_t *rsi_dcp_chunk_offset(const rsi_dcp_meta *meta, const rsi_dcp_tensor *t,
                                                   size_t i)
 {

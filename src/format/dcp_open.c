@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens a DCP checkpoint: reads `.metadata` (or every rank's), finds the files and checks the two
- * against each other. Items are inspected when they are read: dcp_item.c. */
+/* Opens a DCP checkpoint: reads `.metadata` (or every rank's, or the catalogue), finds the files
+ * and checks the two against each other. Items are inspected when they are read: dcp_item.c. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "format/dcp.h"
+#include "format/dcp_catalogue.h"
 #include "shape/box.h"
 
 #include <inttypes.h>
@@ -22,6 +23,14 @@ static rsd_err read_meta(rsd_ckpt *ckpt, const char *name, rsi_dcp_meta **out, r
     source = rsi_files_source(&ckpt->files, file, 0, ckpt->files.file[file]->size);
     rc = rsi_dcp_meta_read(&source, out, err);
     return rc ? rsi_while(err, rc, "file \"%s\"", name) : RSD_OK;
+}
+
+/* Whatever is wrong with a catalogue, the metadata say it all; `verify` names it. */
+static rsd_err read_shared(rsd_ckpt *ckpt, bool catalogue, rsi_dcp_meta **out, rsd_error *err)
+{
+    if (catalogue && rsi_hash128_available() && rsi_dcp_read_catalogue(ckpt, out, NULL) == RSD_OK)
+        return RSD_OK;
+    return read_meta(ckpt, ".metadata", out, err);
 }
 
 /* "__12.metadata" */
@@ -110,15 +119,17 @@ static rsd_err find_meta(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *err)
 {
     char  **names;
     size_t  n;
-    bool    shared = false;
+    bool    shared = false, catalogue = false;
     rsd_err rc = rsi_files_list(&ckpt->files, &names, &n, err);
 
     if (!rc && ckpt->alone)
         return read_own_meta(ckpt, out, err);
-    for (size_t i = 0; !rc && i < n; i++)
+    for (size_t i = 0; !rc && i < n; i++) {
         shared = shared || strcmp(names[i], ".metadata") == 0;
+        catalogue = catalogue || strcmp(names[i], RSI_CATALOGUE_NAME) == 0;
+    }
     if (!rc)
-        rc = shared ? read_meta(ckpt, ".metadata", out, err)
+        rc = shared ? read_shared(ckpt, catalogue, out, err)
                     : read_rank_metas(ckpt, names, n, out, err);
     return rc;
 }
@@ -183,6 +194,46 @@ static const rsi_dcp_row *row_of(const rsi_dcp_meta *meta, size_t i)
     return i < meta->nchunks ? &meta->row[i] : &meta->item[i - meta->nchunks].row;
 }
 
+/* Of tensors from a catalogue, whose places the metadata's reader compared when it was made: that
+ * they lie inside their files. Looks at single chunks only if the smallest file is too short for
+ * them. */
+static rsd_err check_ends(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
+{
+    const rsi_dcp_meta *meta = dcp->meta;
+    uint64_t            least = UINT64_MAX;
+    rsd_err             rc = RSD_OK;
+
+    for (size_t f = 0; f < meta->nfiles; f++) {
+        const uint64_t size = ckpt->files.file[dcp->file[f]]->size;
+
+        least = size < least ? size : least;
+    }
+    for (size_t t = 0; t < meta->ntensors && !rc; t++) {
+        const rsi_dcp_tensor *tensor = &meta->tensor[t];
+        int64_t               min, at = 0, len = 0;
+
+        if (tensor->nchunks == 0 ||
+            (rsi_packed_range(&tensor->column[RSI_DCP_OFFSET], &min, &at) &&
+             rsi_packed_range(&tensor->column[RSI_DCP_LENGTH], &min, &len) &&
+             (uint64_t)at <= least && (uint64_t)len <= least - (uint64_t)at))
+            continue;
+        for (size_t i = 0; i < tensor->nchunks && !rc; i++) {
+            const rsi_dcp_row row = rsi_dcp_row_of(meta, tensor, i);
+            place             one = { .offset = row.offset, .length = row.length };
+
+            rc = check_file(ckpt->files.file[dcp->file[row.file]], false, &one, 1, err);
+        }
+    }
+    for (size_t i = 0; i < meta->nitems && !rc; i++) {
+        const rsi_dcp_row *row = &meta->item[i].row;
+        place              one = { .offset = row->offset, .length = row->length };
+
+        rc = check_file(ckpt->files.file[dcp->file[row->file]], false, &one, 1, err);
+    }
+    ckpt->inside = !rc;
+    return ckpt->salvage ? RSD_OK : rc;
+}
+
 /* Sorts the items by file in one pass; within a file they are nearly always in order. */
 static rsd_err check_places(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
 {
@@ -211,6 +262,14 @@ static rsd_err check_places(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
     return rc;
 }
 
+rsd_err rsi_dcp_check_files(rsd_ckpt *ckpt, rsi_dcp_meta *meta, rsd_error *err)
+{
+    rsi_dcp dcp = { .meta = meta };
+    rsd_err rc = open_files(ckpt, &dcp, err);
+
+    return rc ? rc : check_places(ckpt, &dcp, err);
+}
+
 /* ---- chunks must tile their tensors ---- */
 
 typedef struct chunks {
@@ -220,30 +279,66 @@ typedef struct chunks {
 
 static void get_chunk(const void *arg, size_t i, rsd_box *out)
 {
-    const chunks  *c = arg;
-    const int64_t *off = rsi_dcp_chunk_offset(c->meta, c->tensor, i);
+    const chunks *c = arg;
+    const size_t  n = (size_t)c->tensor->ndim;
+    int64_t       box[2 * RSD_MAX_NDIM];
 
+    rsi_dcp_box_of(c->meta, c->tensor, i, box);
     out->ndim = c->tensor->ndim;
-    memcpy(out->off, off, (size_t)c->tensor->ndim * sizeof(off[0]));
-    memcpy(out->len, off + c->tensor->ndim, (size_t)c->tensor->ndim * sizeof(off[0]));
+    memcpy(out->off, box, n * sizeof(box[0]));
+    memcpy(out->len, box + n, n * sizeof(box[0]));
 }
 
+/* The boxes of a tensor from a catalogue lie inside it. The metadata's reader checks its own. */
+static rsd_err check_boxes(const chunks *c, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+    rsd_box box;
+
+    for (size_t i = 0; c->tensor->column && i < c->tensor->nchunks && !rc; i++) {
+        get_chunk(c, i, &box);
+        rc = rsi_box_check(&box, c->tensor->ndim, c->tensor->shape, err);
+    }
+    return rc;
+}
+
+static rsd_err check_tensor(const rsi_dcp_meta *meta, const rsi_dcp_tensor *tensor, bool partial,
+                            rsd_error *err)
+{
+    chunks  c = { .meta = meta, .tensor = tensor };
+    int64_t elems;
+    rsd_err rc = rsi_shape_check(tensor->dtype, tensor->ndim, tensor->shape, &elems, err);
+
+    if (!rc)
+        rc = check_boxes(&c, err);
+    if (!rc && elems > 0 && !partial)
+        rc = rsi_refuse_bad_tiles(tensor->ndim, tensor->shape, tensor->nchunks, get_chunk, &c, err);
+    return rc;
+}
+
+/* Tensors from a catalogue with the same shape and boxes are checked once. */
 rsd_err rsi_dcp_check_tensors(const rsi_dcp_meta *meta, bool partial, rsd_error *err)
 {
-    for (size_t t = 0; t < meta->ntensors; t++) {
-        const rsi_dcp_tensor *tensor = &meta->tensor[t];
-        chunks                c = { .meta = meta, .tensor = tensor };
-        int64_t               elems;
-        rsd_err rc = rsi_shape_check(tensor->dtype, tensor->ndim, tensor->shape, &elems, err);
+    rsi_map good = { 0 };
+    rsd_err rc = RSD_OK;
 
-        if (!rc && elems > 0 && !partial)
-            rc = rsi_refuse_bad_tiles(tensor->ndim, tensor->shape, tensor->nchunks, get_chunk, &c,
-                                      err);
+    for (size_t t = 0; t < meta->ntensors && !rc; t++) {
+        const rsi_dcp_tensor *tensor = &meta->tensor[t];
+        uint64_t              bytes = rsd_dtype_size(tensor->dtype);
+        bool                  was = false;
+
+        if (tensor->same && rsi_map_get(&good, tensor->same, tensor->same_len, &bytes) &&
+            bytes >= rsd_dtype_size(tensor->dtype))
+            continue;
+        rc = check_tensor(meta, tensor, partial, err);
         if (rc)
-            return rsi_while(err, rc == RSD_E_INVALID ? RSD_E_FORMAT : rc, "tensor \"%s\"",
-                             tensor->name);
+            rsi_while(err, rc = rc == RSD_E_INVALID ? RSD_E_FORMAT : rc, "tensor \"%s\"",
+                      tensor->name);
+        else if (tensor->same && !rsi_map_add(&good, tensor->same, tensor->same_len, &bytes, &was))
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory to check %zu tensors", meta->ntensors);
     }
-    return RSD_OK;
+    rsi_map_release(&good);
+    return rc;
 }
 
 /* ---- answers ---- */
@@ -270,21 +365,21 @@ static void dcp_chunk(const rsd_ckpt *ckpt, size_t t, size_t i, rsd_chunk *out, 
     const rsi_dcp        *dcp = ckpt->self;
     const rsi_dcp_tensor *tensor = &dcp->meta->tensor[t];
     const rsi_dcp_piece  *piece = rsi_dcp_piece_of(dcp, t, i);
-    const rsi_dcp_row    *row = &dcp->meta->row[tensor->first + (piece ? piece->chunk : i)];
+    const rsi_dcp_row     row = rsi_dcp_row_of(dcp->meta, tensor, piece ? piece->chunk : i);
     chunks                c = { .meta = dcp->meta, .tensor = tensor };
 
-    *out = (rsd_chunk){ .file = dcp->meta->file[row->file],
-                        .offset = (uint64_t)row->offset,
-                        .length = (uint64_t)row->length };
+    *out = (rsd_chunk){ .file = dcp->meta->file[row.file],
+                        .offset = (uint64_t)row.offset,
+                        .length = (uint64_t)row.length };
     if (piece)
         rsi_dcp_piece_box(dcp, tensor, piece, &out->box);
     else
         get_chunk(&c, i, &out->box);
-    if (row->transforms != RSI_DCP_NO_TRANSFORMS) {
-        out->ntransforms = dcp->meta->transforms[row->transforms].n;
-        out->transforms = dcp->meta->transforms[row->transforms].name;
+    if (row.transforms != RSI_DCP_NO_TRANSFORMS) {
+        out->ntransforms = dcp->meta->transforms[row.transforms].n;
+        out->transforms = dcp->meta->transforms[row.transforms].name;
     }
-    *file = dcp->file[row->file];
+    *file = dcp->file[row.file];
 }
 
 static bool dcp_find(const rsd_ckpt *ckpt, const char *name, size_t *out)
@@ -410,7 +505,8 @@ rsd_err rsi_dcp_open(rsd_ckpt *ckpt, rsd_error *err)
     if (!rc)
         rc = open_files(ckpt, dcp, err);
     if (!rc)
-        rc = check_places(ckpt, dcp, err);
+        rc = dcp->meta->row ? check_places(ckpt, dcp, err)
+                            : check_ends(ckpt, dcp, ckpt->salvage ? NULL : err);
     if (!rc)
         rc = rsi_dcp_check_tensors(dcp->meta, ckpt->alone, err);
     if (!rc)

@@ -43,6 +43,8 @@ static rsd_err take_stock(rsd_ckpt *ckpt, rsd_error *err)
         ckpt->health = rsi_arena_array(&ckpt->mem, n, sizeof(ckpt->health[0]));
     if (!ckpt->health)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu tensors", n);
+    if (ckpt->inside)
+        return RSD_OK;
     for (size_t t = 0; t < ckpt->ntensors; t++) {
         rsd_health now = tensor_health(ckpt, t);
 

@@ -4,6 +4,7 @@
 #ifndef RSI_ZIP_READER_H
 #define RSI_ZIP_READER_H
 
+#include "base/bytes.h"
 #include "format/zip.h"
 
 /* Part of the source that is in memory. */
@@ -43,21 +44,6 @@ typedef struct rsi_zip_extra {
     bool          found;
     unsigned char bytes[28]; /* two sizes, an offset, a disk */
 } rsi_zip_extra;
-
-static inline uint16_t rsi_le16(const unsigned char *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
-static inline uint32_t rsi_le32(const unsigned char *p)
-{
-    return rsi_le16(p) | (uint32_t)rsi_le16(p + 2) << 16;
-}
-
-static inline uint64_t rsi_le64(const unsigned char *p)
-{
-    return rsi_le32(p) | (uint64_t)rsi_le32(p + 4) << 32;
-}
 
 /* An offset as shown in messages: in the file. */
 static inline uint64_t rsi_zip_place(const rsi_zip_reader *r, uint64_t off)

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "format/dcp.h"
+#include "format/dcp_catalogue.h"
 #include "save/save_part.h"
 
 #include <inttypes.h>
@@ -328,6 +329,41 @@ static rsd_err publish(publishing *p, rsd_error *err)
     return rc;
 }
 
+/* The catalogue of the published metadata replaces the one before. The checkpoint is whole without:
+ * a failure leaves none, or one that is void. */
+static void give_catalogue(const publishing *p)
+{
+    rsi_meta_id id = { .bytes = p->len };
+    rsi_bytes   bytes = { 0 };
+    rsi_tree   *tree = NULL;
+    rsi_file   *file = NULL;
+    char       *full = NULL;
+    rsd_err     rc;
+
+    if (p->opts->alone)
+        return;
+    rc = rsi_folder_below(&p->folder, RSI_CATALOGUE_NAME, &full, NULL);
+    if (!rc && (!p->meta || !rsi_catalogue_worth(p->meta, p->len))) {
+        rsi_store_remove(p->folder.store, full, NULL);
+    } else if (!rc) {
+        rsi_hash128(p->text, p->len, id.hash);
+        rc = rsi_catalogue_make(p->meta, &id, &bytes) ? RSD_OK : RSD_E_NOMEM;
+        if (!rc)
+            rc = rsi_tree_begin(p->folder.store, full, RSD_TREE_FILE | RSD_TREE_OVERWRITE, &tree,
+                                NULL);
+        if (!rc)
+            rc = rsi_file_open(p->folder.store, tree->temp, RSD_OPEN_WRITE, 0, &file, NULL);
+        if (!rc)
+            rc = finish_file(p, file, rsi_file_write(file, 0, bytes.at, bytes.len, NULL), NULL);
+        if (!rc)
+            rc = rsi_tree_commit(tree, NULL);
+        if (rc)
+            rsi_tree_abort(tree, NULL);
+    }
+    rsi_free(bytes.at);
+    rsi_free(full);
+}
+
 static rsd_err run(publishing *p, rsd_error *err)
 {
     bool    sums;
@@ -347,7 +383,11 @@ static rsd_err run(publishing *p, rsd_error *err)
     rc = sums ? write_sums(p, err) : RSD_OK;
     if (!rc)
         rc = rsi_folder_sweep(&p->folder, p->opts->alone ? p->opts->rank : -1, syncs(p), err);
-    return rc ? rc : publish(p, err);
+    if (!rc)
+        rc = publish(p, err);
+    if (!rc)
+        give_catalogue(p);
+    return rc;
 }
 
 rsd_err rsi_parts_publish(const char *path, size_t n, const rsd_receipt *receipts,

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes every file of a checkpoint and publishes the checksum file. Rows are laid out before
+/* Hashes every file of a checkpoint and publishes the checksum file, and the catalogue of large DCP
+ * metadata. Rows are laid out before
  * anything is read: cut where chunks, objects and metadata start, and every 4 MiB from there.
  * Threads then fill in the hashes. */
 #include "verify/make_sums.h"
 #include "base/mem.h"
 #include "commit/replace.h"
+#include "format/dcp.h"
+#include "format/dcp_catalogue.h"
 #include "format/open.h"
 #include "verify/place_names.h"
 #include "verify/verify_core.h"
@@ -165,14 +168,16 @@ static rsd_err give_name(making *s, const char *name, rsi_tree **tree, rsd_error
     return rc;
 }
 
-/* C2, C3 and C5 for one file. */
-static rsd_err publish(making *s, rsd_error *err)
+/* C2, C3 and C5 for one file: the checksum file, or a catalogue of these bytes. */
+static rsd_err publish(making *s, const char *beside, const rsi_bytes *catalogue, bool overwrite,
+                       rsd_error *err)
 {
-    uint32_t  flags = RSD_TREE_FILE | (s->opts->overwrite ? RSD_TREE_OVERWRITE : 0);
-    char     *name = rsi_files_name_beside(&s->ckpt->files, s->ckpt->sums.name);
-    rsi_tree *tree = NULL;
-    rsi_file *file = NULL;
-    rsd_err   rc, rc2;
+    uint32_t      flags = RSD_TREE_FILE | (overwrite ? RSD_TREE_OVERWRITE : 0);
+    char         *name = rsi_files_name_beside(&s->ckpt->files, beside);
+    rsi_tree     *tree = NULL;
+    rsi_file     *file = NULL;
+    rsi_file_tail to;
+    rsd_err       rc, rc2;
 
     if (!name)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a name");
@@ -181,8 +186,10 @@ static rsd_err publish(making *s, rsd_error *err)
         rc = rsi_tree_begin(s->ckpt->files.store, name, flags, &tree, err);
     if (!rc)
         rc = rsi_file_open(tree->store, tree->temp, RSD_OPEN_WRITE, 0, &file, err);
+    to = (rsi_file_tail){ .file = file };
     if (!rc)
-        rc = write_text(s, file, err);
+        rc = catalogue ? rsi_file_append(&to, catalogue->at, catalogue->len, err)
+                       : write_text(s, file, err);
     if (!rc)
         rc = rsi_file_sync(file, err);
     rc2 = rsi_file_close(file, rc ? NULL : err);
@@ -191,6 +198,18 @@ static rsd_err publish(making *s, rsd_error *err)
         rc = give_name(s, name, &tree, err);
     rsi_tree_abort(tree, NULL);
     rsi_free(name);
+    return rc;
+}
+
+/* It replaces any other: one that belongs to these metadata has the same bytes. */
+static rsd_err add_catalogue(making *s, rsd_error *err)
+{
+    rsi_bytes bytes = { 0 };
+    rsd_err   rc = rsi_dcp_make_catalogue(s->ckpt, &bytes, err);
+
+    if (!rc && bytes.len)
+        rc = publish(s, RSI_CATALOGUE_NAME, &bytes, true, err);
+    rsi_free(bytes.at);
     return rc;
 }
 
@@ -217,7 +236,9 @@ rsd_err rsi_make_sums(rsd_store *store, const char *path, const rsd_checksum_opt
     if (!rc)
         rc = hash_all(&s, err);
     if (!rc)
-        rc = publish(&s, err);
+        rc = add_catalogue(&s, err);
+    if (!rc)
+        rc = publish(&s, s.ckpt->sums.name, NULL, opts->overwrite, err);
     rsi_free(s.cut);
     rsi_sums_release(&s.sums);
     rsi_ckpt_close(s.ckpt);

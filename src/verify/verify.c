@@ -529,6 +529,8 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
                              check_one, &v, err);
         if (!rc)
             rc = rsi_verify_integrity(&v, err);
+        if (!rc)
+            rc = rsi_verify_catalogue(&v, err);
     }
     if (!rc && v.book)
         rc = rsi_verify_rows(&v, err);

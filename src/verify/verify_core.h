@@ -95,4 +95,7 @@ rsd_err rsi_verify_rows(rsi_verifying *v, rsd_error *err);
 /* verify_integrity.c: the same for integrity.json of Megatron-Core, if there is one. */
 rsd_err rsi_verify_integrity(rsi_verifying *v, rsd_error *err);
 
+/* verify_catalogue.c: compares the catalogue, if there is one, with the metadata. */
+rsd_err rsi_verify_catalogue(rsi_verifying *v, rsd_error *err);
+
 #endif

@@ -13,6 +13,7 @@
 #include "state/tensor.h"
 #include "write/block.h"
 #include "write/append.h"
+#include "format/dcp_catalogue.h"
 #include "format/transform.h"
 
 #include <pthread.h>
@@ -467,19 +468,78 @@ static rsd_err write_one(rsd_store *store, const rsi_write_opts *opts, const cha
     return rc;
 }
 
+/* Metadata on their way into the file, and their hash. */
+typedef struct meta_file {
+    const rsi_dcp_meta *meta;
+    rsi_hash128_stream *hash; /* NULL: not wanted */
+    rsi_sink            put;
+    void               *to;
+} meta_file;
+
+static rsd_err put_metadata(void *arg, const void *bytes, size_t len, rsd_error *err)
+{
+    const meta_file *m = arg;
+
+    if (m->hash)
+        rsi_hash128_feed(m->hash, bytes, len);
+    return m->put(m->to, bytes, len, err);
+}
+
 static rsd_err write_metadata(void *arg, rsi_sink put, void *to, rsd_error *err)
 {
-    return rsi_dcp_meta_write(((const rsi_image *)arg)->meta, put, to, err);
+    meta_file *m = arg;
+
+    m->put = put;
+    m->to = to;
+    if (m->hash)
+        rsi_hash128_begin(m->hash);
+    return rsi_dcp_meta_write(m->meta, put_metadata, m, err);
+}
+
+static rsd_err write_bytes(void *arg, rsi_sink put, void *to, rsd_error *err)
+{
+    const rsi_bytes *bytes = arg;
+
+    return put(to, bytes->at, bytes->len, err);
+}
+
+static rsd_err write_catalogue(const meta_file *m, rsd_store *store, const rsi_write_opts *opts,
+                               uint64_t size, rsd_error *err)
+{
+    rsi_meta_id id = { .bytes = size };
+    rsi_bytes   bytes = { 0 };
+    rsd_err     rc;
+
+    if (!m->hash || !rsi_catalogue_worth(m->meta, size))
+        return RSD_OK;
+    rsi_hash128_end(m->hash, id.hash);
+    rc = rsi_catalogue_make(m->meta, &id, &bytes)
+             ? write_one(store, opts, RSI_CATALOGUE_NAME, NULL, 0, write_bytes, &bytes, &size, err)
+             : rsi_fail(err, RSD_E_NOMEM, "no memory for a catalogue");
+    rsi_free(bytes.at);
+    return rc;
 }
 
 rsd_err rsi_write_metadata(const rsi_image *image, rsd_store *store, const rsi_write_opts *opts,
                            uint64_t *bytes, rsd_error *err)
 {
+    meta_file m = { .meta = image->meta };
+    rsd_err   rc = RSD_OK;
+
     *bytes = 0;
     if (!image->meta)
         return RSD_OK;
-    return write_one(store, opts, ".metadata", opts->sums, (uint32_t)image->nfiles, write_metadata,
-                     (void *)(uintptr_t)image, bytes, err);
+    if (rsi_hash128_available()) {
+        m.hash = rsi_hash128_create();
+        rc = m.hash ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to hash metadata");
+    }
+    if (!rc)
+        rc = write_one(store, opts, ".metadata", opts->sums, (uint32_t)image->nfiles,
+                       write_metadata, &m, bytes, err);
+    if (!rc)
+        rc = write_catalogue(&m, store, opts, *bytes, err);
+    rsi_hash128_free(m.hash);
+    return rc;
 }
 
 typedef struct side_file {

@@ -28,8 +28,8 @@ rsd_err rsi_write_open(rsd_store *store, const rsi_write_opts *opts, const char 
  * and, with a transform, the sizes of its files. Never communicates. */
 rsd_err rsi_write_files(rsi_image *image, const rsd_state *state, int32_t rank, rsd_store *store,
                         const rsi_write_opts *opts, rsd_error *err);
-/* Writes `.metadata`, after all data (C4). Its rows have the number image->nfiles; *bytes becomes
- * its size. */
+/* Writes `.metadata` and, if worth it, its catalogue, after all data (C4). The rows of the
+ * metadata have the number image->nfiles; *bytes becomes their size. */
 rsd_err rsi_write_metadata(const rsi_image *image, rsd_store *store, const rsi_write_opts *opts,
                            uint64_t *bytes, rsd_error *err);
 /* Writes the checksum file from opts->sums, which has the rows of all files. `metadata` is the size

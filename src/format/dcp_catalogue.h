@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The catalogue of a DCP checkpoint: its `.metadata` once more, so compact that opening takes time
+ * and memory in proportion to the tensors, not to their chunks. It names the length and the hash of
+ * the metadata it was made from; with any other metadata it is void, and they are parsed. */
+#ifndef RSI_DCP_CATALOGUE_H
+#define RSI_DCP_CATALOGUE_H
+
+#include "base/bytes.h"
+#include "base/hash128.h"
+#include "format/dcp_meta.h"
+
+#define RSI_CATALOGUE_NAME  ".reshard-catalogue"
+#define RSI_CATALOGUE_MAGIC 0x3174616364736572u /* "resdcat1" */
+
+/* Bytes of metadata from which on a catalogue is made. */
+#define RSI_CATALOGUE_LEAST ((uint64_t)1 << 20)
+
+/* Metadata that a catalogue was made from. */
+typedef struct rsi_meta_id {
+    uint64_t      bytes;
+    unsigned char hash[RSI_HASH128_BYTES];
+} rsi_meta_id;
+
+/* Of a whole file, in bounded memory. Needs xxHash. */
+rsd_err rsi_meta_identify(const rsi_source *metadata, rsi_meta_id *out, rsd_error *err);
+
+/* False: metadata of so many bytes are parsed as fast, or they hold what a catalogue can't. */
+bool rsi_catalogue_worth(const rsi_dcp_meta *meta, uint64_t bytes);
+/* Appends the catalogue of a table: equal metadata give equal bytes, whether the table was read
+ * from them or written to them. False: no memory. */
+bool rsi_catalogue_make(const rsi_dcp_meta *meta, const rsi_meta_id *of, rsi_bytes *out);
+/* Reads a catalogue and checks that it belongs to `metadata`, whose bytes it hashes, and that its
+ * numbers make sense. Fails if it is damaged or of other metadata. */
+rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata, rsi_dcp_meta **out,
+                           rsd_error *err);
+
+#endif
