@@ -62,7 +62,8 @@ wheel:
 	@tools/setup $(BUILD) build features python
 	@tools/wheel $(BUILD)
 
-test-python: wheel
+test-python: wheel setup-test
+	@$(RUN) ninja -C $(BUILD) --quiet tests/libcomm_suite.so
 	@python=$$(tools/venv $(BUILD)) && tools/test-python $(BUILD) $$python
 
 test-trainers: setup-test

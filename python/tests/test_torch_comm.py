@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The comm of torch's ranks."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -122,6 +123,72 @@ def _interrupted(rank):
     return "passed"
 
 
+class _Meeting(ctypes.Structure):
+    """rsd_meeting of reshard_plugin.h, with the functions of reshard.torch."""
+
+    _take = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+    _put = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    _get = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, _take, ctypes.c_void_p, ctypes.c_void_p)
+    _dial = ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int), ctypes.c_void_p
+    )
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("arg", ctypes.c_void_p),
+        ("put", _put),
+        ("get", _get),
+        ("dial", _dial),
+        ("hangup", ctypes.c_void_p),
+        ("timeout_ms", ctypes.c_int64),
+        ("near", ctypes.c_int),
+    ]
+
+
+def _meeting(store, rank, size, links):
+    from reshard.torch import _comm, _link
+
+    def put(_, key, data, n, err):
+        store.set(key.decode(), ctypes.string_at(data, n))
+        return 0
+
+    def get(_, key, limit, take, to, err):
+        data = _comm._get(store, key.decode(), limit / 1000)
+        take(to, data, len(data))
+        return 0
+
+    def dial(_, n, far, fd, err):
+        links.append(_link.Link(store, rank, size, [far[i] for i in range(n)], 60.0))
+        for i, one in enumerate(links[-1].sockets()):
+            fd[i] = one
+        return 0
+
+    never = 2  # rsd_choice
+    return _Meeting(ctypes.sizeof(_Meeting), None, _Meeting._put(put), _Meeting._get(get), _Meeting._dial(dial), None, 60000, never)
+
+
+def _suite(rank, size):
+    """The C suite of all comms, over gloo, each case with a new comm. Says which failed, and how many there were."""
+    import torch.distributed as dist
+
+    suite = ctypes.CDLL(os.environ["RESHARD_COMM_SUITE"])
+    suite.comm_suite_name.restype = ctypes.c_char_p
+    suite.comm_suite_name.argtypes = [ctypes.c_size_t, ctypes.c_int32]
+    suite.comm_suite_meet.argtypes = [
+        ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(_Meeting), ctypes.c_char_p, ctypes.c_size_t
+    ]
+    failed, count = [], 0
+    while (name := suite.comm_suite_name(count, size)) is not None:
+        if name:
+            links, message = [], ctypes.create_string_buffer(1024)
+            store = dist.PrefixStore(f"suite/{count}", dist.distributed_c10d._get_default_store())
+            if suite.comm_suite_meet(count, rank, size, _meeting(store, rank, size, links), message, len(message)):
+                failed.append(f"{name.decode()}: {message.value.decode()}")
+            for link in links:
+                link.close()
+        count += 1
+    return failed, count
+
+
 @needs_torch
 class Comms(unittest.TestCase):
     def test_ranks_of_one_machine_meet(self):
@@ -129,6 +196,12 @@ class Comms(unittest.TestCase):
 
     def test_ranks_of_several_machines_meet_over_gloo(self):
         shared(4).run(_barriers, False)
+
+    @unittest.skipUnless(os.path.exists(os.environ.get("RESHARD_COMM_SUITE", "")), "needs RESHARD_COMM_SUITE, a build's tests/libcomm_suite.so")
+    def test_the_suite_of_all_comms_passes_over_gloo(self):
+        for failed, count in ranks.run(3, _suite, 3, timeout=600):
+            self.assertEqual(failed, [])
+            self.assertGreater(count, 30)
 
     def test_long_messages_cross_the_link(self):
         shared(4).run(_moved)

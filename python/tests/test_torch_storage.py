@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The storage classes in one process: objects, damage, odd tensors and planners, other formats, the folder."""
 
+import functools
 import io
 import json
 import logging
@@ -461,6 +462,20 @@ class Formats(Case):
         self.assertEqual(got["w"].tolist(), [0, 1, 2, 3, 4, 5])
 
 
+    @needs_safetensors
+    def test_rank_files_of_an_earlier_save_are_not_mixed_with_a_new_one(self):
+        from safetensors.torch import save_file
+
+        writer = functools.partial(reshard.torch.HuggingFaceWriter, save_distributed=True)
+        save({"w": torch.zeros(6)}, self.folder, writer)
+        (self.folder / "shard-00001-model-00001-of-00001.safetensors").rename(self.folder / "shard-00002-model-00001-of-00001.safetensors")
+        save_file({"w": torch.zeros(6), "v": torch.zeros(1)}, self.folder / "shard-00003-model-00001-of-00001.safetensors")
+        save_file({"w": torch.zeros(6)}, self.folder / "adapter.safetensors")
+        save({"w": torch.ones(6)}, self.folder, writer)
+        names = sorted(p.name for p in self.folder.iterdir())
+        self.assertEqual(names, ["adapter.safetensors", *(f"shard-0000{i}-model-00001-of-00001.safetensors" for i in (1, 3))])
+
+
 @needs_torch
 class Installed(Case):
     def setUp(self):
@@ -477,6 +492,7 @@ class Installed(Case):
             self.assertIs(module.FileSystemWriter, StorageWriter)
         self.assertIs(state_dict_saver.DefaultStager, reshard.torch.Stager)
         self.assertIs(dcp.HuggingFaceStorageReader, reshard.torch.HuggingFaceReader)
+        self.assertIs(dcp.HuggingFaceStorageWriter, reshard.torch.HuggingFaceWriter)
         reshard.torch.uninstall()
         for module in (dcp, _storage_utils, filesystem, format_utils):
             self.assertEqual((module.FileSystemReader, module.FileSystemWriter), stock)

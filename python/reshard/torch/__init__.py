@@ -15,6 +15,7 @@ install() puts them in the place of torch's for every caller; so does the enviro
 _files = {
     "AsyncSave": "_saving",
     "HuggingFaceReader": "_reader",
+    "HuggingFaceWriter": "_writer",
     "Series": "_series",
     "Stager": "_stager",
     "StorageReader": "_reader",

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, SerializationFormat
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from ._loading import load as load
@@ -48,6 +49,8 @@ class StorageWriter(FileSystemWriter):
         threads: int = 0,
         max_memory: int = 0,
     ) -> None: ...
+
+class HuggingFaceWriter(HuggingFaceStorageWriter): ...
 
 class Stager(DefaultStager):
     def __init__(self, config: StagingOptions | None = None) -> None: ...

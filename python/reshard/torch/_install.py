@@ -10,13 +10,14 @@ from torch.distributed.checkpoint import filesystem, hf_storage, staging
 from . import _objects
 from ._reader import HuggingFaceReader, StorageReader
 from ._stager import Stager
-from ._writer import StorageWriter
+from ._writer import HuggingFaceWriter, StorageWriter
 
 _package = "torch.distributed.checkpoint"
 _ours = {
     "FileSystemReader": (filesystem.FileSystemReader, StorageReader, ("", "._storage_utils", ".filesystem", ".format_utils")),
     "FileSystemWriter": (filesystem.FileSystemWriter, StorageWriter, ("", "._storage_utils", ".filesystem", ".format_utils")),
     "HuggingFaceStorageReader": (hf_storage.HuggingFaceStorageReader, HuggingFaceReader, ("", ".hf_storage")),
+    "HuggingFaceStorageWriter": (hf_storage.HuggingFaceStorageWriter, HuggingFaceWriter, ("", ".hf_storage")),
     "DefaultStager": (staging.DefaultStager, Stager, (".state_dict_saver",)),
 }
 
@@ -29,7 +30,7 @@ def _replace(old, new, name, places):
 
 
 def install(*, trust_objects=False):
-    """Makes torch.distributed.checkpoint use StorageReader, StorageWriter, HuggingFaceReader and Stager wherever it, or a
+    """Makes torch.distributed.checkpoint use StorageReader, StorageWriter, HuggingFaceReader, HuggingFaceWriter and Stager wherever it, or a
     caller, looks up the stock classes by name. trust_objects: their readers unpickle objects of any class."""
     _objects.trusted = bool(trust_objects)
     for name, (stock, ours, places) in _ours.items():

@@ -4,8 +4,10 @@ by one rename inside the folder (rule C8 of docs/commit.md). Files are ordinary 
 
 import dataclasses
 import io
+import json
 import os
 import re
+from pathlib import Path
 
 import torch
 from torch.distributed.checkpoint._extension import ZStandard
@@ -18,6 +20,7 @@ from torch.distributed.checkpoint.filesystem import (
     _StorageInfo,
     _StoragePrefix,
 )
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.metadata import TensorProperties, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
@@ -213,6 +216,32 @@ class StorageWriter(FileSystemWriter):
             raise _exists(self.path) from None
         self._part = None
         return None
+
+
+class HuggingFaceWriter(HuggingFaceStorageWriter):
+    """Takes the place of HuggingFaceStorageWriter. Ranks write files of their own, and not all of them every time: those that an
+    earlier save left in the folder are removed if this one saved all of their tensors anew, instead of being mixed with it."""
+
+    def finish(self, metadata, results):
+        if self.save_distributed and type(self.fs) is FileSystem:
+            written = {result.storage_data.relative_path for part in results for result in part}
+            for path in list(Path(self.path).iterdir()):
+                if _SHARD.fullmatch(path.name) and path.name not in written and _names_in(path) <= metadata.state_dict_metadata.keys():
+                    path.unlink(missing_ok=True)
+        return super().finish(metadata, results)
+
+
+_SHARD = re.compile(r"shard-\d{5,}-model-\d{5,}-of-\d{5,}\.safetensors")  # torch's name of a rank's file
+
+
+def _names_in(path):
+    """The tensors of a safetensors file; the path if it is none."""
+    try:
+        with open(path, "rb") as f:
+            header = json.loads(f.read(min(int.from_bytes(f.read(8), "little"), os.path.getsize(path))))
+        return header.keys() - {"__metadata__"}
+    except (OSError, ValueError, AttributeError):
+        return {path}
 
 
 def _exists(path):
