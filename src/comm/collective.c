@@ -9,8 +9,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum kind { BARRIER, BROADCAST, ALLGATHER, REDUCE };
-static const char *const kind_name[] = { "barrier", "broadcast", "allgather", "reduce" };
+enum kind { BARRIER, BROADCAST, ALLGATHER, REDUCE, GATHER, SCATTER };
+static const char *const kind_name[] = { "barrier", "broadcast", "allgather",
+                                         "reduce",  "gather",    "scatter" };
 
 /* The messages of one step, awaited together. */
 #define STEP_MAX 4
@@ -268,6 +269,109 @@ out:
     if (rc)
         rsi_gathered_release(&all);
     return rc;
+}
+
+/* ---- to and from rank 0 ---- */
+
+/* Rank 0 and every other rank pass block r between them; `mine` is the block of a rank other than
+ * 0. Rank 0 has a few messages under way at a time, the others one. */
+static rsd_err with_root(rsd_comm *comm, enum kind kind, const blocks *all, void *mine,
+                         size_t bytes, rsd_error *err)
+{
+    step s;
+
+    begin(&s, comm, kind, err);
+    if (comm->rank > 0 && bytes > 0)
+        add(&s, kind == GATHER, 0, mine, bytes);
+    for (int32_t r = 1; comm->rank == 0 && r < comm->size && !s.rc; r++) {
+        bytes = block_at(all, r + 1) - block_at(all, r);
+        if (bytes > 0)
+            add(&s, kind == SCATTER, r, all->data + block_at(all, r), bytes);
+        if (s.n == STEP_MAX)
+            finish(&s);
+    }
+    return finish(&s);
+}
+
+rsd_err rsi_gather_any(rsd_comm *comm, const void *mine, size_t bytes, rsi_gathered *out,
+                       rsd_error *err)
+{
+    const bool   root = comm->rank == 0;
+    rsi_gathered all = { 0 };
+    rsd_err      rc = RSD_OK;
+
+    err = err ? err : &(rsd_error){ .rank = -1 };
+    if (comm->alone)
+        return played_alone(comm, GATHER, err);
+    if (root) {
+        all.first = rsi_calloc((size_t)comm->size + 1, sizeof(all.first[0]));
+        if (!all.first)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the sizes of %" PRId32 " ranks",
+                          comm->size);
+    }
+    rc = rsi_agree(comm, rc, err);
+    if (!rc)
+        rc = with_root(comm, GATHER,
+                       &(blocks){ .data = (char *)all.first, .bytes = sizeof(all.first[0]) },
+                       &bytes, sizeof(bytes), err);
+    if (rc)
+        goto out;
+    if (root) {
+        all.first[0] = bytes;
+        rc = place(comm, all.first, err);
+        if (!rc)
+            all.data = rsi_alloc_aligned(64, all.first[comm->size]);
+        if (!rc && !all.data)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes of all ranks",
+                          all.first[comm->size]);
+        if (!rc && bytes > 0)
+            memcpy(all.data, mine, bytes);
+    }
+    rc = rsi_agree(comm, rc, err);
+    if (!rc)
+        rc = with_root(comm, GATHER, &(blocks){ .data = all.data, .first = all.first },
+                       (void *)(uintptr_t)mine, bytes, err);
+out:
+    if (rc)
+        rsi_gathered_release(&all);
+    else
+        *out = all;
+    return rc;
+}
+
+rsd_err rsi_scatter_any(rsd_comm *comm, const rsi_gathered *parts, rsi_bytes *mine, rsd_err rc,
+                        rsd_error *err)
+{
+    size_t *sizes = NULL, bytes = 0;
+
+    err = err ? err : &(rsd_error){ .rank = -1 };
+    if (comm->alone)
+        return played_alone(comm, SCATTER, err);
+    if (comm->rank == 0 && !rc) {
+        sizes = rsi_calloc((size_t)comm->size, sizeof(sizes[0]));
+        if (!sizes)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for the sizes of %" PRId32 " ranks",
+                          comm->size);
+        for (int32_t r = 0; sizes && r < comm->size; r++)
+            sizes[r] = parts->first[r + 1] - parts->first[r];
+    }
+    rc = rsi_agree(comm, rc, err);
+    if (!rc)
+        rc = with_root(comm, SCATTER, &(blocks){ .data = (char *)sizes, .bytes = sizeof(sizes[0]) },
+                       &bytes, sizeof(bytes), err);
+    rsi_free(sizes);
+    if (rc)
+        return rc;
+    if (comm->rank > 0) {
+        *mine = (rsi_bytes){ .at = rsi_alloc_aligned(64, bytes), .len = bytes };
+        if (!mine->at)
+            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes of rank 0", bytes);
+    }
+    rc = rsi_agree(comm, rc, err);
+    if (!rc && comm->rank == 0)
+        return with_root(comm, SCATTER, &(blocks){ .data = parts->data, .first = parts->first },
+                         NULL, 0, err);
+    return rc ? rc : with_root(comm, SCATTER, NULL, mine->at, bytes, err);
 }
 
 void rsi_gathered_release(rsi_gathered *gathered)

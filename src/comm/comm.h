@@ -78,7 +78,8 @@ rsd_err rsi_reach(rsd_comm *comm, int32_t owner, const rsd_exposed *what, void *
 
 /* ---- collectives ---- */
 
-/* A transport failure breaks the comm. All take O(log size) rounds. */
+/* A transport failure breaks the comm. All take O(log size) rounds, except for what only rank 0
+ * gets or gives. */
 rsd_err rsi_barrier(rsd_comm *comm, rsd_error *err);
 rsd_err rsi_broadcast(rsd_comm *comm, int32_t root, void *data, size_t bytes, rsd_error *err);
 /* Broadcasts any number of bytes from the root; on the others *bytes becomes memory for rsi_free. A
@@ -100,6 +101,13 @@ typedef struct rsi_gathered {
  * without breaking the comm. */
 rsd_err rsi_allgather_any(rsd_comm *comm, const void *mine, size_t bytes, rsi_gathered *out,
                           rsd_error *err);
+/* The same, but only rank 0 gets the bytes; on the others *out is empty. */
+rsd_err rsi_gather_any(rsd_comm *comm, const void *mine, size_t bytes, rsi_gathered *out,
+                       rsd_error *err);
+/* Rank r gets part r of rank 0's; *mine becomes memory for rsi_free, except on rank 0. `rc`: as
+ * `mine` of rsi_broadcast_any. */
+rsd_err rsi_scatter_any(rsd_comm *comm, const rsi_gathered *parts, rsi_bytes *mine, rsd_err rc,
+                        rsd_error *err);
 void    rsi_gathered_release(rsi_gathered *gathered);
 
 typedef enum rsi_reduce_op { RSI_OP_SUM, RSI_OP_MIN, RSI_OP_MAX } rsi_reduce_op;

@@ -118,8 +118,8 @@ static void number_files(rsi_outcome *b)
     }
 }
 
-/* A rank lists its chunks in the order of the metadata, then its items, whose numbers follow those
- * of its own chunks. Each file's next place is at[file]; its chunks are counted in n[file]. */
+/* A rank lists its chunks, then its items, in the order of the metadata. Each file's next place is
+ * at[file]; n[file] counts them. */
 static rsd_err spread_places(rsi_outcome *b, size_t *at, size_t *n, rsd_error *err)
 {
     rsi_dcp_meta    *meta = b->c->image.meta;
@@ -128,18 +128,18 @@ static rsd_err spread_places(rsi_outcome *b, size_t *at, size_t *n, rsd_error *e
 
     for (size_t i = 0; i < meta->nchunks + meta->nitems && !rc; i++) {
         rsi_dcp_row *row = row_of(meta, i);
-        const size_t f = row->file, number = i < meta->nchunks ? n[f] : n[f] + i - meta->nchunks;
+        const size_t f = row->file;
 
         if (image->file[f].owner <= 0 || at[f] == SIZE_MAX)
             continue;
-        if (at[f] >= b->nplaces || b->place[at[f]].row != number)
+        if (at[f] >= b->nplaces || b->place[at[f]].row != n[f])
             rc = rsi_fail(err, RSD_E_BUG, "rank %" PRId32 " reported other items than expected",
                           image->file[f].owner);
         if (!rc) {
             row->offset = b->place[at[f]].offset;
             row->length = b->place[at[f]++].length;
         }
-        n[f] += i < meta->nchunks;
+        n[f]++;
     }
     return rc;
 }
@@ -370,6 +370,8 @@ void rsi_outcome_vote(rsi_outcome *b, rsd_err mine, const rsd_error *err)
             err = &why;
         } else {
             b->nplaces = rsi_places_list(b->c, b->place);
+            for (size_t i = 0; b->c->apart && i < b->nplaces; i++)
+                b->place[i].row = i; /* rank 0 numbers items differently */
         }
     }
     own->nsums = b->c->sums.n;

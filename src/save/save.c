@@ -53,7 +53,9 @@ static rsd_err compare_states(rsi_save_job *s, rsd_err rc, rsd_error *err)
     if (!s->commit.comm)
         return rc;
     if (s->opts.uneven_keys && ranks(s) > 1) {
-        rc = rsi_states_join(s->commit.comm, s->state, rc, &s->merged, err);
+        bool own_only = s->commit.apart && !s->opts.check_equal;
+
+        rc = rsi_states_join(s->commit.comm, s->state, own_only, rc, &s->merged, err);
         s->state = rc ? s->state : s->merged;
     } else {
         rc = rsi_states_same(s->commit.comm, s->state, rc, err);

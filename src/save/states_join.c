@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks exchange lists of what they hold; from these every rank builds the same state. */
+/* Ranks list what they hold. Either all get all lists, and every rank builds the same state; or
+ * rank 0 alone does, and tells each rank which boxes and values it writes. */
 #include "save/states_join.h"
 #include "base/mem.h"
 #include "format/value.h"
+#include "write/image.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -213,11 +215,166 @@ static rsd_err build(const rsd_state *state, const rsd_comm *comm, rsi_gathered 
     return rc;
 }
 
-rsd_err rsi_states_join(rsd_comm *comm, const rsd_state *state, rsd_err rc, rsd_state **out,
-                        rsd_error *err)
+/* ---- rank 0 tells each rank what it writes ---- */
+
+/* A box of a tensor, or a value, as numbered by the rank that writes it. */
+typedef struct told {
+    uint64_t number;
+    int64_t  value; /* 1: a value, without a box */
+    rsd_box  box;
+} told;
+
+typedef struct telling {
+    const rsd_comm *comm;
+    rsi_bytes      *to;     /* [size] */
+    uint64_t       *number; /* [size] of the current tensor */
+} telling;
+
+static rsd_err tell_tensor(telling *k, const rsd_state *made, size_t t, const record *first,
+                           rsi_stored_list *chunks, rsd_error *err)
 {
-    rsi_bytes    mine = { 0 };
-    rsi_gathered all = { 0 };
+    rsd_err rc = rsi_stored_chunks(made, t, true, 0, chunks, err);
+
+    for (const record *r = first; r; r = r->next)
+        k->number[r->rank] = r->number;
+    for (size_t i = 0; i < chunks->n && !rc; i++) {
+        const rsi_stored *chunk = &chunks->at[i];
+        const told        one = { .number = k->number[chunk->rank], .box = chunk->box };
+
+        rsi_bytes_add(&k->to[chunk->rank], &one, sizeof(one));
+    }
+    return rc;
+}
+
+/* In the order of the joined state, which is that of the ranks' files. */
+static rsd_err tell_writers(telling *k, const rsd_state *made, rsi_gathered *all, rsd_error *err)
+{
+    char           *end = all->data + all->first[k->comm->size];
+    rsi_stored_list chunks = { 0 };
+    size_t          t = 0;
+    rsd_err         rc = RSD_OK;
+
+    for (record *r = (record *)(void *)all->data; (char *)r < end && !rc;
+         r = (record *)(void *)(boxes_of(r) + r->nboxes)) {
+        const told value = { .number = r->number, .value = 1 };
+
+        if (r->last && r->ndim >= 0)
+            rc = tell_tensor(k, made, t++, r, &chunks, err);
+        else if (r->last)
+            rsi_bytes_add(&k->to[r->rank], &value, sizeof(value));
+    }
+    rsi_free(chunks.at);
+    return rc;
+}
+
+/* The bytes for all ranks, one after the other. */
+static rsd_err put_together(const telling *k, rsi_gathered *out, rsd_error *err)
+{
+    size_t at = 0;
+
+    out->first = rsi_calloc((size_t)k->comm->size + 1, sizeof(out->first[0]));
+    for (int32_t r = 0; out->first && r < k->comm->size; r++) {
+        if (k->to[r].lost)
+            return no_memory(err);
+        out->first[r + 1] = at += k->to[r].len;
+    }
+    out->data = rsi_alloc_aligned(64, at);
+    if (!out->first || !out->data)
+        return no_memory(err);
+    for (int32_t r = 0; r < k->comm->size; r++)
+        if (k->to[r].len > 0)
+            memcpy(out->data + out->first[r], k->to[r].at, k->to[r].len);
+    return RSD_OK;
+}
+
+static rsd_err make_answers(const rsd_comm *comm, const rsd_state *made, rsi_gathered *all,
+                            rsi_gathered *out, rsd_error *err)
+{
+    const size_t n = (size_t)comm->size;
+    telling      k = { comm, rsi_calloc(n, sizeof(k.to[0])), rsi_calloc(n, sizeof(k.number[0])) };
+    rsd_err      rc = k.to && k.number ? RSD_OK : no_memory(err);
+
+    if (!rc)
+        rc = tell_writers(&k, made, all, err);
+    if (!rc)
+        rc = put_together(&k, out, err);
+    for (size_t r = 0; k.to && r < n; r++)
+        rsi_free(k.to[r].at);
+    rsi_free(k.to);
+    rsi_free(k.number);
+    return rc;
+}
+
+/* ---- the other ranks ---- */
+
+static rsd_err push_spot(rsd_state *to, const rsi_spot *spot, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < spot->nparts && !rc; i++)
+        rc = rsi_state_push_part(to, &spot->part[i], err);
+    return rc;
+}
+
+static rsd_err add_own_tensor(const rsi_state_tensor *own, const told *from, size_t n,
+                              rsd_state *to, rsd_error *err)
+{
+    rsd_box *box = rsi_arena_array(&to->mem, n, sizeof(box[0]));
+    rsd_err  rc = box ? push_spot(to, &own->spot, err) : no_memory(err);
+
+    if (!rc)
+        rc = rsd_state_tensor(to, NULL, NULL, own->dtype, own->ndim, own->shape, own->views.n,
+                              own->views.view, err);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        box[i] = from[i].box;
+    to->tensor[to->ntensors - 1].stored = box;
+    to->tensor[to->ntensors - 1].nstored = n;
+    return RSD_OK;
+}
+
+static rsd_err add_own_value(const rsi_state_value *own, int32_t rank, rsd_state *to,
+                             rsd_error *err)
+{
+    rsd_err rc = push_spot(to, &own->spot, err);
+
+    if (!rc)
+        rc = rsd_state_value(to, NULL, own->value, err);
+    if (!rc) {
+        to->value[to->nvalues - 1].writer = rank;
+        to->value[to->nvalues - 1].raw = own->raw;
+        to->value[to->nvalues - 1].raw_len = own->raw_len;
+    }
+    return rc;
+}
+
+static rsd_err build_own(const rsd_state *state, int32_t rank, const rsi_bytes *answer,
+                         rsd_state *to, rsd_error *err)
+{
+    const told *at = (const told *)(const void *)answer->at;
+    size_t      n = answer->len / sizeof(*at), end;
+    rsd_err     rc = RSD_OK;
+
+    for (size_t i = 0; i < n && !rc; i = end) {
+        for (end = i + 1;
+             end < n && !at[i].value && !at[end].value && at[end].number == at[i].number;)
+            end++;
+        if (at[i].number >= (at[i].value ? state->nvalues : state->ntensors))
+            return rsi_fail(err, RSD_E_BUG, "rank 0 asked for something that was not listed");
+        rc = at[i].value ? add_own_value(&state->value[at[i].number], rank, to, err)
+                         : add_own_tensor(&state->tensor[at[i].number], &at[i], end - i, to, err);
+        to->depth = 0;
+    }
+    return rc;
+}
+
+rsd_err rsi_states_join(rsd_comm *comm, const rsd_state *state, bool own_only, rsd_err rc,
+                        rsd_state **out, rsd_error *err)
+{
+    const bool   builds = !own_only || rsd_comm_rank(comm) == 0;
+    rsi_bytes    mine = { 0 }, answer = { 0 };
+    rsi_gathered all = { 0 }, answers = { 0 };
     rsd_state   *made = NULL;
 
     if (!rc)
@@ -226,14 +383,24 @@ rsd_err rsi_states_join(rsd_comm *comm, const rsd_state *state, rsd_err rc, rsd_
         rc = rsd_state_create(&made, err);
     rc = rsi_agree(comm, rc, err);
     if (!rc)
-        rc = rsi_allgather_any(comm, mine.at, mine.len, &all, err);
+        rc = own_only ? rsi_gather_any(comm, mine.at, mine.len, &all, err)
+                      : rsi_allgather_any(comm, mine.at, mine.len, &all, err);
     if (!rc)
-        rc = rsi_agree(comm, build(state, comm, &all, made, err), err);
+        rc = rsi_agree(comm, builds ? build(state, comm, &all, made, err) : RSD_OK, err);
+    if (!rc && own_only) {
+        rc = builds ? make_answers(comm, made, &all, &answers, err) : RSD_OK;
+        rc = rsi_scatter_any(comm, &answers, &answer, rc, err);
+        if (!rc)
+            rc = builds ? RSD_OK : build_own(state, rsd_comm_rank(comm), &answer, made, err);
+        rc = rsi_agree(comm, rc, err);
+    }
     if (!rc)
         *out = made;
     else
         rsd_state_free(made);
     rsi_gathered_release(&all);
+    rsi_gathered_release(&answers);
     rsi_free(mine.at);
+    rsi_free(answer.at);
     return rc;
 }

@@ -32,6 +32,10 @@ typedef struct rsi_state_tensor {
                     unsigned char *out, rsd_error *err);
     void  *pull_arg;
     size_t number; /* the tensor's number in that source */
+    /* If not NULL, the boxes that this rank writes, as rank 0 determined (states_join.c); there is
+     * no layout then. */
+    const rsd_box *stored;
+    size_t         nstored;
 } rsi_state_tensor;
 
 typedef struct rsi_state_value {

@@ -285,19 +285,29 @@ static bool list_own(rsi_stored_list *list, const rsd_layout *layout, int32_t ra
                         : list_own_table(list, layout, rank, ordinal);
 }
 
+static bool list_told(rsi_stored_list *list, const rsi_state_tensor *tensor, int32_t rank)
+{
+    for (size_t i = 0; i < tensor->nstored; i++)
+        if (!add_chunk(list, &tensor->stored[i], rank))
+            return false;
+    return true;
+}
+
 rsd_err rsi_stored_chunks(const rsd_state *state, size_t t, bool empties, int32_t rank,
                           rsi_stored_list *list, rsd_error *err)
 {
-    rsd_box     whole = rsi_tensor_whole(&state->tensor[t]);
-    rsd_layout *layout;
-    bool        ok;
-    rsd_err     rc = rsi_state_layout(state, t, &layout, err);
+    rsd_box                 whole = rsi_tensor_whole(&state->tensor[t]);
+    const rsi_state_tensor *tensor = &state->tensor[t];
+    rsd_layout             *layout;
+    bool                    ok;
+    rsd_err                 rc = rsi_state_layout(state, t, &layout, err);
 
     if (rc)
         return rc;
     list->n = 0;
-    ok = rank > 0 ? list_own(list, layout, rank, t, empties)
-                  : list_all(list, layout, &whole, t, empties);
+    ok = tensor->stored ? list_told(list, tensor, rank)
+         : rank > 0     ? list_own(list, layout, rank, t, empties)
+                        : list_all(list, layout, &whole, t, empties);
     rsd_layout_free(layout);
     return ok ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for the chunks of a tensor");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of the comm suite about collectives and agreement. */
 #include "comm_suite.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,36 @@ static rsd_err allgather_takes_any_size_from_each_rank(rsd_comm *comm, rsd_error
         }
         good = good && all.first[comm->size] == at;
         rsi_gathered_release(&all);
+        CHECK(good);
+    }
+    return RSD_OK;
+}
+
+/* Rank 0 gets all, and gives each rank back its own. */
+static rsd_err what_rank_0_gathers_it_can_scatter(rsd_comm *comm, rsd_error *err)
+{
+    for (int round = 0; round < comm->size + 2; round++) {
+        size_t         bytes = any_bytes(comm->rank, round);
+        unsigned char *mine = suite_message(comm->rank, (size_t)round, bytes);
+        rsi_gathered   all = { 0 };
+        rsi_bytes      back = { 0 };
+        rsd_err        rc = rsi_gather_any(comm, mine, bytes, &all, err);
+        bool           good = (all.data != NULL) == (comm->rank == 0);
+
+        free(mine);
+        for (int32_t r = 0; !rc && comm->rank == 0 && r < comm->size; r++)
+            good = good && all.first[r + 1] - all.first[r] == any_bytes(r, round) &&
+                   suite_is_message((unsigned char *)all.data + all.first[r], r, (size_t)round,
+                                    any_bytes(r, round));
+        if (!rc)
+            rc = rsi_scatter_any(comm, &all, &back, RSD_OK, err);
+        if (!rc && comm->rank > 0)
+            good = good && back.len == bytes &&
+                   suite_is_message(back.at, comm->rank, (size_t)round, bytes);
+        rsi_gathered_release(&all);
+        rsi_free(back.at);
+        if (rc)
+            return rc;
         CHECK(good);
     }
     return RSD_OK;
@@ -183,6 +214,7 @@ const comm_case comm_suite_collectives[] = {
     { COMM_CASE(broadcast_brings_the_roots_bytes_from_any_root), 1, false },
     { COMM_CASE(allgather_brings_all_to_all), 1, false },
     { COMM_CASE(allgather_takes_any_size_from_each_rank), 1, false },
+    { COMM_CASE(what_rank_0_gathers_it_can_scatter), 1, false },
     { COMM_CASE(allreduce_adds_and_compares_every_value), 1, false },
     { COMM_CASE(ranks_that_all_did_well_agree_on_it), 1, false },
     { COMM_CASE(one_failure_is_everybodys_with_its_text), 1, false },

@@ -136,6 +136,67 @@ static void what_only_some_ranks_hold_is_saved_when_told(void **state)
     }
 }
 
+/* "both" on two ranks of three, replicated and large enough to be divided; "rows" on these two;
+ * rank 2 has only a value, rank 0 nothing else. */
+static rsd_err save_by_pairs(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    enum { N = 1 << 20 };
+    const int64_t    shape[] = { 2, N };
+    const int32_t    rank = rsd_comm_rank(comm);
+    int32_t         *data = calloc(2, N * sizeof(*data));
+    rsd_view         whole = fix_whole(2, shape, data), half = whole;
+    rsd_values      *owner;
+    const rsd_value *v;
+    rsd_state       *state;
+    rsd_err          rc;
+
+    CHECK(data);
+    for (int32_t i = 0; i < 2 * N; i++)
+        data[i] = i;
+    half.box = fix_box2(rank == 1, 0, 1, N);
+    half.data = data + (rank == 1 ? N : 0);
+    CHECK(!rsd_state_create(&state, err) && !rsd_values_create(&owner, err));
+    CHECK(!rsd_value_create_int(owner, 7, &v, err));
+    if (rank != 0)
+        CHECK(!rsd_state_value(state, "step", v, err));
+    if (rank < 2) {
+        CHECK(!rsd_state_tensor(state, "rows", NULL, RSD_I32, 2, shape, 1, &half, err));
+        CHECK(!rsd_state_tensor(state, "both", NULL, RSD_I32, 2, shape, 1, &whole, err));
+    }
+    rc = save(arg, comm, state, err);
+    rsd_values_free(owner);
+    free(data);
+    return rc;
+}
+
+/* With check_equal all ranks join all states, otherwise rank 0 alone does. */
+static void who_joins_the_states_makes_no_difference(void **state)
+{
+    uint32_t sum[2];
+
+    (void)state;
+    for (int all = 0; all < 2; all++) {
+        job       j = { .store = fix_store(), .path = "ck" };
+        rsd_ckpt *ckpt;
+        ckpt_walk walk;
+
+        j.opts = (rsd_save_opts){ .uneven_keys = true, .check_equal = all };
+        assert_int_equal(run(3, save_by_pairs, &j), RSD_OK);
+        assert_string_equal(fix_list(j.store, "ck"),
+                            fix_has_sums() ? ".metadata .reshard-sums __0_0.distcp __1_0.distcp"
+                                           : ".metadata __0_0.distcp __1_0.distcp");
+        sum[all] = fix_sum(j.store, "ck");
+        ckpt = fix_open(j.store, "ck");
+        assert_int_equal(rsd_ckpt_tensors(ckpt), 2);
+        assert_int_equal(rsd_ckpt_objects(ckpt), 1);
+        rsd_ckpt_close(ckpt);
+        ckpt_walk_run(j.store, "ck", INT64_MAX, &walk);
+        assert_false(ckpt_walk_noticed(&walk));
+        rsd_store_close(j.store);
+    }
+    assert_int_equal(sum[0], sum[1]);
+}
+
 static void a_tensor_that_ranks_mean_differently_is_named(void **state)
 {
     job j = { .store = fix_store(), .path = "ck", .odd = 2, .want = RSD_E_MISMATCH };
@@ -283,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_with_other_keys_are_refused_unless_told),
         cmocka_unit_test(what_only_some_ranks_hold_is_saved_when_told),
+        cmocka_unit_test(who_joins_the_states_makes_no_difference),
         cmocka_unit_test(a_tensor_that_ranks_mean_differently_is_named),
         cmocka_unit_test(a_layout_is_made_of_what_each_rank_holds),
         cmocka_unit_test(a_layout_with_a_hole_is_refused_on_all_ranks),
