@@ -284,9 +284,9 @@ static void find_rows(rsi_fetching *f)
  * record's. */
 static rsd_err compare_crc(const rsi_fetching *f, size_t njobs, rsd_error *err)
 {
-    uint32_t crc = 0;
+    uint32_t crc = f->crc[0];
 
-    for (size_t i = 0; i < njobs; i++) {
+    for (size_t i = 1; i < njobs; i++) {
         rsi_block block;
         uint64_t  at;
         size_t    bytes;
