@@ -100,6 +100,10 @@ typedef struct rsd_comm_ops {
      * RSD_E_TIMEOUT after `timeout_ms`. After an error the comm is stopped, and close must not
      * wait. NULL, or a table that ends before this field: close never waits. */
     rsd_err (*meet)(void *self, int64_t timeout_ms, rsd_error *err);
+
+    /* A number that the ranks of one machine share with no others. Local. NULL, or a table that
+     * ends before this field: the library asks the system. */
+    uint64_t (*host)(void *self);
 } rsd_comm_ops;
 
 /* A comm on a custom transport. The table is copied. rsd_comm_free closes `self`; after an error

@@ -55,6 +55,8 @@ void rsd_comm_free(rsd_comm *comm)
 
     if (!comm)
         return;
+    rsd_comm_free(comm->host);
+    rsd_comm_free(comm->leads);
     rsi_signs_end(comm);
     if (comm->ops.meet && comm->ops.meet(comm->self, comm->timeout_ms, &err))
         comm->ops.stop(comm->self, &err);

@@ -31,8 +31,11 @@ struct rsd_comm {
     int32_t     *origin;   /* [size] ranks in the family's first comm; NULL: this is it */
     rsd_error   *failed;   /* [nfailed] from the last agreement, by rank */
     size_t       nfailed;
-    rsi_signs    signs; /* of life */
-    void        *stuck; /* a roll call's memory that the transport still holds */
+    rsi_signs    signs;       /* of life */
+    void        *stuck;       /* a roll call's memory that the transport still holds */
+    bool         hosts_known; /* hosts.c has asked; then: */
+    rsd_comm    *host;        /* the ranks of this machine; NULL: all are on one */
+    rsd_comm    *leads;       /* the first rank of every machine; NULL: not on this rank */
 };
 
 /* ---- messages ---- */
@@ -75,6 +78,16 @@ rsd_err rsi_expose(rsd_comm *comm, const void *data, size_t bytes, rsd_exposed *
                    rsd_error *err);
 rsd_err rsi_reach(rsd_comm *comm, int32_t owner, const rsd_exposed *what, void **out,
                   rsd_error *err);
+
+/* ---- machines (hosts.c) ---- */
+
+/* Finds out which ranks share a machine, once for a comm. [collective] */
+rsd_err rsi_hosts_find(rsd_comm *comm, rsd_error *err);
+/* After that, the ranks of this machine in the order of their numbers; the comm itself if all are
+ * on one. It belongs to the comm. */
+rsd_comm *rsi_host(rsd_comm *comm);
+/* Broadcasts rank 0's bytes, so that they cross the network once to every machine. */
+rsd_err rsi_spread(rsd_comm *comm, void *data, size_t bytes, rsd_error *err);
 
 /* ---- collectives ---- */
 

@@ -537,6 +537,17 @@ static rsd_err processes_meet(void *self, int64_t timeout_ms, rsd_error *err)
     return rc;
 }
 
+/* The lowest rank of the machine, as connections told. */
+static uint64_t processes_host(void *self)
+{
+    const rsi_house *h = ((const rsi_group *)self)->house;
+    int32_t          r = 0;
+
+    while (r < h->rank && !h->wire[r].near)
+        r++;
+    return (uint64_t)r;
+}
+
 const rsd_comm_ops rsi_processes_ops = {
     .size = sizeof(rsd_comm_ops),
     .name = "processes",
@@ -555,4 +566,5 @@ const rsd_comm_ops rsi_processes_ops = {
     .reach = rsi_processes_reach,
     .close = processes_close,
     .meet = processes_meet,
+    .host = processes_host,
 };

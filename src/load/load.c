@@ -3,17 +3,16 @@
  *
  *   open   rank 0 reads the metadata and sends them to all (open_together.c)
  *   find   every wanted tensor and value is found and compared, before any data are read
- *   pass   data that several ranks want are read by one of them and passed on
- *          (wanted_by_several.c, read_and_send.c)
+ *   once   data that several ranks of a machine want are read by one of them and passed on
+ *          (wanted_by_several.c, read_once.c)
  *   read   each rank fills its other views itself (fetch_all.c)
  *
  * If the checkpoint is replaced before it is fully open, all ranks start over. */
 #include "load/load.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "load/read_for_threads.h"
 #include "state/inner.h"
-#include "load/read_and_send.h"
+#include "load/read_once.h"
 #include "read/made_read.h"
 #include "read/check_sums.h"
 #include "read/object_bytes.h"
@@ -386,44 +385,44 @@ static bool can_show(const loading *l, rsd_comm *comm)
     return true;
 }
 
-/* Decides, the same on all ranks: may data be read once for several ranks, must they be, and can
- * ranks reach each other's memory? */
-static rsd_err may_share(const loading *l, rsd_comm *comm, bool *share, bool *always, bool *reach,
+/* Decides, the same on all ranks of a machine: may data be read once for several of them, must they
+ * be, and can they reach each other's memory? */
+static rsd_err may_share(const loading *l, rsd_comm *host, bool *share, bool *always, bool *reach,
                          rsd_error *err)
 {
     int64_t said[3] = { l->opts->cooperate == RSD_NEVER || l->opts->verify == RSD_ALWAYS || l->made,
-                        l->opts->cooperate == RSD_ALWAYS, 1 };
-    rsd_err rc;
+                        l->opts->cooperate == RSD_ALWAYS, l->made || !can_show(l, host) };
+    rsd_err rc = rsi_allreduce(host, RSI_OP_MAX, said, 3, err);
 
-    *share = *always = *reach = false;
-    if (!comm || comm->size == 1 || comm->alone)
-        return RSD_OK;
-    said[2] = l->made || !can_show(l, comm);
-    rc = rsi_allreduce(comm, RSI_OP_MAX, said, 3, err);
     *share = !rc && !said[0];
     *always = !rc && said[1];
     *reach = !rc && !said[2];
     return rc;
 }
 
-/* Fills the tensors that are read once and removes them from the list of wants. */
-static rsd_err read_shared(loading *l, rsd_comm *comm, const rsd_read_opts *opts, rsd_error *err)
+/* Fills the tensors that are read once and removes them from the list of wants. *go: no rank of
+ * this machine failed. */
+static rsd_err read_shared(loading *l, rsd_comm *comm, const rsd_read_opts *opts, bool *go,
+                           rsd_error *err)
 {
-    rsd_read_opts half = *opts; /* the other half is for messages */
-    rsi_share     share;
-    rsi_pass      pass = { .comm = comm, .share = &share, .want = l->want, .opts = &half };
-    size_t        kept = 0;
-    bool          any, always, reach;
-    rsd_err       rc = may_share(l, comm, &any, &always, &reach, err);
+    rsd_comm *host = comm && !comm->alone ? rsi_host(comm) : NULL;
+    rsi_share share;
+    size_t    kept = 0;
+    bool      any, always, reach;
+    rsd_err   rc;
 
+    *go = true;
+    if (!host || host->size == 1)
+        return RSD_OK;
+    rc = may_share(l, host, &any, &always, &reach, err);
+    *go = !rc;
     if (rc || !any)
         return rc;
-    rc = rsi_share_make(&share, comm, l->ckpt, l->want, l->n, always, reach, err);
-    if (rc)
+    rc = rsi_share_make(&share, host, l->ckpt, l->want, l->n, always, reach, go, err);
+    if (!*go)
         return rc;
-    half.max_memory = (opts->max_memory ? opts->max_memory : (size_t)64 << 20) / 2;
     if (share.nonce > 0)
-        rc = reach ? rsi_deal_run(comm, &share, opts, err) : rsi_pass_run(&pass, err);
+        rc = rsi_read_once(&share, l->want, opts, go, err);
     for (size_t i = 0; i < l->n; i++)
         if (!share.once[l->want[i].t])
             l->want[kept++] = l->want[i];
@@ -441,19 +440,6 @@ static rsd_err changed(const loading *l, rsd_err rc, rsd_error *why)
     return rsi_files_unchanged(&l->ckpt->files, why);
 }
 
-/* `rc` and *err are the same on all ranks. */
-static rsd_err shared_failed(const loading *l, rsd_comm *comm, rsd_err rc, rsd_error *err)
-{
-    rsd_error why = { .rank = -1 };
-    rsd_err   rc2 = changed(l, rc, &why);
-
-    if (rc == RSD_E_CORRUPT || rc == RSD_E_FORMAT)
-        rc2 = rsi_agree(comm, rc2, &why);
-    if (rc2 && err)
-        *err = why;
-    return rc2 ? rc2 : rc;
-}
-
 static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
 {
     rsd_read_opts read = { .size = sizeof(read),
@@ -461,20 +447,20 @@ static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
                            .threads = l->opts->threads,
                            .max_memory = l->opts->max_memory };
     rsd_error     why = { .rank = -1 };
-    rsd_err       rc = read_shared(l, comm, &read, err);
+    bool          go;
+    rsd_err       rc = read_shared(l, comm, &read, &go, err);
 
-    if (rc)
-        return shared_failed(l, comm, rc, err);
-    rc = l->made ? rsi_made_fetch_all(l->made, l->ckpt, l->want, l->n, &read, err)
-                 : rsi_fetch_all(l->ckpt, l->want, l->n, &read, err);
-    if (!rc)
+    if (go && !rc)
+        rc = l->made ? rsi_made_fetch_all(l->made, l->ckpt, l->want, l->n, &read, err)
+                     : rsi_fetch_all(l->ckpt, l->want, l->n, &read, err);
+    if (go && !rc)
         rc = read_objects(l, err);
     if (changed(l, rc, &why)) {
         rc = (rsd_err)why.code;
         if (err)
             *err = why;
     }
-    if (!rc)
+    if (go && !rc)
         rc = rsi_stateful_restored(l->expanded, err);
     return comm ? rsi_agree(comm, rc, err) : rc;
 }

@@ -103,7 +103,7 @@ static rsd_err share_log(rsd_comm *comm, rsd_store *store, const char *name, rsi
     rsd_err  rc;
 
     t->told.failed = mine != RSD_OK; /* only rank 0's value counts */
-    rc = rsi_broadcast(comm, 0, &t->told, sizeof(t->told), err);
+    rc = rsi_spread(comm, &t->told, sizeof(t->told), err);
     if (rc || t->told.failed)
         return rc ? rc : rsi_agree(comm, mine, err);
     rc = mine;
@@ -118,8 +118,7 @@ static rsd_err share_log(rsd_comm *comm, rsd_store *store, const char *name, rsi
     }
     rc = rsi_agree(comm, rc, err);
     for (size_t at = 0; at < bytes && !rc; at += PIECE)
-        rc =
-            rsi_broadcast(comm, 0, data + at, bytes - at < PIECE ? (size_t)bytes - at : PIECE, err);
+        rc = rsi_spread(comm, data + at, bytes - at < PIECE ? (size_t)bytes - at : PIECE, err);
     *log = data;
     return rc;
 }
@@ -218,8 +217,10 @@ rsd_err rsi_together_open(rsd_comm *comm, rsd_store *store, const char *path, bo
     rsd_err rc;
 
     *out = (rsi_together){ 0 };
-    if (!is_alone(comm))
-        return open_shared(comm, store, path, again, out, err);
+    if (!is_alone(comm)) {
+        rc = rsi_hosts_find(comm, err);
+        return rc ? rc : open_shared(comm, store, path, again, out, err);
+    }
     rc = rsi_ckpt_open(store, path, &out->ckpt, err);
     return comm ? rsi_agree(comm, rc, err) : rc;
 }

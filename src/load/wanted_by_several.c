@@ -59,25 +59,59 @@ static rsd_err put_words(const rsi_share *s, rsd_comm *comm, const rsi_want *wan
     return s->reach ? put_place(s, comm, want, out + 2 + 2 * (size_t)box->ndim, err) : RSD_OK;
 }
 
-static rsd_err tell_all(rsi_share *s, rsd_comm *comm, const rsi_want *want, size_t n,
-                        rsd_error *err)
+rsd_err rsi_share_go(rsd_comm *comm, rsd_err mine, bool *go, rsd_error *err)
 {
-    size_t   words = 0, at = 0;
+    int64_t failed = mine != RSD_OK;
+    rsd_err rc = rsi_allreduce(comm, RSI_OP_MAX, &failed, 1, mine ? NULL : err);
+
+    *go = !rc && !failed;
+    return mine ? mine : rc;
+}
+
+/* Makes room for the words of all ranks, whose bytes are in first[], and puts `mine` there. */
+static rsd_err make_room(rsi_share *s, const int64_t *mine, rsd_error *err)
+{
+    size_t at = 0;
+
+    for (int32_t r = 0; r <= s->comm->size; r++) {
+        size_t bytes = s->words.first[r];
+
+        s->words.first[r] = at;
+        at += bytes;
+    }
+    s->words.data = rsi_alloc_aligned(64, at ? at : 1);
+    if (!s->words.data)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu bytes of other ranks", at);
+    at = s->words.first[s->comm->rank];
+    if (s->words.first[s->comm->rank + 1] > at)
+        memcpy(s->words.data + at, mine, s->words.first[s->comm->rank + 1] - at);
+    return RSD_OK;
+}
+
+static rsd_err tell_all(rsi_share *s, const rsi_want *want, size_t n, bool *go, rsd_error *err)
+{
+    size_t   bytes = 0, at = 0;
     int64_t *mine;
     rsd_err  rc = RSD_OK;
 
     for (size_t i = 0; i < n; i++)
-        words += words_of(s, want[i].view->box.ndim);
-    mine = rsi_calloc(words, sizeof(mine[0]));
-    if (!mine)
+        bytes += words_of(s, want[i].view->box.ndim) * sizeof(mine[0]);
+    mine = rsi_calloc(bytes, 1);
+    s->words.first = rsi_calloc((size_t)s->comm->size + 1, sizeof(s->words.first[0]));
+    if (!mine || !s->words.first)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", n);
     for (size_t i = 0; i < n && !rc; i++) {
-        rc = put_words(s, comm, &want[i], mine + at, err);
+        rc = put_words(s, s->comm, &want[i], mine + at, err);
         at += words_of(s, want[i].view->box.ndim);
     }
-    rc = rsi_agree(comm, rc, err);
-    if (!rc)
-        rc = rsi_allgather_any(comm, mine, words * sizeof(mine[0]), &s->words, err);
+    rc = rsi_share_go(s->comm, rc, go, err);
+    if (*go)
+        rc = rsi_allgather(s->comm, &bytes, sizeof(bytes), s->words.first, err);
+    if (*go && !rc)
+        rc = rsi_share_go(s->comm, make_room(s, mine, err), go, err);
+    if (*go && !rc)
+        rc = rsi_allgather_at(s->comm, s->words.data, s->words.first, err);
+    *go = *go && !rc;
     rsi_free(mine);
     return rc;
 }
@@ -287,6 +321,25 @@ static bool by_several(const rsi_share *s, size_t t)
            s->ref[s->first[t]].rank != s->ref[s->first[t + 1] - 1].rank;
 }
 
+/* True if a want leaves gaps in the tensor's order: only such a one can be scattered. */
+static bool has_gaps(const rsi_share *s, size_t t)
+{
+    rsd_tensor_info info;
+
+    s->ckpt->ops->tensor(s->ckpt, t, &info);
+    for (size_t k = s->first[t]; k < s->first[t + 1]; k++) {
+        const int64_t *len = s->ref[k].box + info.ndim;
+        int            d = info.ndim - 1;
+
+        while (d >= 0 && len[d] == info.shape[d])
+            d--;
+        for (d = d - 1; d >= 0; d--)
+            if (len[d] > 1)
+                return true;
+    }
+    return false;
+}
+
 /* True if a hit would be read in short, separate runs. */
 static bool scattered(const rsi_piece *piece, const rsi_hit *hit)
 {
@@ -343,7 +396,7 @@ static rsd_err choose(rsi_share *s, bool always, rsd_error *err)
             continue;
         weigh(s, t, &wanted, &around);
         anyway = always || wanted - around >= around / 4;
-        if (anyway || s->reach)
+        if (anyway || (s->reach && has_gaps(s, t)))
             rc = try_once(s, t, anyway, &spare, err);
     }
     rsi_pieces_release(&spare);
@@ -365,21 +418,21 @@ static int64_t piece_bytes(const rsi_share *s, int32_t ranks)
 }
 
 rsd_err rsi_share_make(rsi_share *share, rsd_comm *comm, rsd_ckpt *ckpt, const rsi_want *want,
-                       size_t n, bool always, bool reach, rsd_error *err)
+                       size_t n, bool always, bool reach, bool *go, rsd_error *err)
 {
     rsd_err rc;
 
-    *share = (rsi_share){ .ckpt = ckpt, .reach = reach };
-    rc = tell_all(share, comm, want, n, err);
-    if (rc)
-        return rc;
-    rc = sort_refs(share, comm->size, err);
-    if (!rc) {
-        share->piece = piece_bytes(share, comm->size);
-        rc = choose(share, always, err);
+    *share = (rsi_share){ .comm = comm, .ckpt = ckpt, .reach = reach };
+    rc = tell_all(share, want, n, go, err);
+    if (*go) {
+        rc = sort_refs(share, comm->size, err);
+        if (!rc) {
+            share->piece = piece_bytes(share, comm->size);
+            rc = choose(share, always, err);
+        }
+        rc = rsi_share_go(comm, rc, go, err);
     }
-    rc = rsi_agree(comm, rc, err);
-    if (rc)
+    if (!*go)
         rsi_share_release(share);
     return rc;
 }

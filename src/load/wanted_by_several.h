@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides which tensors of a load are read once for several ranks, and in which pieces. Every rank
- * knows what all want and computes the same result. read_for_threads.c runs it where ranks reach
- * each other's memory, read_and_send.c elsewhere. */
+/* Decides which tensors of a load are read once for several ranks of a machine, and in which
+ * pieces. Every rank knows what the others of its machine want and computes the same result; other
+ * machines read for themselves. read_once.c runs it. */
 #ifndef RSI_WANTED_BY_SEVERAL_H
 #define RSI_WANTED_BY_SEVERAL_H
 
@@ -16,6 +16,7 @@ typedef struct rsi_ref {
 } rsi_ref;               /* [5 + ndim]: exposed memory, bytes before the first element, strides */
 
 typedef struct rsi_share {
+    rsd_comm    *comm; /* of the ranks of a machine */
     rsd_ckpt    *ckpt;
     rsi_gathered words; /* exchanged by the ranks */
     rsi_ref     *ref;   /* by tensor, then rank, then number */
@@ -41,7 +42,6 @@ typedef struct rsi_piece {
     int64_t elem_bytes;
     rsd_box box;
     size_t  first, n; /* of rsi_pieces.hit; sorted by rank */
-    size_t  at;       /* for read_and_send.c: bytes from the start of its parcel */
 } rsi_piece;
 
 typedef struct rsi_pieces {
@@ -57,13 +57,18 @@ typedef struct rsi_share_at {
     int64_t block;
 } rsi_share_at;
 
-/* Tells all ranks what each wants and finds the tensors that are read once: those of which the
- * ranks together want at least 1.25 times the bytes of the box around their wants, those wanted in
- * scattered pieces if ranks `reach` each other's memory, or, with `always`, any that several ranks
- * want. `reach`: every view is memory that the comm exposes, in the tensor's own dtype.
- * [collective] */
+/* Ends a step: *go if every rank succeeded in it with its own result `mine`. Returns `mine` or an
+ * error of the comm: a rank that did not fail itself returns RSD_OK though the others stop, and
+ * hears why when all ranks of the load agree. [collective] */
+rsd_err rsi_share_go(rsd_comm *comm, rsd_err mine, bool *go, rsd_error *err);
+
+/* Tells all ranks of the comm what each wants and finds the tensors that are read once: those of
+ * which the ranks together want at least 1.25 times the bytes of the box around their wants, those
+ * wanted in scattered pieces if ranks `reach` each other's memory, or, with `always`, any that
+ * several ranks want. `reach`: every view is memory that the comm exposes, in the tensor's own
+ * dtype. *go and the result as above; without *go there is nothing to release. [collective] */
 rsd_err rsi_share_make(rsi_share *share, rsd_comm *comm, rsd_ckpt *ckpt, const rsi_want *want,
-                       size_t n, bool always, bool reach, rsd_error *err);
+                       size_t n, bool always, bool reach, bool *go, rsd_error *err);
 void    rsi_share_release(rsi_share *share);
 
 /* Adds the next wanted piece; *more is false when none is left. */

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loading by ranks of several machines: each machine reads every byte once, and only metadata and a
+ * few words cross the network. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ckpt_fixture.h"
+#include "comm_suite.h"
+#include "fake_hosts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK COMM_CHECK
+
+enum { RANKS = 6, PER_HOST = 3, HOSTS = 2, TENSORS = 40, ROWS = 48, COLS = 1024 };
+#define TENSOR_BYTES ((uint64_t)ROWS * COLS * 4)
+#define DATA_BYTES   (TENSORS * TENSOR_BYTES)
+
+static rsd_store    *store;
+static const int64_t shape[] = { ROWS, COLS };
+
+/* 40 tensors of 192 KiB in four row shards; int32 that are their own index. */
+static int save_all(void **unused)
+{
+    int32_t      *data = malloc(TENSOR_BYTES);
+    rsd_save_opts opts = { .size = sizeof(opts), .threads = 1, .checksum = RSD_NEVER };
+    rsd_state    *state;
+
+    (void)unused;
+    assert_non_null(data);
+    opts.store = store = fix_store();
+    assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
+    for (int i = 0; i < TENSORS; i++) {
+        char name[16];
+
+        snprintf(name, sizeof(name), "t%d", i);
+        fix_add_ramp(state, name, fix_layout("mesh n=4; * shard(0)@n", RSD_I32, 2, shape), 2, shape,
+                     data);
+    }
+    assert_int_equal(rsd_save("ck", NULL, state, &opts, NULL), RSD_OK);
+    rsd_state_free(state);
+    free(data);
+    return 0;
+}
+
+static int drop_all(void **unused)
+{
+    (void)unused;
+    rsd_store_close(store);
+    return 0;
+}
+
+typedef struct job {
+    fake_hosts hosts;
+    int        tensors; /* that every rank wants */
+    bool       columns; /* a share of each; else all of it */
+    fix_counts counts[RANKS];
+    int32_t    failing; /* the rank whose third read fails; -1: none */
+    bool       plain;   /* nothing is counted */
+} job;
+
+static rsd_box box_of(const job *j, int32_t rank)
+{
+    int64_t cols = COLS / 2;
+
+    return j->columns ? fix_box2(0, rank % 2 * cols, ROWS, cols) : fix_box2(0, 0, ROWS, COLS);
+}
+
+static bool right(const rsd_box *box, const int32_t *data)
+{
+    for (int64_t i = 0; i < rsd_box_count(box); i++)
+        if (data[i] != (box->off[0] + i / box->len[1]) * COLS + box->off[1] + i % box->len[1])
+            return false;
+    return true;
+}
+
+static rsd_err load(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    job          *j = arg;
+    int32_t       rank = rsd_comm_rank(comm);
+    rsd_box       box = box_of(j, rank);
+    rsd_store    *mine;
+    rsd_load_opts opts = { .size = sizeof(opts), .threads = 1 };
+    int32_t      *data = calloc((size_t)j->tensors, TENSOR_BYTES);
+    rsd_state    *state = NULL;
+    rsd_err       rc = rsd_state_create(&state, err);
+
+    j->counts[rank].fail_at = rank == j->failing ? 3 : 0;
+    mine = j->plain ? NULL : fix_counting_store(store, &j->counts[rank]);
+    opts.store = mine ? mine : store;
+    for (int i = 0; i < j->tensors && !rc; i++) {
+        rsd_view view = { .box = box, .data = data + (size_t)i * ROWS * COLS };
+        char     name[16];
+
+        snprintf(name, sizeof(name), "t%d", i);
+        rc = rsd_state_tensor(state, name, NULL, RSD_I32, 2, shape, 1, &view, err);
+    }
+    if (!rc)
+        rc = rsd_load("ck", comm, state, &opts, err);
+    for (int i = 0; i < j->tensors && !rc; i++)
+        if (!right(&box, data + (size_t)i * ROWS * COLS))
+            rc = rsi_fail(err, RSD_E_BUG, "rank %d has something else", (int)rank);
+    rsd_state_free(state);
+    rsd_store_close(mine);
+    free(data);
+    if (j->failing >= 0) {
+        CHECK(rc == RSD_E_IO);
+        CHECK(strncmp(err->msg, "rank 4: ", 8) == 0 && !strstr(err->msg + 1, "rank"));
+        CHECK(err->rank == 4);
+        return RSD_OK;
+    }
+    return rc;
+}
+
+static void run(job *j)
+{
+    rsd_error err = { 0 };
+
+    j->hosts.ranks = RANKS;
+    j->hosts.per_host = PER_HOST;
+    if (fake_hosts_run(&j->hosts, load, j, &err))
+        fail_msg("%s", err.msg);
+}
+
+/* Bytes that a machine's ranks have read, apart from the metadata, which rank 0 reads. */
+static uint64_t read_by(const job *j, int host)
+{
+    uint64_t bytes = 0;
+
+    for (int r = host * PER_HOST; r < (host + 1) * PER_HOST; r++)
+        bytes += j->counts[r].bytes;
+    return bytes;
+}
+
+/* Headers of records, and the metadata, come to that. */
+#define MORE (DATA_BYTES / 8)
+
+static void assert_read_once_per_machine(bool blind, bool columns)
+{
+    job j = { .hosts.blind = blind, .tensors = TENSORS, .columns = columns, .failing = -1 };
+
+    run(&j);
+    for (int h = 0; h < HOSTS; h++) {
+        assert_in_range(read_by(&j, h), DATA_BYTES, DATA_BYTES + MORE);
+        for (int r = h * PER_HOST; r < (h + 1) * PER_HOST; r++)
+            assert_in_range(j.counts[r].bytes, DATA_BYTES / PER_HOST / 2, DATA_BYTES / 2);
+    }
+}
+
+static void what_all_ranks_want_every_machine_reads_once(void **unused)
+{
+    (void)unused;
+    assert_read_once_per_machine(false, false);
+    assert_read_once_per_machine(true, false);
+}
+
+static void halves_that_some_ranks_share_every_machine_reads_once(void **unused)
+{
+    (void)unused;
+    assert_read_once_per_machine(false, true);
+    assert_read_once_per_machine(true, true);
+}
+
+static void metadata_cross_the_network_once_and_tensors_never(void **unused)
+{
+    job    j = { .tensors = TENSORS, .failing = -1 };
+    size_t meta;
+
+    (void)unused;
+    free(fix_get(store, "ck/.metadata", &meta));
+    run(&j);
+    /* Machine 1 gets the log of what rank 0 read; machine 0 only words. */
+    assert_in_range(j.hosts.bytes[1], (int64_t)meta, (int64_t)meta + 8192);
+    assert_in_range(j.hosts.bytes[0], 1, 4096);
+}
+
+static void what_the_ranks_of_a_machine_want_the_others_are_not_told(void **unused)
+{
+    job one = { .tensors = 1, .failing = -1 }, all = { .tensors = TENSORS, .failing = -1 };
+
+    (void)unused;
+    run(&one);
+    run(&all);
+    for (int h = 0; h < HOSTS; h++) {
+        assert_int_equal(one.hosts.bytes[h], all.hosts.bytes[h]);
+        assert_int_equal(one.hosts.messages[h], all.hosts.messages[h]);
+    }
+}
+
+static void a_read_that_fails_on_one_machine_fails_all_ranks_with_its_name(void **unused)
+{
+    job direct = { .tensors = TENSORS, .failing = 4 };
+    job blind = { .hosts.blind = true, .tensors = TENSORS, .failing = 4 };
+
+    (void)unused;
+    run(&direct);
+    run(&blind);
+}
+
+static rsd_err twice(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    rsd_err rc = load(arg, comm, err);
+
+    return rc ? rc : load(arg, comm, err);
+}
+
+static void a_comm_asks_for_its_machines_once(void **unused)
+{
+    job       one = { .tensors = 1, .failing = -1 }, two = one;
+    rsd_error err = { 0 };
+
+    (void)unused;
+    run(&one);
+    two.hosts.ranks = RANKS;
+    two.hosts.per_host = PER_HOST;
+    if (fake_hosts_run(&two.hosts, twice, &two, &err))
+        fail_msg("%s", err.msg);
+    assert_true(two.hosts.messages[1] < 2 * one.hosts.messages[1]);
+}
+
+static rsd_err on_hosts(void *arg, rsd_error *err)
+{
+    job j = { .hosts = { .ranks = RANKS, .per_host = PER_HOST, .blind = *(bool *)arg },
+              .tensors = 2,
+              .failing = -1,
+              .plain = true };
+
+    return fake_hosts_run(&j.hosts, load, &j, err);
+}
+
+static void any_allocation_that_fails_fails_all_or_none(void **unused)
+{
+    bool blind = true, sees = false;
+
+    (void)unused;
+    fix_every_allocation(on_hosts, NULL, &blind);
+    fix_every_allocation(on_hosts, NULL, &sees);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_all_ranks_want_every_machine_reads_once),
+        cmocka_unit_test(halves_that_some_ranks_share_every_machine_reads_once),
+        cmocka_unit_test(metadata_cross_the_network_once_and_tensors_never),
+        cmocka_unit_test(what_the_ranks_of_a_machine_want_the_others_are_not_told),
+        cmocka_unit_test(a_read_that_fails_on_one_machine_fails_all_ranks_with_its_name),
+        cmocka_unit_test(a_comm_asks_for_its_machines_once),
+        cmocka_unit_test(any_allocation_that_fails_fails_all_or_none),
+    };
+
+    return cmocka_run_group_tests(tests, save_all, drop_all);
+}
