@@ -68,14 +68,14 @@ static void list_ranks(place *all, int32_t size, uint64_t mine, int32_t *near, i
 
 static rsd_err split(rsd_comm *comm, uint64_t mine, rsd_error *err)
 {
-    size_t    size = (size_t)comm->size;
-    place    *all = rsi_calloc(size, sizeof(all[0]));
-    int32_t  *near = rsi_calloc(size, sizeof(near[0]));
-    int32_t  *first = rsi_calloc(size, sizeof(first[0]));
-    int32_t   nnear, nfirst;
-    rsd_err   rc = all && near && first
-                       ? RSD_OK
-                       : rsi_fail(err, RSD_E_NOMEM, "no memory for the machines of %zu ranks", size);
+    size_t   size = (size_t)comm->size;
+    place   *all = rsi_calloc(size, sizeof(all[0]));
+    int32_t *near = rsi_calloc(size, sizeof(near[0]));
+    int32_t *first = rsi_calloc(size, sizeof(first[0]));
+    int32_t  nnear, nfirst;
+    rsd_err  rc = all && near && first
+                      ? RSD_OK
+                      : rsi_fail(err, RSD_E_NOMEM, "no memory for the machines of %zu ranks", size);
 
     rc = rsi_agree(comm, rc, err);
     if (!rc)

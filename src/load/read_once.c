@@ -504,11 +504,11 @@ static rsd_err post(round *r, rsd_error *err)
 
             r->peer[i] = m->peer;
             if (m->send && sends)
-                rc = rsi_send(r->comm, m->peer, TAG, r->room + m->at, m->bytes, &r->request[i],
-                              err);
+                rc =
+                    rsi_send(r->comm, m->peer, TAG, r->room + m->at, m->bytes, &r->request[i], err);
             else if (!m->send && !sends)
-                rc = rsi_recv(r->comm, m->peer, TAG, r->room + m->at, m->bytes, &r->request[i],
-                              err);
+                rc =
+                    rsi_recv(r->comm, m->peer, TAG, r->room + m->at, m->bytes, &r->request[i], err);
         }
     return rc;
 }
@@ -532,8 +532,8 @@ static rsd_err exchange(round *r, rsd_err *given, rsd_error *err)
     }
     for (size_t i = 0; i < r->nmessages && !*given; i++)
         if (!r->message[i].send)
-            *given = give_parcel(r, &r->parcel[r->message[i].parcel], r->room + r->message[i].at,
-                                 err);
+            *given =
+                give_parcel(r, &r->parcel[r->message[i].parcel], r->room + r->message[i].at, err);
     return RSD_OK;
 }
 
