@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The suite of comm_suite.c for meetings whose functions are not in C: python/tests/test_torch_comm.py
- * loads this as a shared object and runs every case over gloo. */
+/* The suite of comm_suite.c for meetings whose functions are not in C:
+ * python/tests/test_torch_comm.py loads this as a shared object and runs every case over gloo. */
 #include "comm_suite.h"
 
 #include <reshard/reshard_plugin.h>
 
 #include <stdio.h>
 
-__attribute__((visibility("default"))) const char *comm_suite_name(size_t i, int32_t ranks)
+/* The name of case i; "" if it needs more ranks, NULL after the last. */
+__attribute__((visibility("default"))) const char *comm_suite_name(size_t i, int32_t ranks);
+/* Runs case i on this rank with a new comm; 0, or the error's code with its message in `msg`. */
+__attribute__((visibility("default"))) int comm_suite_meet(size_t i, int32_t rank, int32_t ranks,
+                                                           const rsd_meeting *with, char *msg,
+                                                           size_t cap);
+
+const char *comm_suite_name(size_t i, int32_t ranks)
 {
     const comm_case *what = comm_suite(i);
 
@@ -16,10 +23,8 @@ __attribute__((visibility("default"))) const char *comm_suite_name(size_t i, int
     return ranks < what->min_ranks ? "" : what->name;
 }
 
-/* Runs case i on this rank with a new comm; 0, or the error's code with its message in `msg`. */
-__attribute__((visibility("default"))) int comm_suite_meet(size_t i, int32_t rank, int32_t ranks,
-                                                           const rsd_meeting *with, char *msg,
-                                                           size_t cap)
+int comm_suite_meet(size_t i, int32_t rank, int32_t ranks, const rsd_meeting *with, char *msg,
+                    size_t cap)
 {
     rsd_comm *comm = NULL;
     rsd_error err;
