@@ -14,12 +14,12 @@
 
 #define MOST_ROWS   256
 #define MOST_ROUNDS 64
-#define HEADER      "case,value,unit,ideal,of_ideal,peer,peer_value,vs_peer,peak_mib"
+#define HEADER      "case,value,unit,ideal,of_ideal,peer,peer_value,vs_peer,peak_mib,spread"
 
 static const bench_case *const groups[] = {
-    plan_cases,  copy_cases,    open_cases,   read_cases, ckpt_cases,
-    live_cases,  convert_cases, folder_cases, tool_cases, stash_cases,
-    async_cases, scale_cases,   torch_cases,  py_cases,   redistribute_cases,
+    plan_cases,    copy_cases,   open_cases,         read_cases,  ckpt_cases,  live_cases,
+    convert_cases, folder_cases, tool_cases,         stash_cases, async_cases, scale_cases,
+    torch_cases,   py_cases,     redistribute_cases, hf_cases,
 };
 
 typedef struct row {
@@ -46,7 +46,8 @@ void *bench_memory(size_t bytes)
     return p;
 }
 
-static double took; /* < 0: nobody said */
+static double took;   /* < 0: nobody said */
+static double spread; /* of the last turns: see bench_result */
 
 void bench_took(double seconds)
 {
@@ -82,13 +83,15 @@ void bench_turns(int n, const bench_work *work, void *const *arg, int rounds, do
             if (r >= 0)
                 time[i][r] = took < 0 ? bench_now() - start : took;
         }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         for (int r = 0; r < rounds; r++)
             ratios[i][r] = time[i][r] / time[0][r];
+    for (int i = 0; i < n; i++) { /* median sorts */
         seconds[i] = median(time[i], rounds);
         if (ratio)
             ratio[i] = median(ratios[i], rounds);
     }
+    spread = 100 * (time[0][3 * rounds / 4] - time[0][rounds / 4]) / seconds[0];
 }
 
 /* In a child, so that the peak of memory is the case's own and a crash ends only that case. */
@@ -104,6 +107,7 @@ static bool run_apart(const bench_case *c, bench_result *out, double *peak_mib)
     if (pid == 0) {
         bool ok = c->run(out);
 
+        out->spread = spread;
         got = write(ends[1], out, sizeof(*out));
         _exit(ok && got == (ssize_t)sizeof(*out) ? 0 : 1);
     }
@@ -125,15 +129,15 @@ static const char *number(char *buf, size_t cap, double value)
 
 static void to_csv(const bench_case *c, const bench_result *r, double peak_mib, row *out)
 {
-    char        v[32], i[32], o[32], p[32], s[32], m[32];
+    char        v[32], i[32], o[32], p[32], s[32], m[32], w[32];
     const char *at = strchr(c->name, '@');
 
     snprintf(out->name, sizeof(out->name), "%s", c->name);
-    snprintf(out->csv, sizeof(out->csv), "%s,%s,%s,%s,%s,%s,%s,%s,%s", c->name,
+    snprintf(out->csv, sizeof(out->csv), "%s,%s,%s,%s,%s,%s,%s,%s,%s,%s", c->name,
              number(v, sizeof(v), r->value), r->unit, number(i, sizeof(i), r->ideal),
              number(o, sizeof(o), r->of_ideal), at && r->peer_value > 0 ? at + 1 : "",
              number(p, sizeof(p), r->peer_value), number(s, sizeof(s), r->vs_peer),
-             number(m, sizeof(m), peak_mib));
+             number(m, sizeof(m), peak_mib), number(w, sizeof(w), r->spread));
 }
 
 static void print_row(const bench_case *c, const bench_result *r, double peak_mib)
@@ -157,7 +161,7 @@ static int load(const char *path, row *rows)
         return 0;
     while (n < MOST_ROWS && fgets(line, sizeof(line), file)) {
         line[strcspn(line, "\n")] = '\0';
-        if (strcmp(line, HEADER) == 0 || !strchr(line, ','))
+        if (strncmp(line, "case,", 5) == 0 || !strchr(line, ','))
             continue;
         snprintf(rows[n].csv, sizeof(rows[n].csv), "%s", line);
         snprintf(rows[n].name, sizeof(rows[n].name), "%.*s", (int)strcspn(line, ","), line);

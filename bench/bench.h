@@ -15,7 +15,8 @@ typedef struct bench_result {
     double      of_ideal;   /* 1: as good as the ideal, whatever the unit */
     double      peer_value; /* 0: the peer is missing */
     double      vs_peer;    /* > 1: ours is better */
-    char        note[160];  /* for people */
+    double      spread;    /* of ours, set by the harness: half of the times lie within so many % */
+    char        note[160]; /* for people */
 } bench_result;
 
 typedef struct bench_case {
@@ -27,7 +28,7 @@ typedef struct bench_case {
 /* Each ends with a NULL name. */
 extern const bench_case plan_cases[], copy_cases[], open_cases[], read_cases[], ckpt_cases[],
     live_cases[], convert_cases[], folder_cases[], tool_cases[], stash_cases[], async_cases[],
-    scale_cases[], torch_cases[], py_cases[], redistribute_cases[];
+    scale_cases[], torch_cases[], py_cases[], redistribute_cases[], hf_cases[];
 
 /* What `bench --list PATH [NAME]` does, for open.1000: prints the tensors of a checkpoint, or the
  * chunks of one. */

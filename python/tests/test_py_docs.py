@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python code that README.md, docs/python.md and docs/torch.md show: it runs, and prints what the comments say."""
+"""The Python code that README.md and docs/ show: it runs, and prints what the comments say."""
 
 import contextlib
 import io
@@ -12,13 +12,13 @@ import sys
 from support import Case, needs_torch
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^(<!-- by hand: [^\n]*-->\n)?```python\n(.*?)^```$", re.M | re.S)
 PRINTS = re.compile(r"print\(.*\)\s+# (.*)$", re.M)
 
 
 class Documents(Case):
     def run_document(self, path):
-        blocks = [b for b in BLOCK.findall(path.read_text(encoding="utf-8")) if not b.startswith("# by hand:")]
+        blocks = [block for by_hand, block in BLOCK.findall(path.read_text(encoding="utf-8")) if not by_hand]
         subprocess.run([sys.executable, "-m", "reshard", "demo", "--dir", self.folder / "tour"], check=True, capture_output=True)
         before = os.getcwd()
         self.addCleanup(os.chdir, before)
@@ -41,6 +41,22 @@ class Documents(Case):
     @needs_torch
     def test_the_reference_of_the_storage_classes(self):
         self.assertGreater(self.run_document(TOP / "docs" / "torch.md"), 0)
+
+    @needs_torch
+    def test_the_tutorial(self):
+        self.assertGreater(self.run_document(TOP / "docs" / "tutorial.md"), 3)
+
+    def test_how_to_convert(self):
+        self.assertGreater(self.run_document(TOP / "docs" / "convert.md"), 0)
+
+    def test_what_to_do_about_errors(self):
+        self.assertGreater(self.run_document(TOP / "docs" / "errors.md"), 0)
+
+    def test_every_document_with_python_is_run(self):
+        here = pathlib.Path(__file__).read_text(encoding="utf-8")
+        for path in (TOP / "docs").glob("*.md"):
+            if any(not by_hand for by_hand, _ in BLOCK.findall(path.read_text(encoding="utf-8"))):
+                self.assertIn(f'"{path.name}"', here)
 
     def test_the_readme(self):
         self.assertGreater(self.run_document(TOP / "README.md"), 0)
