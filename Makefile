@@ -70,7 +70,7 @@ test-trainers: setup-test
 	@tools/setup $(BUILD) python
 	@$(NINJA)
 	@python=$$(tools/venv $(BUILD) trainers) && $(RUN) $$python tests/trainers/run.py --tool $(BUILD)/tests/ckpt_copy \
-		--reshard $(BUILD)/reshard
+		--reshard $(BUILD)/reshard && $(RUN) $$python tests/trainers/megatron_judge.py $(BUILD)/reshard
 
 bench: all
 	@$(RUN) $(BUILD)/bench/bench --csv $(BUILD)/bench.csv '$(CASES)'

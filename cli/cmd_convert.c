@@ -43,7 +43,9 @@ static int read_format(converting *c)
     } known[] = { { "dcp", RSD_FORMAT_DCP },
                   { "safetensors", RSD_FORMAT_SAFETENSORS },
                   { "torch", RSD_FORMAT_TORCH },
-                  { "universal", RSD_FORMAT_ZERO } };
+                  { "universal", RSD_FORMAT_ZERO },
+                  { "sharded_state", RSD_FORMAT_SHARDED_STATE },
+                  { "megatron", RSD_FORMAT_MEGATRON } };
     const char *to = args_text(c->a, "to", NULL);
 
     for (size_t i = 0; to && i < sizeof(known) / sizeof(known[0]); i++)
@@ -433,7 +435,7 @@ static int run(const args *a)
 }
 
 static const option_spec options[] = {
-    { "to", 0, OPT_CHOICE, "dcp|safetensors|torch|universal",
+    { "to", 0, OPT_CHOICE, "dcp|safetensors|torch|universal|sharded_state|megatron",
       "format of DST; default: chosen by its name" },
     { "layout", 'l', OPT_PATH, "SPEC",
       "distribute the tensors over ranks: rules, or a file with rules" },
@@ -497,15 +499,21 @@ const command cmd_convert = {
         "\n"
         "Under mpirun the ranks divide the work. The DST \"null:\" discards everything, for "
         "measurements.",
-    .examples = "# one Hugging Face folder with files of 5 GB and an index\n"
-                "reshard convert step_1000 hf --to safetensors --shard-size 5GB\n"
-                "# sharded for a mesh, in bfloat16, but norms in float32\n"
-                "reshard convert model.safetensors dcp --layout 'mesh tp=4; * shard(0)@tp' --dtype "
-                "bf16 --dtype '*norm*=f32'\n"
-                "# what DeepSpeed resumes from on any number of ranks\n"
-                "reshard convert zero_run universal --to universal\n"
-                "# only the model, with shorter names\n"
-                "reshard convert step_1000 model.pt --include 'model.*' --rename 's/^model\\.//'",
+    .examples =
+        "# one Hugging Face folder with files of 5 GB and an index\n"
+        "reshard convert step_1000 hf --to safetensors --shard-size 5GB\n"
+        "# sharded for a mesh, in bfloat16, but norms in float32\n"
+        "reshard convert model.safetensors dcp --layout 'mesh tp=4; * shard(0)@tp' --dtype "
+        "bf16 --dtype '*norm*=f32'\n"
+        "# what DeepSpeed resumes from on any number of ranks\n"
+        "reshard convert zero_run universal --to universal\n"
+        "# what Megatron-Core and vLLM load, from Hugging Face\n"
+        "reshard convert llama run/release --to megatron --recipe hf-megatron --config "
+        "llama/config.json\n"
+        "reshard convert llama served --to sharded_state --recipe hf-sharded-state --config "
+        "llama/config.json --set tp=8\n"
+        "# only the model, with shorter names\n"
+        "reshard convert step_1000 model.pt --include 'model.*' --rename 's/^model\\.//'",
     .ranks = true,
     .run = run,
 };

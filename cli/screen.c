@@ -208,7 +208,7 @@ const char *format_name(rsd_format format)
         return "ranks";
     case RSD_FORMAT_ZERO:
         return "zero";
-    case RSD_FORMAT_AUTO:
+    default:
         break;
     }
     return "unknown";

@@ -419,11 +419,13 @@ RSD_API size_t rsd_value_json(const rsd_value *v, char *buf, size_t cap);
 
 typedef enum rsd_format {
     RSD_FORMAT_AUTO = 0,
-    RSD_FORMAT_DCP = 1,         /* PyTorch's distributed checkpoint: a folder */
-    RSD_FORMAT_SAFETENSORS = 2, /* one file, or a folder of them */
-    RSD_FORMAT_TORCH = 3,       /* torch.save: one file; a folder of them can be read */
-    RSD_FORMAT_RANKS = 4,       /* torch.save on every rank, with DTensors: a folder; read only */
-    RSD_FORMAT_ZERO = 5         /* DeepSpeed's ZeRO: a folder; written in its universal form */
+    RSD_FORMAT_DCP = 1,           /* PyTorch's distributed checkpoint: a folder */
+    RSD_FORMAT_SAFETENSORS = 2,   /* one file, or a folder of them */
+    RSD_FORMAT_TORCH = 3,         /* torch.save: one file; a folder of them can be read */
+    RSD_FORMAT_RANKS = 4,         /* torch.save on every rank, with DTensors: a folder; read only */
+    RSD_FORMAT_ZERO = 5,          /* DeepSpeed's ZeRO: a folder; written in its universal form */
+    RSD_FORMAT_SHARDED_STATE = 6, /* vLLM's files of ranks: written by rsd_convert alone */
+    RSD_FORMAT_MEGATRON = 7       /* DCP and what Megatron-Core wants beside: the same */
 } rsd_format;
 
 /* A choice that is usually best left to the library. */
@@ -772,8 +774,7 @@ typedef struct rsd_load_opts {
     bool       allow_partial; /* tensors missing from the checkpoint are left unchanged */
     int32_t    threads;       /* 0: one per available processor */
     size_t     max_memory;    /* bytes of buffers; 0: at most 64 MiB */
-    /* Called for each tensor and value missing from the checkpoint, whether that is an error or
-     * not. */
+    /* Called for each tensor and value missing from the checkpoint, error or not. */
     void (*on_missing)(void *arg, const char *name);
     void *arg;
     bool  cast; /* cast elements of another dtype (docs/loading.md); otherwise RSD_E_MISMATCH */
@@ -802,8 +803,8 @@ typedef struct rsd_load_opts {
 RSD_API rsd_err rsd_load(const char *path, rsd_comm *comm, rsd_state *state,
                          const rsd_load_opts *opts, rsd_error *err);
 
-/* Says where a tensor about to be loaded goes. *out has the box of the whole tensor: set memory or
- * a put, with a smaller box to load only that part; leave `data` and `put` NULL to skip it. */
+/* Says where a tensor goes. *out has the box of the whole tensor: set memory or a put, with a
+ * smaller box to load only that part; leave `data` and `put` NULL to skip it. */
 typedef rsd_err (*rsd_load_alloc)(void *arg, const rsd_tensor_info *info, rsd_view *out);
 
 /* Loads without a state: every tensor that is one of the n names or below one of them ("model.w" is
@@ -827,9 +828,8 @@ typedef struct rsd_convert_stats {
     size_t     size; /* sizeof(rsd_convert_stats) */
     rsd_format format;
     int64_t    tensors, objects;
-    int64_t files, bytes; /* of the target, without its checksum file; bytes -1: compressed, so not
-                             known in advance */
-    int64_t carried;      /* of these files, those copied along */
+    int64_t    files, bytes; /* of the target, without its checksum file; bytes -1: not known yet */
+    int64_t    carried;      /* of these files, those copied along */
 } rsd_convert_stats;
 
 typedef struct rsd_convert_opts {

@@ -20,7 +20,7 @@ static const struct {
     { "rsd_save_opts", "checksum", offsetof(rsd_save_opts, checksum), RSD_NEVER },
     { "rsd_load_opts", "verify", offsetof(rsd_load_opts, verify), RSD_NEVER },
     { "rsd_load_opts", "cooperate", offsetof(rsd_load_opts, cooperate), RSD_NEVER },
-    { "rsd_convert_opts", "format", offsetof(rsd_convert_opts, format), RSD_FORMAT_ZERO },
+    { "rsd_convert_opts", "format", offsetof(rsd_convert_opts, format), RSD_FORMAT_MEGATRON },
     { "rsd_convert_opts", "sync", offsetof(rsd_convert_opts, sync), RSD_NEVER },
     { "rsd_convert_opts", "checksum", offsetof(rsd_convert_opts, checksum), RSD_NEVER },
     { "rsd_convert_opts", "verify", offsetof(rsd_convert_opts, verify), RSD_NEVER },

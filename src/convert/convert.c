@@ -14,6 +14,7 @@
 #include "base/opts.h"
 #include "comm/facts.h"
 #include "convert/convert_carry.h"
+#include "convert/convert_megatron.h"
 #include "convert/convert_partial.h"
 #include "convert/convert_state.h"
 #include "convert/convert_write.h"
@@ -38,10 +39,12 @@ typedef struct converting {
     rsi_pull                pull;
     rsi_convert_job         job;
     rsi_image_spec          spec;
-    bool                    stream;  /* files are written front to back, as in a save */
-    bool                    keep;    /* the work folder stays if the run is interrupted */
-    bool                    begun;   /* the work folder exists */
-    bool                    adopted; /* the work folder has become the published target */
+    rsd_rules              *layout;    /* of the recipe, if the options have none */
+    int64_t                 iteration; /* of a Megatron folder; 0: "release" */
+    bool                    stream;    /* files are written front to back, as in a save */
+    bool                    keep;      /* the work folder stays if the run is interrupted */
+    bool                    begun;     /* the work folder exists */
+    bool                    adopted;   /* the work folder has become the published target */
     rsi_partial             partial;
 } converting;
 
@@ -63,7 +66,6 @@ static rsd_err make_image(converting *c, rsd_error *err)
     rsd_err          rc;
 
     again.on_left_out = NULL; /* already reported */
-
     for (int flat = 0; flat < 2; flat++) {
         rc = rsi_convert_state_make(&c->taken, c->source, c->spec.format, flat,
                                     flat ? &again : c->opts, err);
@@ -116,7 +118,11 @@ static rsd_err take_files(converting *c, rsd_error *err)
     const char *into = c->spec.one_file ? "a single file holds no others" : NULL;
     rsd_err     rc = rsi_carry_find(&c->carry, c->source, into, c->opts, err);
 
-    return rc ? rc : rsi_carry_add(&c->carry, &c->job.commit.image, c->taken.state, c->opts, err);
+    if (!rc)
+        rc = rsi_carry_add(&c->carry, &c->job.commit.image, c->taken.state, c->opts, err);
+    if (!rc && c->opts->format == RSD_FORMAT_MEGATRON)
+        rc = rsi_megatron_files(&c->taken, c->iteration, &c->job.commit.image, err);
+    return rc;
 }
 
 static rsd_err open_store(converting *c, rsd_error *err)
@@ -132,17 +138,37 @@ static rsd_err open_store(converting *c, rsd_error *err)
     return rc || to->name ? rc : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
 }
 
+/* Forms of other formats are written as these. */
+static rsd_err choose_form(converting *c, rsd_error *err)
+{
+    const rsd_convert_opts *o = c->opts;
+
+    c->spec.distributed = o->rules && c->spec.format == RSD_FORMAT_SAFETENSORS;
+    c->spec.rank_states = o->format == RSD_FORMAT_SHARDED_STATE;
+    if (c->spec.rank_states)
+        c->spec.format = RSD_FORMAT_SAFETENSORS;
+    if (o->format != RSD_FORMAT_MEGATRON)
+        return RSD_OK;
+    c->spec.format = RSD_FORMAT_DCP;
+    if (o->transform)
+        return rsi_fail(err, RSD_E_INVALID, "Megatron-Core does not read compressed checkpoints");
+    return rsi_megatron_name(c->job.commit.path, &c->iteration, err);
+}
+
 /* Applies the options to the target. */
 static rsd_err choose(converting *c, rsd_error *err)
 {
     const rsd_convert_opts *o = c->opts;
     rsi_commit             *to = &c->job.commit;
+    rsd_err                 rc;
 
     c->spec = (rsi_image_spec){ .format = o->format,
                                 .shard_size = o->shard_size,
                                 .transform = o->transform };
     c->spec.one_file = to->one_file = rsi_path_format(to->path, &c->spec.format);
-    c->spec.distributed = o->rules && c->spec.format == RSD_FORMAT_SAFETENSORS;
+    rc = choose_form(c, err);
+    if (rc)
+        return rc;
     to->flush = (rsi_write_opts){ .sync = o->sync != RSD_NEVER,
                                   .on_progress = o->on_progress,
                                   .arg = o->arg };
@@ -487,7 +513,9 @@ static rsd_err publish(converting *c, rsd_error *err)
     rc = rsi_outcome_settle(&c->job.commit, RSD_OK, adopt_work, c, err);
     if (c->adopted && !c->job.commit.tree) /* published, even if its checksums are not */
         drop_partial(c);
-    return rc;
+    if (rc || c->opts->format != RSD_FORMAT_MEGATRON)
+        return rc;
+    return agree(c, leads(c) ? rsi_megatron_track(&c->job.commit, err) : RSD_OK, err);
 }
 
 /* Reports where the work of a failed run is kept. */
@@ -520,6 +548,7 @@ static rsd_err end(converting *c, rsd_err rc, rsd_error *err)
     rsi_pull_close(&c->pull);
     rsi_convert_state_release(&c->taken);
     rsi_carry_release(&c->carry);
+    rsd_rules_free(c->layout);
     rsi_free(c->meta);
     return rc;
 }
@@ -576,6 +605,8 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
     own.keep = own.keep && !own.dry_run;
     own.resume = own.resume && !own.dry_run;
     rc = open_book(&c, err);
+    if (!rc)
+        rc = agree(&c, rsi_convert_layout(path, &own, &c.layout, err), err);
     if (!rc)
         rc = plan(&c, err);
     if (!rc && own.dry_run) {

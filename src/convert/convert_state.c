@@ -5,6 +5,8 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/text.h"
+#include "convert/convert_megatron.h"
+#include "format/path_format.h"
 #include "format/torch_archive.h"
 #include "format/value_pickle.h"
 #include "plan/cast.h"
@@ -487,6 +489,8 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
                       k.refused, k.buf, k.names.len >= sizeof(k.buf) ? " ..." : "");
     for (size_t i = 0; i < source->nobjects && !rc; i++)
         rc = take_object(&k, i, err);
+    if (!rc && opts->format == RSD_FORMAT_MEGATRON)
+        rc = rsi_megatron_values(out, err);
     if (!rc)
         rc = check_filters(&k, err);
     if (!rc) {
@@ -504,6 +508,20 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     out->state->layout_arg = out;
     rsi_map_release(&out->state->names); /* no more names are added */
     return RSD_OK;
+}
+
+rsd_err rsi_convert_layout(const char *path, rsd_convert_opts *opts, rsd_rules **out,
+                           rsd_error *err)
+{
+    rsd_format format = opts->format;
+    bool       one_file = rsi_path_format(path, &format);
+    rsd_err    rc = RSD_OK;
+
+    if (opts->recipe && !opts->rules && !one_file && format != RSD_FORMAT_ZERO)
+        rc = rsi_recipe_layout(opts->recipe, out, err);
+    if (!rc && *out)
+        opts->rules = *out;
+    return rc;
 }
 
 void rsi_convert_state_release(rsi_convert_state *cs)

@@ -22,6 +22,10 @@ typedef struct rsi_convert_state {
 rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_format format,
                                bool flat, const rsd_convert_opts *opts, rsd_error *err);
 void    rsi_convert_state_release(rsi_convert_state *cs);
+/* The recipe's own layout, for rsd_rules_free: it counts if the options have none and the target
+ * can have one; then opts->rules is set. */
+rsd_err rsi_convert_layout(const char *path, rsd_convert_opts *opts, rsd_rules **out,
+                           rsd_error *err);
 /* Reports to the caller that something in the source is left out. */
 void rsi_leave_out(const rsd_convert_opts *opts, const char *name, const char *why);
 

@@ -33,7 +33,8 @@ typedef struct rsi_spotted { /* a place in the text */
 struct rsi_name_text;
 
 typedef struct rsi_expr {
-    char op; /* 'n' number, 'v' variable, 'h' has(NAME), 'u' up(a, b), 's' sqrt(a), '+' '-' '*' '/'
+    char op; /* 'n' number, 'v' variable, 'h' has(NAME), 'u' up(a, b), 'm' min(a, b), 's' sqrt(a),
+                '+' '-' '*' '/'
                 '%' '<' '>' 'l' <=, 'g' >=, '=' ==, '!' !=, '&' and, '|' or */
     double                      value;
     const char                 *name;
@@ -178,6 +179,8 @@ struct rsd_recipe {
     size_t             nlets, lets_cap;
     rsi_recipe_number *number; /* [nnumbers] later ones win */
     size_t             nnumbers, numbers_cap;
+    const char       **layout; /* [nlayouts] lines of layout rules, as written */
+    size_t             nlayouts, layouts_cap;
     uint64_t           digest; /* of text, direction and numbers */
     rsi_arena          mem;
 };
@@ -190,5 +193,8 @@ rsd_err rsi_recipe_set(rsd_recipe *recipe, const char *name, double value, bool 
 rsd_err rsi_recipe_get(const rsd_recipe *recipe, const rsi_scope *scope, const char *name,
                        bool factor, double *out, rsd_error *err);
 bool    rsi_is_word(const char *text, size_t len);
+/* The layout that the recipe's `layout` lines give its targets; NULL: it has none. For
+ * rsd_rules_free. */
+rsd_err rsi_recipe_layout(const rsd_recipe *recipe, rsd_rules **out, rsd_error *err);
 
 #endif

@@ -63,6 +63,9 @@ static rsd_err combine(const rsi_expr *e, double a, double b, double *out, rsd_e
                             e->at.column);
         *out = a / b;
         break;
+    case 'm':
+        *out = fmin(a, b);
+        break;
     case 's':
         *out = sqrt(a);
         break;

@@ -2,6 +2,7 @@
 /* Reads the text of a recipe, statement by statement:
  *
  *     let NAME = EXPR [else EXPR]
+ *     layout RULE
  *     SIDE (-> | <- | <->) SIDE [as DTYPE] [times EXPR] [plus EXPR] [where NAME = EXPR, ...]
  *         [for CAPTURE in EXPR..EXPR] [if EXPR] [required]
  *
@@ -305,6 +306,20 @@ static rsd_err take_let(rsi_recipe_text *p)
     return rc;
 }
 
+/* "layout RULE": the rest of the statement is a rule of a layout. */
+static rsd_err take_layout(rsi_recipe_text *p)
+{
+    rsd_recipe *recipe = p->recipe;
+    size_t      n = strcspn(p->at, "#;\n");
+    char       *text = rsi_arena_text(&recipe->mem, p->at, n);
+
+    if (!text || !rsi_grow(&recipe->layout, recipe->nlayouts, &recipe->layouts_cap, sizeof(text)))
+        return no_memory(p);
+    recipe->layout[recipe->nlayouts++] = text;
+    p->at += n;
+    return RSD_OK;
+}
+
 /* ---- cycles ---- */
 
 typedef struct visiting {
@@ -380,10 +395,10 @@ rsd_err rsi_recipe_parse(const char *text, bool reverse, rsd_recipe **out, rsd_e
     p.recipe->reverse = reverse;
     p.recipe->digest = rsi_digest(reverse, text, strlen(text));
     while (!rc && next_statement(&p)) {
-        bool let = rsi_text_word(&p, "let");
+        bool let = rsi_text_word(&p, "let"), layout = !let && rsi_text_word(&p, "layout");
 
-        rc = let ? take_let(&p) : take_rule(&p);
-        any = any || !let;
+        rc = let ? take_let(&p) : layout ? take_layout(&p) : take_rule(&p);
+        any = any || !(let || layout);
     }
     if (!rc && !any)
         rc = rsi_text_expected(&p, "a rule");
@@ -407,6 +422,7 @@ void rsd_recipe_free(rsd_recipe *recipe)
     rsi_free(recipe->rule);
     rsi_free(recipe->let);
     rsi_free(recipe->number);
+    rsi_free(recipe->layout);
     rsi_arena_release(&recipe->mem);
     rsi_free(recipe);
 }

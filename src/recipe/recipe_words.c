@@ -180,9 +180,9 @@ static rsd_err take_arguments(rsi_recipe_text *p, rsi_expr *e)
         e->has = name;
     } else if (!rc) {
         rc = rsi_text_expr(p, &e->a);
-        if (!rc && e->op == 'u')
+        if (!rc && e->op != 's')
             rc = rsi_text_need(p, ",");
-        if (!rc && e->op == 'u')
+        if (!rc && e->op != 's')
             rc = rsi_text_expr(p, &e->b);
     }
     return rc ? rc : rsi_text_need(p, ")");
@@ -215,7 +215,10 @@ static rsd_err take_operand(rsi_recipe_text *p, const rsi_expr **out)
     }
     if (isdigit((unsigned char)*p->at))
         return rsi_text_number(p, &e->value);
-    e->op = rsi_text_word(p, "up") ? 'u' : rsi_text_word(p, "sqrt") ? 's' : 'v';
+    e->op = rsi_text_word(p, "up")     ? 'u'
+            : rsi_text_word(p, "min")  ? 'm'
+            : rsi_text_word(p, "sqrt") ? 's'
+                                       : 'v';
     if (e->op == 'v' && rsi_text_word(p, "has"))
         e->op = 'h';
     return e->op == 'v' ? rsi_text_identifier(p, "a number or its name", &e->name)

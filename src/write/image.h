@@ -74,6 +74,7 @@ typedef struct rsi_image_spec {
     rsd_format         format;
     uint64_t           shard_size;  /* safetensors: maximum bytes of a file; 0: one file */
     bool               distributed; /* safetensors: one file per rank, with its parts */
+    bool               rank_states; /* safetensors: vLLM's sharded_state, files of every rank */
     const char        *transform;   /* DCP only */
     bool               one_file;    /* the target is a file, not a folder */
     const rsi_st_pair *meta;        /* [nmeta] safetensors: __metadata__ entries of every file */

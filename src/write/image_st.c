@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The image of safetensors: whole tensors in one file or in several with an index, or each rank's
- * parts in its own files (torch's distributed form). A name occurs only once in a file, so a rank
- * with several boxes of a tensor gets several files. */
+ * parts in its own files: torch's distributed form, or vLLM's sharded_state. A name occurs only
+ * once in a file, so a rank with several boxes of a tensor gets several files. */
 #include "base/map.h"
 #include "base/mem.h"
 #include "write/image.h"
@@ -10,6 +10,8 @@
 #include "format/st_write.h"
 #include "shape/box.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A tensor, or part of one, to be stored in a file. */
@@ -363,11 +365,114 @@ static rsd_err image_parts(building *b, rsd_error *err)
     return rc;
 }
 
+/* ---- vLLM's sharded_state ---- */
+
+/* A rank's part of a tensor; all ranks have parts of one shape, whose shape the file states. */
+static rsd_err rank_box(const rsi_state_tensor *t, const rsd_layout *layout, int32_t rank,
+                        rsd_box *out, rsd_error *err)
+{
+    rsd_box first;
+    size_t  n = rsd_layout_boxes(layout, rank, out, 1);
+
+    if (n == 1 && rsd_layout_boxes(layout, 0, &first, 1) == 1 &&
+        memcmp(first.len, out->len, (size_t)t->ndim * sizeof(first.len[0])) == 0)
+        return RSD_OK;
+    return rsi_fail(err, RSD_E_INVALID,
+                    "tensor \"%s\": rank %" PRId32 " has %s part; a sharded_state needs one of the "
+                    "same shape on every rank",
+                    t->spot.name, rank,
+                    n == 1 ? "another"
+                    : n    ? "more than one"
+                           : "no");
+}
+
+/* Ranks of a state, by number: bytes of the file that is being filled, and that file's number. */
+typedef struct filling {
+    uint64_t *bytes;
+    uint32_t *nth;
+    int64_t   ranks;
+} filling;
+
+static rsd_err plan_rank(building *b, rsi_map *known, size_t t, const rsd_layout *layout,
+                         uint64_t shard_size, filling *f, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (int32_t r = 0; r < f->ranks && !rc; r++) {
+        rsd_box  box;
+        size_t   group = 0;
+        uint64_t bytes;
+
+        rc = rank_box(&b->state->tensor[t], layout, r, &box, err);
+        if (rc)
+            break;
+        bytes = (uint64_t)(rsd_box_count(&box) * b->state->tensor[t].views.elem_bytes);
+        if (shard_size && f->bytes[r] && f->bytes[r] + bytes > shard_size) {
+            f->nth[r]++;
+            f->bytes[r] = 0;
+        }
+        f->bytes[r] += bytes;
+        rc = group_for(b, known, r, f->nth[r], &group, err);
+        if (!rc)
+            rc = add_piece(b, t, &box, group, err);
+    }
+    return rc;
+}
+
+/* Every rank has its part of every tensor. */
+static rsd_err plan_ranks(building *b, rsi_map *known, uint64_t shard_size, rsd_error *err)
+{
+    filling f = { 0 };
+    rsd_err rc = RSD_OK;
+
+    for (size_t t = 0; t < b->state->ntensors && !rc; t++) {
+        rsd_layout *layout = NULL;
+
+        rc = rsi_state_layout(b->state, t, &layout, err);
+        if (!rc && (!layout || !layout->mesh))
+            rc =
+                rsi_fail(err, RSD_E_INVALID, "a sharded_state needs a layout: which rank has what");
+        if (!rc && !f.bytes) {
+            f.ranks = layout->mesh->size;
+            f.bytes = rsi_calloc((size_t)f.ranks, sizeof(f.bytes[0]));
+            f.nth = rsi_calloc((size_t)f.ranks, sizeof(f.nth[0]));
+            rc = f.bytes && f.nth ? RSD_OK : no_memory(err);
+        }
+        if (!rc)
+            rc = plan_rank(b, known, t, layout, shard_size, &f, err);
+        rsd_layout_free(layout);
+    }
+    rsi_free(f.bytes);
+    rsi_free(f.nth);
+    return rc;
+}
+
+static rsd_err image_ranks(building *b, const rsi_image_spec *spec, rsd_error *err)
+{
+    rsi_map known = { 0 };
+    rsd_err rc = plan_ranks(b, &known, spec->shard_size, err);
+
+    for (size_t g = 0; g < b->ngroups && !rc; g++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "model-rank-%" PRId32 "-part-%" PRIu32 ".safetensors",
+                 b->group[g].rank, b->group[g].nth);
+        b->group[g].name = rsi_arena_text(&b->image->mem, name, strlen(name));
+        rc = b->group[g].name ? RSD_OK : no_memory(err);
+    }
+    if (!rc)
+        rc = add_files(b, err);
+    rsi_map_release(&known);
+    return rc;
+}
+
 /* Refuses, before anything is written, whatever the format can't hold. */
 static rsd_err refuse(const rsd_state *state, const rsi_image_spec *spec, rsd_error *err)
 {
     if (spec->distributed && spec->one_file)
         return rsi_fail(err, RSD_E_INVALID, "distributed safetensors are a folder, not a file");
+    if (spec->rank_states && spec->one_file)
+        return rsi_fail(err, RSD_E_INVALID, "a sharded_state is a folder, not a file");
     for (size_t i = 0; i < state->ntensors; i++) {
         const rsi_state_tensor *t = &state->tensor[i];
         rsi_st_item             item = { t->spot.name, t->dtype, t->ndim, t->shape };
@@ -395,7 +500,9 @@ rsd_err rsi_image_st(rsi_image *image, const rsd_state *state, const rsi_image_s
     rsd_err  rc = refuse(state, spec, err);
 
     if (!rc)
-        rc = b.parts ? image_parts(&b, err) : image_whole(&b, spec, err);
+        rc = b.parts             ? image_parts(&b, err)
+             : spec->rank_states ? image_ranks(&b, spec, err)
+                                 : image_whole(&b, spec, err);
     rsi_free(b.piece);
     rsi_free(b.group);
     return rc;

@@ -88,6 +88,7 @@ deepseek-fp8
 deepseek-megatron
 gpt-oss-megatron
 hf-megatron
+hf-sharded-state
 meta-hf
 stack-layers
 END
@@ -134,6 +135,55 @@ t 'a doubled layer is caught' recipe check "$T/moe.recipe" "$T/whole.safetensors
 code 2
 err <<'END'
 reshard: recipe: no rule of the recipe matches tensor "e.3.w": add one, or drop it
+END
+
+# ---- files of ranks, folders of Megatron ----
+
+t 'sharded_state: each rank has its part of every tensor in a file of its own' -c 'cd $T && $R convert -q hf.safetensors ss --to sharded_state --layout "mesh tp=2; *.q shard(0)@tp; * replicate" && ls ss && $R inspect ss/model-rank-1-part-0.safetensors l.0.q && $R cat ss/model-rank-1-part-0.safetensors l.0.q --format raw && $R cat ss/model-rank-0-part-0.safetensors l.1.v --format raw'
+printf 'model-rank-0-part-0.safetensors\nmodel-rank-1-part-0.safetensors\nname   dtype  shape   layout  chunks  bytes\nl.0.q  uint8  [2, 1]  whole        1    2 B\n\nsafetensors: 1 tensor in 1 chunk, 2 parameters, 2 B; 0 objects\ncdXY' | out
+
+t 'sharded_state needs equal parts' -c 'cd $T && $R convert -q hf.safetensors uneven --to sharded_state --layout "mesh tp=3; * shard(0)@tp"; code=$?; ls | grep uneven; exit $code'
+code 2
+err <<'END'
+reshard: checkpoint "uneven": tensor "l.0.k": rank 2 has no part; a sharded_state needs one of the same shape on every rank
+END
+
+t 'sharded_state needs a layout' -c 'cd $T && $R convert -q hf.safetensors uneven --to sharded_state'
+code 2
+err <<'END'
+reshard: checkpoint "uneven": a sharded_state needs a layout: which rank has what
+END
+
+t 'a recipe brings the layout of its targets' -c 'cd $T && printf "layout mesh tp={tp}\nlayout *.q shard(0)@tp\nlayout * replicate\n{*x} -> {*x}\n" >lay.recipe && $R convert -q hf.safetensors lay --to sharded_state --recipe lay.recipe --set tp=2 && cmp ss/model-rank-1-part-0.safetensors lay/model-rank-1-part-0.safetensors'
+
+t 'a number of the layout that nobody set is named' -c 'cd $T && $R convert -q hf.safetensors lay2 --to sharded_state --recipe lay.recipe'
+code 2
+err <<'END'
+reshard: checkpoint "lay2": the layout of the recipe: "tp" is not set: use --set tp=N or --config
+END
+
+t 'megatron: the folder, its objects, the tracker beside it' -c 'cd $T && printf "{*x} -> decoder.layers.{*x}.linear_fc1.weight\n" >fc1.recipe && $R convert -q hf.safetensors run/iter_0000012 --to megatron --include "l.0.q" --recipe fc1.recipe && cat run/latest_checkpointed_iteration.txt && echo && ls -A run/iter_0000012 && cat run/iter_0000012/metadata.json && echo && $R inspect run'
+out <<'END'
+12
+.metadata
+.reshard-sums
+__0_0.distcp
+common.pt
+metadata.json
+{"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1}
+name                                    dtype  shape   layout  chunks  bytes  file
+decoder.layers.l.0.q.linear_fc1.weight  uint8  [4, 1]  whole        1    4 B  __0_0.distcp
+
+object                                                  value
+decoder.layers.l.0.q.linear_fc1._extra_state/shard_0_1  [None]
+
+dcp (Megatron-Core torch_dist, iteration 12): 1 tensor in 1 chunk, 4 parameters, 4 B; 1 object
+END
+
+t 'megatron: a folder that it would not find is refused' -c 'cd $T && $R convert -q hf.safetensors elsewhere --to megatron'
+code 2
+err <<'END'
+reshard: checkpoint "elsewhere": Megatron-Core looks for a folder named "release" or "iter_0000001": write to "elsewhere/release"
 END
 
 finish

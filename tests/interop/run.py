@@ -4,7 +4,7 @@ PATH_TO_reshard
 
 torch writes and we read (read_checks.py); we convert what torch wrote and torch reads
 (copy_checks.py), also after two conversions by the tool (round_checks.py). The recipes that ship are compared with
-their arithmetic in torch (recipe_checks.py). Four ranks run beside this process (ranks.py).
+their arithmetic in torch (recipe_checks.py, sharded_checks.py). Four ranks run beside this process (ranks.py).
 """
 
 import argparse
@@ -20,6 +20,7 @@ import ranks
 import read_checks
 import recipe_checks
 import round_checks
+import sharded_checks
 from report import Report
 from tool import Reshard, Tool
 
@@ -56,6 +57,7 @@ def run(report, tool, reshard, folder):
         copied.set()
         round_checks.rounds(report, reshard, folder)
         recipe_checks.recipes(report, reshard, folder)
+        sharded_checks.sharded_states(report, reshard, folder)
         while not job.join(1):
             pass
     except KeyboardInterrupt:
