@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0 opens the checkpoint through a store that logs everything it reads; the log goes to the
- * other ranks, which open the checkpoint from it (store/record.c). So the metadata are read once,
- * whatever the format, and every rank checks them as if it had read them itself. Each rank holds
+/* Ranks that are threads of one process and name the same store use what rank 0 has opened. For
+ * others rank 0 opens the checkpoint through a store that logs everything it reads; the log goes to
+ * them, and they open the checkpoint from it (store/record.c). So the metadata are read once,
+ * whatever the format, and every process checks them as if it had read them itself. Each rank holds
  * what the name refers to and compares it with rank 0's, so that all read one checkpoint even while
  * another is published. Next: load.c. */
 #include "load/open_together.h"
+#include "base/digest.h"
 #include "base/mem.h"
 #include "format/open.h"
 #include "store/record.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum { ROUNDS = 64 };
+
+/* A checkpoint that threads share; the last one closes it. */
+struct rsi_one_ckpt {
+    atomic_int users;
+    rsd_ckpt  *ckpt;
+};
 
 #define PIECE ((size_t)16 << 20) /* bytes sent at once */
 
@@ -206,6 +215,61 @@ out:
     return rc;
 }
 
+/* ---- threads of one process ---- */
+
+/* True if they also mean the same. A store that only some may still use could go away first. */
+static rsd_err can_use_one(rsd_comm *comm, const rsd_store *store, const char *path, bool *out,
+                           rsd_error *err)
+{
+    int64_t mean = (int64_t)rsi_digest((uint64_t)(uintptr_t)store, path, strlen(path));
+    int64_t ends[2] = { mean, ~mean };
+    rsd_err rc = RSD_OK;
+
+    *out = comm->ops.flags & RSD_COMM_THREADS;
+    if (*out)
+        rc = rsi_allreduce(comm, RSI_OP_MAX, ends, 2, err);
+    *out = *out && !rc && ends[0] == ~ends[1];
+    return rc;
+}
+
+static rsd_err open_one(rsd_comm *comm, rsd_store *store, const char *path, rsi_together *t,
+                        rsd_error *err)
+{
+    struct rsi_one_ckpt *one = NULL;
+    uint64_t             at;
+    rsd_err              rc = RSD_OK;
+
+    if (comm->rank == 0) {
+        one = rsi_calloc(1, sizeof(*one));
+        rc = one ? rsi_ckpt_open(store, path, &one->ckpt, err)
+                 : rsi_fail(err, RSD_E_NOMEM, "no memory for a checkpoint");
+    }
+    rc = rsi_agree(comm, rc, err);
+    if (rc) {
+        rsi_free(one);
+        return rc;
+    }
+    if (one)
+        atomic_store(&one->users, comm->size);
+    at = (uint64_t)(uintptr_t)one;
+    rc = rsi_broadcast(comm, 0, &at, sizeof(at), err);
+    if (!rc || one) { /* if the comm breaks here, the ranks that got it keep it */
+        t->one = (struct rsi_one_ckpt *)(uintptr_t)at;
+        t->ckpt = t->one->ckpt;
+    }
+    return rc;
+}
+
+static void close_one(struct rsi_one_ckpt *one)
+{
+    if (atomic_fetch_sub(&one->users, 1) > 1)
+        return;
+    rsi_ckpt_close(one->ckpt);
+    rsi_free(one);
+}
+
+/* ---- all ---- */
+
 static bool is_alone(const rsd_comm *comm)
 {
     return !comm || comm->size == 1 || comm->alone;
@@ -214,12 +278,18 @@ static bool is_alone(const rsd_comm *comm)
 rsd_err rsi_together_open(rsd_comm *comm, rsd_store *store, const char *path, bool again,
                           rsi_together *out, rsd_error *err)
 {
+    bool    one;
     rsd_err rc;
 
     *out = (rsi_together){ 0 };
     if (!is_alone(comm)) {
         rc = rsi_hosts_find(comm, err);
-        return rc ? rc : open_shared(comm, store, path, again, out, err);
+        if (!rc)
+            rc = can_use_one(comm, store, path, &one, err);
+        if (rc)
+            return rc;
+        return one ? open_one(comm, store, path, out, err)
+                   : open_shared(comm, store, path, again, out, err);
     }
     rc = rsi_ckpt_open(store, path, &out->ckpt, err);
     return comm ? rsi_agree(comm, rc, err) : rc;
@@ -242,7 +312,10 @@ bool rsi_together_replaced(rsd_comm *comm, const rsi_together *together, rsd_err
 
 void rsi_together_close(rsi_together *together)
 {
-    rsi_ckpt_close(together->ckpt);
+    if (together->one)
+        close_one(together->one);
+    else
+        rsi_ckpt_close(together->ckpt);
     rsd_store_close(together->front);
     rsd_store_close(together->held);
     rsd_store_close(together->own);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens a checkpoint on all ranks at once: one rank reads the metadata and sends them to the
- * others. */
+/* Opens a checkpoint on all ranks at once: one rank reads the metadata, for threads of its process
+ * or for ranks that it sends them to. */
 #ifndef RSI_OPEN_TOGETHER_H
 #define RSI_OPEN_TOGETHER_H
 
@@ -16,14 +16,15 @@ typedef struct rsi_told {
 } rsi_told;
 
 typedef struct rsi_together {
-    rsd_ckpt  *ckpt;
-    rsd_store *front; /* the checkpoint reads through this; NULL: the store itself */
-    rsd_store *held;  /* holds the checkpoint below `front`; NULL: nothing does */
-    rsd_store *inner; /* other ranks: what `front` calls, `held` or the store */
-    rsd_store *own;   /* the store of a local path */
-    char      *log;   /* rank 0's log, on the others, while they open */
-    rsi_told   told;
-    rsd_error  unheld; /* why this rank, which may never read, could not hold it */
+    rsd_ckpt            *ckpt;
+    struct rsi_one_ckpt *one;   /* not NULL: `ckpt` is shared, and what follows is not used */
+    rsd_store           *front; /* the checkpoint reads through this; NULL: the store itself */
+    rsd_store           *held;  /* holds the checkpoint below `front`; NULL: nothing does */
+    rsd_store           *inner; /* other ranks: what `front` calls, `held` or the store */
+    rsd_store           *own;   /* the store of a local path */
+    char                *log;   /* rank 0's log, on the others, while they open */
+    rsi_told             told;
+    rsd_error            unheld; /* why this rank, which may never read, could not hold it */
 } rsi_together;
 
 /* `store` NULL: local files. `comm` NULL: [local]. Otherwise [collective]: all ranks or none open

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "fake_hosts.h"
 #include "overwriting.h"
 #include "store/file.h"
 #include "sys_faults.h"
@@ -53,8 +54,10 @@ static rsd_err on_ranks(void *arg, rsd_comm *comm, rsd_error *err)
     return rc;
 }
 
-static void try_kind(const overwriting_kind *kind, int ranks)
+/* `apart`: the ranks are on two machines, or else threads. */
+static void try_kind(const overwriting_kind *kind, int ranks, bool apart)
 {
+    fake_hosts  hosts = { .ranks = ranks, .per_host = (ranks + 1) / 2, .blind = true };
     overwriting o;
     job         j = { .o = &o, .loads = loads() / (OVERWRITING_KINDS / 2) };
     rsd_error   err = { 0 };
@@ -64,13 +67,15 @@ static void try_kind(const overwriting_kind *kind, int ranks)
     assert_true(overwriting_begin(&o, kind, folder, 1));
     if (ranks == 1)
         rc = overwriting_loads(&o, NULL, j.loads, &j.counts, &err);
+    else if (apart)
+        rc = fake_hosts_run(&hosts, on_ranks, &j, &err);
     else
         rc = rsd_comm_run_threads(ranks, on_ranks, &j, &err);
     assert_true(overwriting_end(&o));
     if (rc)
         fail_msg("%s on %d ranks: %s", kind->name, ranks, err.msg);
-    snprintf(label, sizeof(label), "read while overwritten, %s, %d rank%s", kind->name, ranks,
-             ranks > 1 ? "s" : "");
+    snprintf(label, sizeof(label), "read while overwritten, %s, %d rank%s%s", kind->name, ranks,
+             ranks > 1 ? "s" : "", apart ? " apart" : "");
     overwriting_row(label, &j.counts);
     assert_true(overwriting_ok(&j.counts));
 }
@@ -79,14 +84,21 @@ static void one_process_loads_the_old_or_the_new_checkpoint_whole(void **state)
 {
     (void)state;
     for (int i = 0; i < OVERWRITING_KINDS; i++)
-        try_kind(&overwriting_kinds[i], 1);
+        try_kind(&overwriting_kinds[i], 1, false);
 }
 
 static void four_ranks_load_the_old_or_the_new_checkpoint_whole(void **state)
 {
     (void)state;
     for (int i = 0; i < OVERWRITING_KINDS; i++)
-        try_kind(&overwriting_kinds[i], 4);
+        try_kind(&overwriting_kinds[i], 4, false);
+}
+
+static void ranks_of_two_machines_load_the_old_or_the_new_checkpoint_whole(void **state)
+{
+    (void)state;
+    for (int i = 0; i < OVERWRITING_KINDS; i++)
+        try_kind(&overwriting_kinds[i], 4, true);
 }
 
 /* A process that overwrites `path` and waits for leave before each of its system calls. */
@@ -195,6 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_process_loads_the_old_or_the_new_checkpoint_whole),
         cmocka_unit_test(four_ranks_load_the_old_or_the_new_checkpoint_whole),
+        cmocka_unit_test(ranks_of_two_machines_load_the_old_or_the_new_checkpoint_whole),
         cmocka_unit_test(a_writer_that_waits_for_readers_lets_them_in),
     };
 

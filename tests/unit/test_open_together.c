@@ -137,6 +137,42 @@ static void without_ranks_it_is_opened_as_it_is(void **state)
     rsd_store_close(real);
 }
 
+static rsd_err open_one(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    rsd_ckpt   **at = arg;
+    rsi_together together = { 0 };
+    rsd_err      rc = rsi_together_open(comm, (rsd_store *)at[RANKS], "dcp", false, &together, err);
+
+    at[rsd_comm_rank(comm)] = together.ckpt;
+    CHECK(rc || together.ckpt->ntensors == 2);
+    rsi_together_close(&together);
+    return rc;
+}
+
+static void threads_that_name_one_store_share_what_rank_0_opens(void **state)
+{
+    fix_counts alone = { 0 }, together = { 0 };
+    rsd_store *real = saved("dcp", false);
+    rsd_store *first = fix_counting_store(real, &alone);
+    rsd_store *then = fix_counting_store(real, &together);
+    rsd_ckpt  *at[RANKS + 1] = { [RANKS] = (rsd_ckpt *)then };
+    rsd_ckpt  *ckpt;
+    rsd_error  err = { 0 };
+
+    (void)state;
+    assert_int_equal(rsd_ckpt_open(first, "dcp", &ckpt, NULL), RSD_OK);
+    rsd_ckpt_close(ckpt);
+    if (rsd_comm_run_threads(RANKS, open_one, at, &err))
+        fail_msg("%s", err.msg);
+    assert_int_equal(together.reads, alone.reads);
+    assert_int_equal(together.bytes, alone.bytes);
+    for (int r = 1; r < RANKS; r++)
+        assert_ptr_equal(at[r], at[0]);
+    rsd_store_close(first);
+    rsd_store_close(then);
+    rsd_store_close(real);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +180,7 @@ int main(void)
         cmocka_unit_test(what_rank_0_finds_wrong_all_hear_in_the_same_words),
         cmocka_unit_test(ranks_that_see_no_files_can_open_them_all_the_same),
         cmocka_unit_test(without_ranks_it_is_opened_as_it_is),
+        cmocka_unit_test(threads_that_name_one_store_share_what_rank_0_opens),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
