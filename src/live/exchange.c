@@ -119,6 +119,7 @@ static rsd_err take_buffers(rsi_exchange *x, rsd_error *err)
     int64_t                bytes = s->bytes_local + s->bytes_sent + s->bytes_recv, room = x->seg;
     size_t                 n = 2 * SLOTS;
 
+    x->past = s->bytes_local + s->bytes_recv >= RSI_COPY_PAST;
     /* No buffer needs more than the total that moves; accumulators are wider than elements. */
     if (bytes < room / RSI_WIDEST)
         room = bytes * RSI_WIDEST;

@@ -77,6 +77,7 @@ typedef struct rsi_exchange {
     rsd_reshard_stats  stats, *stats_out;
     int32_t            tag; /* the first of RSI_EXCHANGE_TAGS */
     size_t             memory;
+    bool               past;                      /* more is written than the caches hold */
     bool               no_direct, reach, process; /* how memory is read; the same on all ranks */
     bool               readable;                  /* all ranks' targets can be read */
     uint64_t           cookie;                    /* read by the others to test whether they can */

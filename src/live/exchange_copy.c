@@ -184,7 +184,8 @@ static rsd_err copy_hop(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *ho
         if (from && from->data) {
             from_area = rsi_view_area(from);
             x->stats.bytes_local += rsd_box_count(&box) * src->elem_bytes;
-            rsi_copy_box(&box, src->elem_bytes, &to_area, &from_area);
+            (x->past ? rsi_copy_box_past : rsi_copy_box)(&box, src->elem_bytes, &to_area,
+                                                         &from_area);
             return RSD_OK;
         }
     }

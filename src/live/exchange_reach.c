@@ -467,7 +467,8 @@ rsd_err rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop
     memcpy(from.stride, v->stride, sizeof(v->stride));
     if (v->kind == RSI_REACH_SHARED) {
         from.data = (unsigned char *)(uintptr_t)v->where.word[0] + v->first;
-        rsi_copy_box(box, elem_bytes, to, &from);
+        (x->past && to->data != x->scratch ? rsi_copy_box_past : rsi_copy_box)(box, elem_bytes, to,
+                                                                               &from);
         return RSD_OK;
     }
     rsi_loops_make(&loops, box->ndim, box->len, elem_bytes, to->stride, from.stride);

@@ -8,6 +8,7 @@
  * order and agree on them in that order; otherwise ways are independent of each other. */
 #include "comm/clock.h"
 #include "live/stash.h"
+#include "shape/box.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -110,6 +111,17 @@ static rsd_err judge(const rsd_stash *s, const rsi_stash_way *way, rsd_error *er
 
 /* ---- moving chunks ---- */
 
+/* A chunk of a tensor that is larger than the caches bypasses them. */
+static void unpack(const rsi_stash_way *way, const rsi_stash_tensor *t, const rsd_box *box,
+                   const void *packed)
+{
+    const int64_t elem = rsi_stash_elem(&t->head);
+    rsi_area      from = { .box = *box, .data = (unsigned char *)packed };
+
+    rsi_strides(box->ndim, box->len, elem, from.stride);
+    (t->bytes >= RSI_COPY_PAST ? rsi_copy_box_past : rsi_copy_box)(box, elem, &way->to, &from);
+}
+
 /* Copies rank r's chunk, or starts messages in both directions, unless they must be unpacked. The
  * receive for r's notice is posted first, so that the notice finds a place. */
 static rsd_err move_chunks(rsd_stash *s, rsi_stash_way *way, int32_t r, rsd_error *err)
@@ -126,7 +138,7 @@ static rsd_err move_chunks(rsd_stash *s, rsi_stash_way *way, int32_t r, rsd_erro
     else if (!t->apart && t->held > 0)
         rc = rsi_send(s->comm, r, tag_of(way, TAG_DATA), t->at, t->held, out, err);
     if (!rc && s->reach[r]) {
-        rsi_unpack(&box, rsi_stash_elem(&t->head), &way->to, s->reach[r] + way->head[r].offset);
+        unpack(way, t, &box, s->reach[r] + way->head[r].offset);
         rc = rsi_send(s->comm, r, tag_of(way, TAG_WORD), NULL, 0, in, err);
     } else if (!rc && !t->apart && bytes > 0) {
         rc = rsi_recv(s->comm, r, tag_of(way, TAG_DATA),
@@ -232,7 +244,7 @@ static rsd_err move_parts(rsd_stash *s, rsi_stash_way *way, int64_t part, bool *
     for (int32_t r = 0; r < s->size && !rc; r++)
         if (!s->reach[r] && part < parts_of(s, &t->head, r, &region)) {
             rsi_region_part(&region, part, &box);
-            rsi_unpack(&box, region.elem_bytes, &way->to, s->staging + r * RSI_STASH_STAGE);
+            unpack(way, t, &box, s->staging + r * RSI_STASH_STAGE);
         }
     return rc;
 }
@@ -310,7 +322,7 @@ rsd_err rsi_way_begin(rsd_stash *s, rsi_stash_tensor *t, const rsi_stash_head *h
     }
     if (t && !rc) { /* its own chunk while the heads are in flight */
         rsi_stash_chunk(s, head, s->rank, &box);
-        rsi_unpack(&box, rsi_stash_elem(head), &way->to, t->at);
+        unpack(way, t, &box, t->at);
     }
     *out = way;
     return fail_for_good(s, rc, err);

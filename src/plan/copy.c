@@ -13,8 +13,6 @@
 #define UNIT_MOST                                                                                  \
     16 /* longest run in bytes that is moved as one unit: a tile of these fits the first-level     \
           cache */
-#define STREAM_MIN                                                                                 \
-    ((int64_t)32 << 20) /* at least this many bytes: the target won't stay in cache anyway */
 #define STREAM_RUN                                                                                 \
     1024         /* for runs this long, in bytes, partially written cache lines don't matter */
 #define LINE  64 /* bytes */
@@ -189,7 +187,7 @@ static void copy(const rsi_loops *loops, void *to, const void *from, bool past)
     tiled = wants_tiles(&l);
     matrix = tiled && is_matrix(&l, &m);
     rows = copier_for(l.run);
-    past = past || total_bytes(&l) >= STREAM_MIN;
+    past = past || total_bytes(&l) >= RSI_COPY_PAST;
     outer = l.n - (tiled ? 2 : 1);
     for (int i = 0; i < l.n; i++)
         ends |= l.to[i];

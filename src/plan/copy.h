@@ -18,8 +18,9 @@ void rsi_copy(const rsi_loops *loops, void *to, const void *from);
 
 /* `box` lies inside the areas; packed means row-major without gaps. */
 void rsi_copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const rsi_area *from);
-/* The same for a target that this process won't touch soon: bypasses the caches where that is
- * faster. */
+/* The same for a target that this process won't touch soon, or which is part of RSI_COPY_PAST bytes
+ * or more that are written one after the other: bypasses the caches where that is faster. */
+#define RSI_COPY_PAST ((int64_t)32 << 20)
 void rsi_copy_box_past(const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
                        const rsi_area *from);
 void rsi_pack(const rsd_box *box, int64_t elem_bytes, void *packed, const rsi_area *from);
