@@ -4,7 +4,7 @@
  * column's. */
 #include "bench.h"
 #include "base/mem.h"
-#include "format/dcp_meta.h"
+#include "format/dcp_catalogue.h"
 #include "write/image.h"
 
 #include <inttypes.h>
@@ -70,12 +70,16 @@ static void make_metadata(void *arg)
 {
     saving   *s = arg;
     rsi_image image;
+    rsi_bytes catalogue = { 0 };
     rsd_error err;
 
     s->bytes = 0;
     must(rsi_image_make(&image, s->state, &s->spec, &err), &err);
     s->chunks = image.meta->nchunks;
     must(rsi_dcp_meta_write(image.meta, count_bytes, &s->bytes, &err), &err);
+    if (!rsi_catalogue_make(image.meta, &(rsi_meta_id){ .bytes = s->bytes }, &catalogue))
+        must(rsi_fail(&err, RSD_E_NOMEM, "no memory for a catalogue"), &err);
+    rsi_free(catalogue.at);
     rsi_image_release(&image);
 }
 

@@ -83,9 +83,13 @@ static void number_one(uint32_t which, uint32_t *number, uint32_t *order, uint32
     number[which] = ++*n;
 }
 
-static void number_row(making *m, uint32_t file, uint32_t transforms)
+static void number_file(making *m, uint32_t file)
 {
     number_one(file, m->file, m->file_order, &m->nfiles);
+}
+
+static void number_transforms(making *m, uint32_t transforms)
+{
     if (transforms != RSI_DCP_NO_TRANSFORMS)
         number_one(transforms, m->transforms, m->transforms_order, &m->ntransforms);
 }
@@ -133,31 +137,29 @@ static void add_items(making *m)
         add_text(m, meta->skipped[i]);
 }
 
-static int64_t value_of(const making *m, const rsi_dcp_tensor *t, int c, size_t i)
+/* Fills m->value with a column of a tensor. */
+static void take_column(making *m, const rsi_dcp_tensor *t, int c)
 {
-    const rsi_dcp_row *row;
+    const rsi_dcp_row *row = t->column ? NULL : m->meta->row + t->first;
 
     if (t->column)
-        return rsi_packed_at(&t->column[c], i);
-    if (c >= RSI_DCP_BOX)
-        return rsi_dcp_chunk_offset(m->meta, t, i)[c - RSI_DCP_BOX];
-    row = &m->meta->row[t->first + i];
-    return c == RSI_DCP_FILE         ? (int64_t)row->file
-           : c == RSI_DCP_TRANSFORMS ? (int64_t)row->transforms
-           : c == RSI_DCP_OFFSET     ? row->offset
-                                     : row->length;
+        rsi_packed_all(&t->column[c], m->value);
+    for (size_t i = 0; row && i < t->nchunks; i++)
+        m->value[i] = c == RSI_DCP_FILE         ? (int64_t)row[i].file
+                      : c == RSI_DCP_TRANSFORMS ? (int64_t)row[i].transforms
+                      : c == RSI_DCP_OFFSET     ? row[i].offset
+                      : c == RSI_DCP_LENGTH     ? row[i].length
+                                            : rsi_dcp_chunk_offset(m->meta, t, i)[c - RSI_DCP_BOX];
 }
 
 static void add_columns(making *m, const rsi_dcp_tensor *t, int first, int end)
 {
     for (int c = first; c < end; c++) {
-        for (size_t i = 0; i < t->nchunks; i++) {
-            int64_t x = value_of(m, t, c, i);
-
-            m->value[i] = c == RSI_DCP_FILE         ? (int64_t)m->file[x] - 1
-                          : c == RSI_DCP_TRANSFORMS ? transforms_of(m, (uint32_t)x)
-                                                    : x;
-        }
+        take_column(m, t, c);
+        for (size_t i = 0; c == RSI_DCP_FILE && i < t->nchunks; i++)
+            m->value[i] = (int64_t)m->file[m->value[i]] - 1;
+        for (size_t i = 0; c == RSI_DCP_TRANSFORMS && i < t->nchunks; i++)
+            m->value[i] = transforms_of(m, (uint32_t)m->value[i]);
         rsi_packed_add(m->value, t->nchunks, m->out);
     }
 }
@@ -212,12 +214,18 @@ static void number_all(making *m)
 {
     const rsi_dcp_meta *meta = m->meta;
 
-    for (size_t t = 0; t < meta->ntensors; t++)
+    for (size_t t = 0; t < meta->ntensors; t++) {
+        take_column(m, &meta->tensor[t], RSI_DCP_FILE);
         for (size_t i = 0; i < meta->tensor[t].nchunks; i++)
-            number_row(m, (uint32_t)value_of(m, &meta->tensor[t], RSI_DCP_FILE, i),
-                       (uint32_t)value_of(m, &meta->tensor[t], RSI_DCP_TRANSFORMS, i));
-    for (size_t i = 0; i < meta->nitems; i++)
-        number_row(m, meta->item[i].row.file, meta->item[i].row.transforms);
+            number_file(m, (uint32_t)m->value[i]);
+        take_column(m, &meta->tensor[t], RSI_DCP_TRANSFORMS);
+        for (size_t i = 0; i < meta->tensor[t].nchunks; i++)
+            number_transforms(m, (uint32_t)m->value[i]);
+    }
+    for (size_t i = 0; i < meta->nitems; i++) {
+        number_file(m, meta->item[i].row.file);
+        number_transforms(m, meta->item[i].row.transforms);
+    }
 }
 
 bool rsi_catalogue_worth(const rsi_dcp_meta *meta, uint64_t bytes)

@@ -83,6 +83,11 @@ typedef struct writer {
     uint32_t       word[NWORDS]; /* place in the memo + 1; 0: not written yet */
     uint32_t      *name;         /* [tensors, items, files] the same for their names */
     uint32_t       dtype[256], layout, format;
+    /* Of the tensor being written: its chunks, which are the table's, or those of its columns. */
+    const int64_t     *box;              /* [nchunks][2][ndim] */
+    const rsi_dcp_row *row;              /* [nchunks] */
+    int64_t           *own_box, *column; /* of the tensor with columns that has the most chunks */
+    rsi_dcp_row       *own_row;
 } writer;
 
 /* ---- Bytes ---- */
@@ -267,8 +272,65 @@ static void batch(writer *w, size_t i, size_t n, int close)
         byte(w, '(');
 }
 
+/* ---- chunks ---- */
+
+static void unpack_boxes(writer *w, const rsi_dcp_tensor *t)
+{
+    const size_t wide = 2 * (size_t)t->ndim;
+
+    for (size_t c = 0; c < wide; c++) {
+        rsi_packed_all(&t->column[RSI_DCP_BOX + c], w->column);
+        for (size_t i = 0; i < t->nchunks; i++)
+            w->own_box[i * wide + c] = w->column[i];
+    }
+}
+
+static void unpack_rows(writer *w, const rsi_dcp_tensor *t)
+{
+    for (int c = 0; c < RSI_DCP_BOX; c++) {
+        rsi_packed_all(&t->column[c], w->column);
+        for (size_t i = 0; i < t->nchunks; i++) {
+            rsi_dcp_row *row = &w->own_row[i];
+
+            if (c == RSI_DCP_FILE)
+                row->file = (uint32_t)w->column[i];
+            else if (c == RSI_DCP_TRANSFORMS)
+                row->transforms = (uint32_t)w->column[i];
+            else if (c == RSI_DCP_OFFSET)
+                row->offset = w->column[i];
+            else
+                row->length = w->column[i];
+        }
+    }
+}
+
+static void take_chunks(writer *w, const rsi_dcp_meta *meta, const rsi_dcp_tensor *t, bool rows)
+{
+    if (t->column) {
+        unpack_boxes(w, t);
+        if (rows)
+            unpack_rows(w, t);
+    }
+    w->box = t->column ? w->own_box : meta->box + t->box;
+    w->row = t->column ? w->own_row : meta->row + t->first;
+}
+
+static bool make_room(writer *w, const rsi_dcp_meta *meta)
+{
+    size_t most = 0;
+
+    for (size_t t = 0; t < meta->ntensors; t++)
+        if (meta->tensor[t].column && meta->tensor[t].nchunks > most)
+            most = meta->tensor[t].nchunks;
+    w->own_box = rsi_calloc(most, 2 * RSD_MAX_NDIM * sizeof(w->own_box[0]));
+    w->own_row = rsi_calloc(most, sizeof(w->own_row[0]));
+    w->column = rsi_calloc(most, sizeof(w->column[0]));
+    return w->own_box && w->own_row && w->column;
+}
+
 static void tensor(writer *w, const rsi_dcp_meta *meta, const rsi_dcp_tensor *t)
 {
+    take_chunks(w, meta, t, false);
     object(w, W_TENSOR);
     word(w, W_KEY_PROPERTIES);
     properties(w, t);
@@ -282,9 +344,9 @@ static void tensor(writer *w, const rsi_dcp_meta *meta, const rsi_dcp_tensor *t)
             break;
         object(w, W_CHUNK);
         word(w, W_KEY_OFFSETS);
-        size(w, t->ndim, rsi_dcp_chunk_offset(meta, t, i));
+        size(w, t->ndim, w->box + i * 2 * (size_t)t->ndim);
         word(w, W_KEY_SIZES);
-        size(w, t->ndim, rsi_dcp_chunk_size(meta, t, i));
+        size(w, t->ndim, w->box + (i * 2 + 1) * (size_t)t->ndim);
         codes(w, "ub");
     }
     codes(w, "ub");
@@ -371,9 +433,9 @@ static void chunk_row(writer *w, const rsi_dcp_meta *meta, size_t t, size_t i)
     word(w, W_KEY_INDEX);
     integer(w, (int64_t)i);
     word(w, W_KEY_OFFSET);
-    size(w, of->ndim, rsi_dcp_chunk_offset(meta, of, i));
+    size(w, of->ndim, w->box + i * 2 * (size_t)of->ndim);
     codes(w, "ub");
-    info(w, meta, &meta->row[of->first + i]);
+    info(w, meta, &w->row[i]);
 }
 
 static void storage(writer *w, const rsi_dcp_meta *meta)
@@ -382,11 +444,13 @@ static void storage(writer *w, const rsi_dcp_meta *meta)
 
     text(w, "storage_data");
     byte(w, '}');
-    for (size_t t = 0; t < meta->ntensors && !w->rc; t++)
+    for (size_t t = 0; t < meta->ntensors && !w->rc; t++) {
+        take_chunks(w, meta, &meta->tensor[t], true);
         for (size_t i = 0; i < meta->tensor[t].nchunks; i++) {
             batch(w, at++, n, 'u');
             chunk_row(w, meta, t, i);
         }
+    }
     for (size_t i = 0; i < meta->nitems && !w->rc; i++) {
         batch(w, at++, n, 'u');
         object(w, W_INDEX);
@@ -450,7 +514,7 @@ static rsd_err check(const rsi_dcp_meta *meta, rsd_error *err)
 
         if (!rsd_dtype_name(of->dtype))
             return rsi_fail(err, RSD_E_INVALID, "the tensor \"%s\" has no dtype", of->name);
-        for (size_t i = 0; i < of->nchunks && !rc; i++)
+        for (size_t i = 0; !of->column && i < of->nchunks && !rc; i++)
             rc = check_row(meta, &meta->row[of->first + i], of->name, err);
         n += of->nchunks;
     }
@@ -477,13 +541,16 @@ rsd_err rsi_dcp_meta_write(const rsi_dcp_meta *meta, rsi_dcp_put put, void *arg,
     w->err = err;
     w->buf = rsi_calloc(BUFFER, 1);
     w->name = rsi_calloc(meta->ntensors + meta->nitems + meta->nfiles, sizeof(w->name[0]));
-    if (w->buf && w->name)
+    if (w->buf && w->name && make_room(w, meta))
         all(w, meta);
     else
         w->rc = rsi_fail(err, RSD_E_NOMEM, "no memory to write metadata");
     rc = w->rc;
     rsi_free(w->buf);
     rsi_free(w->name);
+    rsi_free(w->own_box);
+    rsi_free(w->own_row);
+    rsi_free(w->column);
     rsi_free(w);
     return rc;
 }

@@ -66,6 +66,25 @@ int64_t rsi_packed_at(const rsi_packed *c, size_t i)
     return (int64_t)((uint64_t)c->base + value);
 }
 
+void rsi_packed_all(const rsi_packed *c, int64_t *out)
+{
+    for (size_t i = 0; i < c->runs; i++) {
+        const run      r = run_at(c, i);
+        const uint64_t end = end_of(c, i);
+        uint64_t       plane = r.first;
+
+        for (uint64_t at = r.start; at < end; plane += r.step[2]) {
+            uint64_t row = plane;
+
+            for (const uint64_t stop = at + r.plane; at < stop; row += r.step[1])
+                for (uint64_t k = 0; k < r.row; k++)
+                    out[at++] = (int64_t)(row + k * r.step[0]);
+        }
+    }
+    for (size_t i = 0; c->runs == 0 && i < c->n; i++)
+        out[i] = rsi_packed_at(c, i);
+}
+
 /* The range of a run: each step reaches its end at a corner. */
 static bool run_range(const rsi_packed *c, size_t i, int64_t *min, int64_t *max)
 {

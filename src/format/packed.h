@@ -20,6 +20,8 @@ typedef struct rsi_packed {
 
 /* Value i < n. */
 int64_t rsi_packed_at(const rsi_packed *column, size_t i);
+/* All n values. */
+void rsi_packed_all(const rsi_packed *column, int64_t *out);
 /* The smallest and the largest value, without looking at each value of a run; false: one does not
  * fit in 64 bits. n > 0. */
 bool rsi_packed_range(const rsi_packed *column, int64_t *min, int64_t *max);

@@ -100,7 +100,7 @@ rsd_err rsi_save_plan(rsi_save_job *s, const char *path, rsd_comm *comm, const r
     if (rc)
         return rc;
     s->version = s->state->version;
-    s->commit.uneven = s->merged != NULL;
+    s->commit.uneven = s->spec.uneven = s->merged != NULL;
     if (!rsi_image_cache_take(s->state, &s->spec, ranks(s), &s->commit.image))
         rc = rsi_image_make(&s->commit.image, s->state, &s->spec, err);
     if (s->shared)

@@ -193,6 +193,18 @@ rsd_err rsi_image_archive(rsi_image *image, rsi_dcp_row *row, const void *pickle
     return rc ? rc : add_archive(image, zip, n, storage, err);
 }
 
+rsd_err rsi_image_archive_bytes(rsi_image *image, const void *pickle, size_t pickle_len,
+                                uint64_t storage, uint64_t start, uint64_t *out, rsd_error *err)
+{
+    rsi_zip_spec  spec = { .pickle = pickle, .pickle_len = pickle_len, .n = 1, .start = start };
+    rsi_out_part  part = { .len = storage };
+    rsi_zip_plan *zip;
+    rsd_err       rc = find_archive(image, &spec, &part, &zip, err);
+
+    *out = rc ? 0 : zip->size;
+    return rc;
+}
+
 rsd_err rsi_image_storages(rsi_image *image, const rsi_storages *from, rsi_out_part **out,
                            rsd_error *err)
 {
@@ -222,6 +234,7 @@ void rsi_image_release(rsi_image *image)
     rsi_free(image->part);
     rsi_free(image->row);
     rsi_free(image->box);
+    rsi_free(image->packed.at);
     for (size_t i = 0; i < image->npickles; i++)
         rsi_free(image->pickle[i]);
     rsi_free(image->pickle);
@@ -258,7 +271,9 @@ rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image
 {
     rsd_err rc;
 
-    *image = (rsi_image){ .format = spec->format, .keep = spec->own_only ? spec->rank : -1 };
+    *image = (rsi_image){ .format = spec->format,
+                          .keep = spec->own_only ? spec->rank : -1,
+                          .uneven = spec->uneven };
     rc = spec->transform ? rsi_image_transform(image, spec->transform, err) : RSD_OK;
     if (rc) {
         rsi_image_release(image);

@@ -6,6 +6,7 @@
 #define RSI_IMAGE_H
 
 #include "state/state.h"
+#include "base/bytes.h"
 #include "format/dcp_meta.h"
 #include "format/st_write.h"
 #include "format/value_pickle.h"
@@ -62,6 +63,8 @@ typedef struct rsi_image {
     rsi_dcp_meta *meta; /* DCP: written last, once all rows have their places */
     rsi_dcp_row  *row;  /* meta's rows and boxes, which grow; for rsi_free */
     int64_t      *box;
+    rsi_bytes     packed; /* columns of meta's tensors, in place of rows and boxes */
+    bool          uneven; /* places of items are set once they are written */
     int32_t       keep;   /* only this rank's files have items, others name and size; -1: all */
     void        **pickle; /* [npickles] of torch.save files; for rsi_free */
     size_t        npickles, pickle_cap;
@@ -83,6 +86,7 @@ typedef struct rsi_image_spec {
      * and values in them, are left out altogether, except on rank 0, which writes the metadata. */
     bool    own_only;
     int32_t rank;
+    bool    uneven; /* ranks will report the places of their items */
 } rsi_image_spec;
 
 rsd_err rsi_image_make(rsi_image *image, const rsd_state *state, const rsi_image_spec *spec,
@@ -130,6 +134,12 @@ rsd_err rsi_image_transform(rsi_image *image, const char *transform, rsd_error *
  * DCP. */
 rsd_err rsi_image_chunk(rsi_image *image, const rsd_state *state, size_t t, const int64_t *box,
                         rsi_dcp_row *row, rsd_error *err);
+/* The bytes that such a chunk takes if it starts at byte `start` of a file. */
+rsd_err rsi_image_chunk_bytes(rsi_image *image, const rsd_state *state, size_t t,
+                              const rsd_box *box, uint64_t start, uint64_t *out, rsd_error *err);
+/* Lists the chunks of all ranks in columns of image->meta, adds those of rank 0 to its file, which
+ * may be open, and the other files by name and size. Without a transform. */
+rsd_err rsi_image_dcp_all(rsi_image *image, const rsd_state *state, rsd_error *err);
 /* Serializes a torch.save image, for rsi_free, and recreates it from those bytes on another rank,
  * replacing its present contents: its pickle and the bytes of its values; tensors come from
  * `state`. */
@@ -152,6 +162,9 @@ rsd_err        rsi_image_part(rsi_image *image, const rsi_out_part *part, rsd_er
  * storages, each DATA or BYTES. */
 rsd_err rsi_image_archive(rsi_image *image, rsi_dcp_row *row, const void *pickle, size_t pickle_len,
                           size_t n, const rsi_out_part *storage, rsd_error *err);
+/* The bytes of an archive with one storage, if it starts at byte `start` of a file. */
+rsd_err rsi_image_archive_bytes(rsi_image *image, const void *pickle, size_t pickle_len,
+                                uint64_t storage, uint64_t start, uint64_t *out, rsd_error *err);
 /* The storages of tensors inside a value, as parts in image->mem. RSD_E_UNSUPPORTED if the bytes of
  * one are unavailable. */
 rsd_err rsi_image_storages(rsi_image *image, const rsi_storages *from, rsi_out_part **out,

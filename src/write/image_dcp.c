@@ -268,6 +268,19 @@ rsd_err rsi_image_chunk(rsi_image *image, const rsd_state *state, size_t t, cons
     return rsi_image_archive(image, row, kept->bytes, kept->len, 1, &data, err);
 }
 
+rsd_err rsi_image_chunk_bytes(rsi_image *image, const rsd_state *state, size_t t,
+                              const rsd_box *box, uint64_t start, uint64_t *out, rsd_error *err)
+{
+    const rsi_state_tensor *tensor = &state->tensor[t];
+    const pickle           *kept = NULL;
+    rsd_err                 rc = find_pickle(image, tensor, box, &kept, err);
+
+    return rc ? rc
+              : rsi_image_archive_bytes(image, kept->bytes, kept->len,
+                                        (uint64_t)(rsd_box_count(box) * tensor->views.elem_bytes),
+                                        start, out, err);
+}
+
 /* The tensor that chunk number `chunk` belongs to. */
 static size_t tensor_of(const rsi_dcp_meta *meta, size_t chunk)
 {
@@ -317,6 +330,33 @@ static rsd_err add_rank(building *b, int32_t rank, rsd_error *err)
     return rc;
 }
 
+/* True if rank 0 only has to list where the items of other ranks will be. */
+static bool lists_all(const building *b)
+{
+    bool lists = b->image->keep == 0 && !b->image->transform && !b->image->uneven;
+
+    for (size_t i = 0; i < b->state->nvalues; i++)
+        lists = lists && b->state->value[i].writer == 0;
+    return lists;
+}
+
+/* Rank 0's values, then the chunks of all ranks. */
+static rsd_err list_all(building *b, rsd_error *err)
+{
+    rsd_err rc = fill_paths_and_items(b, err);
+    bool    open = false;
+
+    b->meta->file = rsi_arena_array(&b->image->mem, 1, sizeof(b->meta->file[0]));
+    if (!rc && !b->meta->file)
+        rc = no_memory(err);
+    for (size_t i = 0; i < b->state->nvalues && !rc; i++) {
+        rc = open_file(b, 0, &open, err);
+        if (!rc)
+            rc = add_value(b, i, err);
+    }
+    return rc ? rc : rsi_image_dcp_all(b->image, b->state, err);
+}
+
 static rsd_err name_transform(building *b, rsd_error *err)
 {
     rsi_dcp_transforms *list = rsi_arena_array(&b->image->mem, 1, sizeof(list[0]));
@@ -341,6 +381,8 @@ rsd_err rsi_image_dcp(rsi_image *image, const rsd_state *state, rsd_error *err)
         return no_memory(err);
     b.meta->checkpoint_id = "reshard";
     b.meta->version = "1.0.0";
+    if (lists_all(&b))
+        return list_all(&b, err);
     rc = list_chunks(&b, err);
     if (!rc)
         rc = sort_chunks(&b, err);

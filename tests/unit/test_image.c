@@ -537,10 +537,83 @@ static rsd_err make_image(void *arg, rsd_error *err)
     return rc;
 }
 
+static rsd_err add_bytes(void *arg, const void *bytes, size_t len, rsd_error *err)
+{
+    (void)err;
+    return rsi_bytes_add(arg, bytes, len) ? RSD_OK : RSD_E_NOMEM;
+}
+
+/* The metadata, then the name, writer and size of every file. */
+static rsi_bytes all_of(const rsd_state *made, bool own_only)
+{
+    const rsi_image_spec spec = { .format = RSD_FORMAT_DCP, .own_only = own_only };
+    rsi_bytes            out = { 0 };
+    rsi_image            image;
+    rsd_error            err;
+
+    if (rsi_image_make(&image, made, &spec, &err) ||
+        rsi_dcp_meta_write(image.meta, add_bytes, &out, &err))
+        fail_msg("%s", err.msg);
+    for (size_t f = 0; f < image.nfiles; f++) {
+        assert_true(rsi_bytes_add(&out, image.file[f].name, strlen(image.file[f].name)));
+        assert_true(rsi_bytes_add(&out, &image.file[f].owner, sizeof(image.file[f].owner)));
+        assert_true(rsi_bytes_add(&out, &image.file[f].bytes, sizeof(image.file[f].bytes)));
+    }
+    rsi_image_release(&image);
+    return out;
+}
+
+static void rank_0_lists_what_all_ranks_write(void **state)
+{
+    static const char *const rules[] = {
+        "mesh dp=4; * shard(0)@dp",
+        "mesh dp=4; * replicate",
+        "mesh dp=4 tp=3; * shard(0)@dp shard(1)@tp",
+        "mesh dp=3 tp=2; * shard(1)@tp",
+        "mesh dp=7; * shard(0)@dp",
+        "mesh pp=2 dp=4; * shard(0)@dp",
+        "mesh dp=2 tp=5; * shard(0)@dp shard(0)@tp",
+    };
+    const int64_t    shape[][2] = { { 24, 18 }, { 5, 3 }, { 0, 4 }, { 4096, 4096 }, { 1, 1 } };
+    rsd_values      *values;
+    const rsd_value *value;
+
+    (void)state;
+    assert_int_equal(rsd_values_create(&values, NULL), RSD_OK);
+    assert_int_equal(rsd_value_create_int(values, 7, &value, NULL), RSD_OK);
+    for (int with = 0; with < 2; with++) {
+        rsd_state *made = make();
+        rsi_bytes  all, listed;
+        char       name[32];
+
+        for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++)
+            for (size_t k = 0; k < 5; k++) {
+                rsd_layout *layout = fix_layout(rules[r], RSD_I32, 2, shape[k]);
+
+                snprintf(name, sizeof(name), "%zu.%zu", r, k);
+                assert_int_equal(rsd_state_tensor(made, name, k == 4 ? NULL : layout, RSD_I32, 2,
+                                                  shape[k], 0, NULL, NULL),
+                                 RSD_OK);
+                rsd_layout_free(layout);
+            }
+        if (with)
+            assert_int_equal(rsd_state_value(made, "step", value, NULL), RSD_OK);
+        all = all_of(made, false);
+        listed = all_of(made, true);
+        assert_int_equal(all.len, listed.len);
+        assert_memory_equal(all.at, listed.at, all.len);
+        rsi_free(all.at);
+        rsi_free(listed.at);
+        rsd_state_free(made);
+    }
+    rsd_values_free(values);
+}
+
 static void images_without_memory_fail_cleanly(void **state)
 {
     static const rsi_image_spec spec[] = {
         { .format = RSD_FORMAT_DCP },
+        { .format = RSD_FORMAT_DCP, .own_only = true },
         { .format = RSD_FORMAT_DCP, .transform = "stream.zstd" },
         { .format = RSD_FORMAT_SAFETENSORS, .one_file = true },
         { .format = RSD_FORMAT_SAFETENSORS, .shard_size = 24 },
@@ -588,6 +661,7 @@ int main(void)
         cmocka_unit_test(ranks_write_about_as_much_of_a_real_model),
         cmocka_unit_test(what_a_format_is_not_is_refused),
         cmocka_unit_test(nesting_that_torch_save_can_not_have_is_refused),
+        cmocka_unit_test(rank_0_lists_what_all_ranks_write),
         cmocka_unit_test(images_without_memory_fail_cleanly),
     };
 
