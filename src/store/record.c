@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A log is a sequence of entries: a head, a key, an answer. A name's key is the kind of question
- * and the name; a read's key is the file's number in the log, offset and length. */
+/* A log is a sequence of entries: a head, a key, an answer. The key is a question and the name it
+ * is about. */
 #include "store/record.h"
 #include "base/bytes.h"
-#include "base/arena.h"
 #include "base/map.h"
 #include "base/mem.h"
 
@@ -13,19 +12,18 @@
 
 enum { STAT = 's', OPEN = 'o', LIST = 'l', READ = 'r' };
 
+typedef struct question {
+    uint64_t kind, off, len; /* the range of a READ; otherwise 0 */
+} question;
+
 typedef struct head {
-    uint32_t kind;
-    int32_t  rc; /* an rsd_err; then the answer is a message */
     uint64_t key_len, len;
+    int64_t  rc; /* an rsd_err; then the answer is a message */
 } head;
 
-typedef struct read_key {
-    uint64_t kind, file, off, len;
-} read_key;
-
-/* Answers about a name; `file` is the number of an opened file. */
+/* The answer to STAT and OPEN. */
 typedef struct about {
-    uint64_t size, version, file;
+    uint64_t size, version;
     uint32_t kind, align;
 } about;
 
@@ -37,12 +35,10 @@ typedef struct replay {
     rsi_replay_check check; /* replaying: called once */
     bool             asked;
     rsd_error        answer; /* its result */
-    rsi_map          known;  /* recording: file name to number; replaying: key to entry */
-    rsi_arena        names;
+    rsi_map          known;  /* replaying: key to entry */
 } replay;
 
 typedef struct handle {
-    uint64_t            number;
     bool                known; /* the log has these: */
     uint64_t            size, version;
     pthread_mutex_t     lock; /* for opening `real` */
@@ -51,34 +47,14 @@ typedef struct handle {
     char                name[];
 } handle;
 
-/* ---- writing a log ---- */
+/* ---- the log ---- */
 
-/* `key` comes in two parts, either of which may be empty. */
-static void log_add(replay *r, head h, const void *key, size_t key_len, const void *name,
-                    const void *data)
+/* Adds an answer; a failure is stored as its message. */
+static void note(replay *r, question q, const char *name, rsd_err rc, const rsd_error *err,
+                 const void *data, size_t len)
 {
-    size_t name_len = (size_t)h.key_len - key_len;
-    char  *at = NULL;
-
-    pthread_mutex_lock(&r->lock);
-    if (atomic_load(&r->recording))
-        at = rsi_bytes_more(&r->log, sizeof(h) + (size_t)(h.key_len + h.len));
-    if (at) {
-        memcpy(at, &h, sizeof(h));
-        memcpy(at + sizeof(h), key, key_len);
-        if (name_len)
-            memcpy(at + sizeof(h) + key_len, name, name_len);
-        if (h.len)
-            memcpy(at + sizeof(h) + h.key_len, data, (size_t)h.len);
-    }
-    pthread_mutex_unlock(&r->lock);
-}
-
-/* Logs the answer to a question about a name; a failure is stored as its message. */
-static void log_name(replay *r, char kind, const char *name, rsd_err rc, const rsd_error *err,
-                     const void *data, size_t len)
-{
-    head h = { .kind = (uint32_t)kind, .rc = (int32_t)rc, .key_len = strlen(name) + 1, .len = len };
+    head  h = { .key_len = sizeof(q) + strlen(name), .len = len, .rc = rc };
+    char *at = NULL;
 
     if (!atomic_load(&r->recording))
         return;
@@ -86,75 +62,58 @@ static void log_name(replay *r, char kind, const char *name, rsd_err rc, const r
         h.len = strlen(err->msg) + 1;
         data = err->msg;
     }
-    log_add(r, h, &kind, 1, name, data);
-}
-
-/* The number of a file: one per name. UINT64_MAX: no memory, so its reads are not logged. */
-static uint64_t number_of(replay *r, const char *name)
-{
-    uint64_t number;
-    char    *kept;
-
     pthread_mutex_lock(&r->lock);
-    number = r->known.count;
-    if (!rsi_map_get(&r->known, name, strlen(name), &number)) {
-        kept = rsi_arena_text(&r->names, name, strlen(name));
-        if (!kept || !rsi_map_add(&r->known, kept, strlen(kept), &number, NULL))
-            number = UINT64_MAX;
+    if (atomic_load(&r->recording))
+        at = rsi_bytes_more(&r->log, sizeof(h) + (size_t)(h.key_len + h.len));
+    if (at) {
+        memcpy(at, &h, sizeof(h));
+        memcpy(at + sizeof(h), &q, sizeof(q));
+        memcpy(at + sizeof(h) + sizeof(q), name, strlen(name));
+        if (h.len)
+            memcpy(at + sizeof(h) + h.key_len, data, (size_t)h.len);
     }
     pthread_mutex_unlock(&r->lock);
-    return number;
 }
 
-/* ---- reading a log ---- */
-
-/* Finds the entry for a key; false: the log has none. */
-static bool look_up(const replay *r, const void *key, size_t key_len, head *out, const char **data)
+/* Finds an answer; false: the log has none. */
+static bool recall(const replay *r, question q, const char *name, head *out, const char **data)
 {
+    size_t   len = strlen(name);
     uint64_t at;
+    char    *key;
+    bool     found;
 
-    if (!rsi_map_get(&r->known, key, key_len, &at))
+    if (r->known.count == 0)
+        return false;
+    key = rsi_calloc(sizeof(q) + len, 1);
+    if (!key)
+        return false;
+    memcpy(key, &q, sizeof(q));
+    memcpy(key + sizeof(q), name, len);
+    found = rsi_map_get(&r->known, key, sizeof(q) + len, &at);
+    rsi_free(key);
+    if (!found)
         return false;
     memcpy(out, r->log.at + at, sizeof(*out));
     *data = (const char *)r->log.at + at + sizeof(*out) + out->key_len;
     return true;
 }
 
-static bool look_up_name(const replay *r, char kind, const char *name, head *out, const char **data)
+static bool is_entry(const replay *r, size_t at, head *out)
 {
-    size_t len = strlen(name);
-    char  *key;
-    bool   found;
-
-    if (r->known.count == 0 || atomic_load(&r->recording))
-        return false;
-    key = rsi_calloc(len + 2, 1);
-    if (!key)
-        return false;
-    key[0] = kind;
-    memcpy(key + 1, name, len);
-    found = look_up(r, key, len + 1, out, data);
-    rsi_free(key);
-    return found;
-}
-
-static rsd_err check_entry(const replay *r, size_t at, head *out)
-{
-    size_t left = r->log.len - at;
+    size_t   left = r->log.len - at;
+    question q;
 
     if (left < sizeof(*out))
-        return RSD_E_FORMAT;
+        return false;
     memcpy(out, r->log.at + at, sizeof(*out));
     left -= sizeof(*out);
-    if (out->key_len > left || out->len > left - out->key_len)
-        return RSD_E_FORMAT;
+    if (out->key_len < sizeof(q) || out->key_len > left || out->len > left - out->key_len)
+        return false;
     if (out->rc)
-        return out->len && r->log.at[at + sizeof(*out) + out->key_len + out->len - 1] == '\0'
-                   ? RSD_OK
-                   : RSD_E_FORMAT;
-    if (out->kind == STAT || out->kind == OPEN)
-        return out->len == sizeof(about) ? RSD_OK : RSD_E_FORMAT;
-    return out->kind == LIST || out->kind == READ ? RSD_OK : RSD_E_FORMAT;
+        return out->len && r->log.at[at + sizeof(*out) + out->key_len + out->len - 1] == '\0';
+    memcpy(&q, r->log.at + at + sizeof(*out), sizeof(q));
+    return (q.kind != STAT && q.kind != OPEN) || out->len == sizeof(about);
 }
 
 static rsd_err index_log(replay *r, rsd_error *err)
@@ -164,7 +123,7 @@ static rsd_err index_log(replay *r, rsd_error *err)
     for (size_t at = 0; at < r->log.len; at += sizeof(h) + (size_t)(h.key_len + h.len)) {
         uint64_t value = at;
 
-        if (check_entry(r, at, &h))
+        if (!is_entry(r, at, &h))
             return rsi_fail(err, RSD_E_FORMAT, "byte %zu of a log of %zu bytes is not an entry", at,
                             r->log.len);
         if (!rsi_map_add(&r->known, r->log.at + at + sizeof(h), (size_t)h.key_len, &value, NULL))
@@ -188,7 +147,7 @@ static rsd_err replay_stat(void *self, const char *name, rsd_entry *out, rsd_err
     head        h;
     rsd_err     rc;
 
-    if (look_up_name(r, STAT, name, &h, &data)) {
+    if (recall(r, (question){ .kind = STAT }, name, &h, &data)) {
         rc = answer(&h, data, err);
         if (rc)
             return rc;
@@ -199,7 +158,7 @@ static rsd_err replay_stat(void *self, const char *name, rsd_entry *out, rsd_err
     rc = rsi_store_stat(r->inner, name, out, err);
     if (!rc)
         a = (about){ .size = out->size, .kind = (uint32_t)out->kind };
-    log_name(r, STAT, name, rc, err, &a, sizeof(a));
+    note(r, (question){ .kind = STAT }, name, rc, err, &a, sizeof(a));
     return rc;
 }
 
@@ -266,12 +225,12 @@ static rsd_err replay_open(void *self, const char *name, uint32_t flags, uint64_
                            rsd_opened *out, rsd_error *err)
 {
     replay     *r = self;
-    about       a = { .align = 1, .file = UINT64_MAX };
+    about       a = { .align = 1 };
     const char *data;
     rsi_file   *real;
     handle     *f;
     head        h;
-    bool        known = look_up_name(r, OPEN, name, &h, &data);
+    bool        known = recall(r, (question){ .kind = OPEN }, name, &h, &data);
     rsd_err     rc = known ? answer(&h, data, err) : RSD_OK;
 
     (void)bytes;
@@ -293,15 +252,9 @@ static rsd_err replay_open(void *self, const char *name, uint32_t flags, uint64_
     } else {
         rc = open_real(r, f, &real, err);
         if (!rc)
-            a = (about){ .size = real->size,
-                         .version = real->version,
-                         .align = real->align,
-                         .file = UINT64_MAX };
-        if (!rc && atomic_load(&r->recording))
-            a.file = number_of(r, name);
-        log_name(r, OPEN, name, rc, err, &a, sizeof(a));
+            a = (about){ .size = real->size, .version = real->version, .align = real->align };
+        note(r, (question){ .kind = OPEN }, name, rc, err, &a, sizeof(a));
     }
-    f->number = a.file;
     if (rc) {
         free_handle(f);
         return rc;
@@ -314,7 +267,7 @@ static void replay_transfer(void *self, rsd_io *io)
 {
     replay     *r = self;
     handle     *f = io->file;
-    read_key    key = { .kind = READ, .file = f->number, .off = io->off, .len = io->len };
+    question    q = { .kind = READ, .off = io->off, .len = io->len };
     rsd_error   err = { 0 };
     rsi_file   *real;
     const char *data;
@@ -322,7 +275,7 @@ static void replay_transfer(void *self, rsd_io *io)
 
     io->done = 0;
     io->sys_errno = 0;
-    if (!atomic_load(&r->recording) && look_up(r, &key, sizeof(key), &h, &data)) {
+    if (recall(r, q, f->name, &h, &data)) {
         io->rc = RSD_OK;
         io->done = (size_t)h.len < io->len ? (size_t)h.len : io->len;
         if (io->done)
@@ -336,9 +289,8 @@ static void replay_transfer(void *self, rsd_io *io)
     }
     rsi_file_transfer(real, io);
     io->file = f;
-    h = (head){ .kind = READ, .key_len = sizeof(key), .len = io->done };
-    if (!io->rc && f->number != UINT64_MAX && atomic_load(&r->recording))
-        log_add(r, h, &key, sizeof(key), NULL, io->buf);
+    if (!io->rc)
+        note(r, q, f->name, RSD_OK, NULL, io->buf, io->done);
 }
 
 static rsd_err replay_close(void *self, void *file, rsd_error *err)
@@ -406,7 +358,7 @@ static rsd_err replay_list(void *self, const char *name, rsi_visit visit, void *
     head        h;
     rsd_err     rc;
 
-    if (look_up_name(r, LIST, name, &h, &data)) {
+    if (recall(r, (question){ .kind = LIST }, name, &h, &data)) {
         rc = answer(&h, data, err);
         return rc ? rc : show_listing(&h, data, visit, arg, err);
     }
@@ -414,7 +366,7 @@ static rsd_err replay_list(void *self, const char *name, rsi_visit visit, void *
         return rsi_store_list(r->inner, name, visit, arg, err);
     rc = rsi_store_list(r->inner, name, note_entry, &l, err);
     if (!rc && !l.data.lost)
-        log_name(r, LIST, name, RSD_OK, NULL, l.data.at, l.data.len);
+        note(r, (question){ .kind = LIST }, name, RSD_OK, NULL, l.data.at, l.data.len);
     rsi_free(l.data.at);
     return rc;
 }
@@ -476,7 +428,6 @@ static void replay_destroy(void *self)
     if (r->log.cap) /* a replayed log belongs to the caller */
         rsi_free(r->log.at);
     rsi_map_release(&r->known);
-    rsi_arena_release(&r->names);
     pthread_mutex_destroy(&r->lock);
     rsi_free(r);
 }
@@ -532,7 +483,6 @@ void rsi_record_end(rsd_store *store, const void **log, size_t *len)
     replay *r = rsi_store_self(store);
 
     atomic_store(&r->recording, false);
-    rsi_map_release(&r->known); /* file names would be mistaken for keys */
     *log = r->log.at;
     *len = r->log.len;
 }
