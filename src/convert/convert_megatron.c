@@ -18,8 +18,9 @@
 
 #define TRACKER "latest_checkpointed_iteration.txt"
 
-static const char config[] = "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, "
-                             "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
+static const char config[] =
+    "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, "
+    "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
 
 rsd_err rsi_megatron_name(const char *path, int64_t *iteration, rsd_error *err)
 {
@@ -120,8 +121,8 @@ static rsd_err make_common(rsi_convert_state *cs, int64_t iteration, const rsd_v
                            rsd_error *err)
 {
     const rsd_value *item[4];
-    rsd_err rc = rsd_value_create_bytes(cs->owner, RSD_VALUE_STR, "checkpoint_version", 18,
-                                        &item[0], err);
+    rsd_err          rc =
+        rsd_value_create_bytes(cs->owner, RSD_VALUE_STR, "checkpoint_version", 18, &item[0], err);
 
     if (!rc)
         rc = rsd_value_create_float(cs->owner, 3.0, &item[1], err);
@@ -135,7 +136,9 @@ static rsd_err make_common(rsi_convert_state *cs, int64_t iteration, const rsd_v
 rsd_err rsi_megatron_files(rsi_convert_state *cs, int64_t iteration, rsi_image *image,
                            rsd_error *err)
 {
-    const rsi_out_part part = { .kind = RSI_PART_BYTES, .bytes = config, .len = sizeof(config) - 1 };
+    const rsi_out_part part = { .kind = RSI_PART_BYTES,
+                                .bytes = config,
+                                .len = sizeof(config) - 1 };
     const rsd_value   *common;
     rsd_err            rc = RSD_OK;
 
@@ -182,5 +185,6 @@ rsd_err rsi_megatron_track(const rsi_commit *to, rsd_error *err)
     }
     rsi_tree_abort(tree, NULL);
     rsi_free(tracker);
-    return rc ? rsi_while(err, rc, "the checkpoint was published, but not \"" TRACKER "\"") : RSD_OK;
+    return rc ? rsi_while(err, rc, "the checkpoint was published, but not \"" TRACKER "\"")
+              : RSD_OK;
 }

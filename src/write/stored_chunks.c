@@ -9,7 +9,10 @@
 
 #include <stdlib.h>
 
-enum { SPLIT_BYTES = 1 << 20 }; /* a box held by several ranks is split if it is larger */
+enum {
+    SPLIT_BYTES = 1 << 20, /* a box held by several ranks is split if it is larger */
+    FEW = 8 /* so many holders share the others: whoever loads them needs few files */
+};
 
 static bool add_chunk(rsi_stored_list *list, const rsd_box *box, int32_t rank)
 {
@@ -21,25 +24,26 @@ static bool add_chunk(rsi_stored_list *list, const rsd_box *box, int32_t rank)
 
 /* ---- a box and its holders ---- */
 
-/* A small box is written by one holder, chosen round-robin by `turn`. A large one is split into
+/* A small box is written by one of the first FEW holders, in turn. A large one is split into
  * equal parts along the first dimension that has more than one row, one part for each of as many
  * holders as there are parts of about SPLIT_BYTES, starting with that holder. */
 typedef struct split {
     const rsd_box *box;
-    uint64_t       turn;
     int64_t        copies, parts, rows; /* holders; parts, at most one per holder; rows to split */
+    int64_t        first;               /* the holder that writes the first part */
     int            dim;
 } split;
 
 static split split_of(const rsi_side *side, int64_t where, uint64_t turn, const rsd_box *box)
 {
-    split   s = { .box = box, .turn = turn, .copies = rsi_side_copies(side, where) };
+    split   s = { .box = box, .copies = rsi_side_copies(side, where) };
     int64_t bytes = rsd_box_count(box) * side->layout->elem_bytes;
 
     while (s.dim + 1 < box->ndim && box->len[s.dim] == 1)
         s.dim++;
     s.rows = box->ndim > 0 ? box->len[s.dim] : 1;
     s.parts = rsi_max(1, rsi_min(bytes / SPLIT_BYTES + 1, rsi_min(s.copies, s.rows)));
+    s.first = (int64_t)(turn % (uint64_t)(s.parts > 1 ? s.copies : rsi_min(s.copies, FEW)));
     return s;
 }
 
@@ -61,7 +65,7 @@ static bool add_all_parts(rsi_stored_list *list, const rsi_side *side, int64_t w
 
     for (int64_t k = 0; k < s.parts; k++) {
         rsd_box part = part_of(&s, k);
-        int64_t copy = (int64_t)((turn + (uint64_t)k) % (uint64_t)s.copies);
+        int64_t copy = (s.first + k) % s.copies;
 
         if (!add_chunk(list, &part, rsi_side_holder(side, where, copy, 0)))
             return false;
@@ -74,7 +78,7 @@ static bool add_part_of(rsi_stored_list *list, const rsi_side *side, int64_t whe
                         uint64_t turn, const rsd_box *box)
 {
     split   s = split_of(side, where, turn, box);
-    int64_t k = (copy - (int64_t)(turn % (uint64_t)s.copies) + s.copies) % s.copies;
+    int64_t k = (copy - s.first + s.copies) % s.copies;
     rsd_box part = part_of(&s, k < s.parts ? k : 0);
 
     return k >= s.parts || add_chunk(list, &part, side->rank);

@@ -204,6 +204,7 @@ static void count_transfer(void *self, rsd_io *io)
         counts->before(counts->arg);
     io->done = io->len < there ? io->len : there;
     counts->reads++;
+    counts->data_files += !atomic_load(&file->read) && strstr(file->name, ".distcp");
     counts->bytes += io->done;
     io->rc = (int64_t)counts->reads == counts->fail_at
                  ? RSD_E_IO

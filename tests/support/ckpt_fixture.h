@@ -33,6 +33,7 @@ void fix_refused(rsd_store *store, const char *path, rsd_err code, const char *t
 /* What was asked of a counting store. */
 typedef struct fix_counts {
     uint64_t reads, bytes;
+    uint64_t data_files;       /* DCP's, that something was read from */
     int64_t  fail_at;          /* the read that fails, from 1 on; 0: none */
     void (*before)(void *arg); /* each read, if not NULL */
     void *arg;

@@ -223,6 +223,84 @@ static void a_comm_asks_for_its_machines_once(void **unused)
     assert_true(two.hosts.messages[1] < 2 * one.hosts.messages[1]);
 }
 
+/* ---- files ---- */
+
+enum { SMALL = 48 };
+
+typedef struct mesh_job {
+    const char *rules;
+    bool        save;
+    rsd_store  *store;
+    fix_counts  counts[16];
+} mesh_job;
+
+/* All ranks save or load SMALL tensors of 1 KiB with these rules. */
+static rsd_err on_mesh(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    mesh_job     *j = arg;
+    int32_t       rank = rsd_comm_rank(comm);
+    rsd_save_opts save = { .size = sizeof(save), .store = j->store, .threads = 1 };
+    rsd_load_opts load = { .size = sizeof(load), .threads = 1, .cooperate = RSD_NEVER };
+    rsd_state    *state = NULL;
+    rsd_rules    *rules = NULL;
+    float        *data = calloc(SMALL, 1024);
+    rsd_err       rc = rsd_state_create(&state, err);
+
+    if (!rc)
+        rc = rsd_rules_parse(j->rules, &rules, err);
+    for (int i = 0; i < SMALL && !rc; i++) {
+        const int64_t small[] = { 16, 16 };
+        char          name[16];
+
+        snprintf(name, sizeof(name), "t%d", i);
+        rc =
+            rsd_state_add(state, name, rules, rank, RSD_F32, 2, small, data + 256 * (size_t)i, err);
+    }
+    load.store = rc || j->save ? NULL : fix_counting_store(j->store, &j->counts[rank]);
+    if (!rc)
+        rc = j->save ? rsd_save("small", comm, state, &save, err)
+                     : rsd_load("small", comm, state, &load, err);
+    rsd_store_close((rsd_store *)load.store);
+    rsd_state_free(state);
+    rsd_rules_free(rules);
+    free(data);
+    return rc;
+}
+
+/* A load with the mesh of the save needs so many files on each rank. */
+static void assert_files(const char *rules, int32_t ranks, uint64_t files)
+{
+    mesh_job  j = { .rules = rules, .save = true, .store = fix_store() };
+    rsd_error err = { 0 };
+
+    if (rsd_comm_run_threads(ranks, on_mesh, &j, &err))
+        fail_msg("%s", err.msg);
+    j.save = false;
+    if (rsd_comm_run_threads(ranks, on_mesh, &j, &err))
+        fail_msg("%s", err.msg);
+    for (int r = 0; r < ranks; r++)
+        assert_int_equal(j.counts[r].data_files, files);
+    rsd_store_close(j.store);
+}
+
+static void shards_are_loaded_again_from_one_file(void **unused)
+{
+    (void)unused;
+    assert_files("mesh n=16; * shard(0)@n", 16, 1);
+}
+
+static void shards_with_replicas_are_loaded_again_from_one_file_of_each_replica(void **unused)
+{
+    (void)unused;
+    assert_files("mesh dp=2 tp=4; * shard(0)@tp", 8, 2);
+}
+
+static void small_tensors_that_all_ranks_hold_are_loaded_again_from_eight_files(void **unused)
+{
+    (void)unused;
+    assert_files("mesh n=16; * replicate", 16, 8);
+}
+
 static rsd_err on_hosts(void *arg, rsd_error *err)
 {
     job j = { .hosts = { .ranks = RANKS, .per_host = PER_HOST, .blind = *(bool *)arg },
@@ -251,6 +329,9 @@ int main(void)
         cmocka_unit_test(what_the_ranks_of_a_machine_want_the_others_are_not_told),
         cmocka_unit_test(a_read_that_fails_on_one_machine_fails_all_ranks_with_its_name),
         cmocka_unit_test(a_comm_asks_for_its_machines_once),
+        cmocka_unit_test(shards_are_loaded_again_from_one_file),
+        cmocka_unit_test(shards_with_replicas_are_loaded_again_from_one_file_of_each_replica),
+        cmocka_unit_test(small_tensors_that_all_ranks_hold_are_loaded_again_from_eight_files),
         cmocka_unit_test(any_allocation_that_fails_fails_all_or_none),
     };
 
