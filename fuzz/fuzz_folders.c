@@ -68,6 +68,14 @@ static const kind kinds[] = {
                 { "model/a/model_w_pp-rank-0-of-1_tp-rank-1-of-2.safetensors", 1, true },
                 { "model/a/model_n.safetensors", 2, true },
                 { "checkpoint_metadata.json", 3, true } } },
+    /* 9: ZeRO on two tensor-parallel ranks */
+    { .file = { { "zero_pp_rank_0_mp_rank_00_optim_states.pt", 0, false },
+                { "zero_pp_rank_0_mp_rank_01_optim_states.pt", 1, false },
+                { "mp_rank_00_model_states.pt", 2, false },
+                { "mp_rank_01_model_states.pt", 3, false } } },
+    /* 10: vLLM's sharded_state */
+    { .file = { { "model-rank-0-part-0.safetensors", 0, true },
+                { "model-rank-0-part-1.safetensors", 1, true } } },
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 

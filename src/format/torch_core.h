@@ -107,7 +107,11 @@ bool rsi_torch_has_tensor(const rsd_value *v);
  * dtype and shape of the whole tensor. A piece whose box already exists becomes a replica. */
 rsd_err rsi_torch_add_piece(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_whole *like,
                             const rsi_torch_piece *piece, rsd_error *err);
-/* The same for an object or a plain tensor: one that already exists becomes a replica. */
+/* Adds a replica of a piece; one that is not cut like a piece of the tensor is not compared. */
+rsd_err rsi_torch_add_replica(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_piece *piece,
+                              rsd_error *err);
+/* As rsi_torch_add_piece for an object or a plain tensor: one that already exists becomes a
+ * replica. */
 rsd_err rsi_torch_add_once(rsi_torch *t, const rsi_torch_entry *e, rsd_error *err);
 /* Adds a name for the tensor `same`; does nothing if `same` is missing or the name is taken. */
 rsd_err rsi_torch_alias(rsi_torch *t, const char *name, const char *same, rsd_error *err);
@@ -123,6 +127,9 @@ rsd_err rsi_zero_add_shared(rsi_torch *t, const rsd_value *root, rsd_error *err)
 /* Adds the tensors of a dict under its keys, except those whose names are taken: buffers, whose
  * parameters were added in fp32. */
 rsd_err rsi_zero_add_tensors(rsi_torch *t, uint32_t file, const rsd_value *dict, rsd_error *err);
+/* The same for the model file of another model-parallel rank: a buffer that an earlier one has is a
+ * replica. */
+rsd_err rsi_zero_add_buffers(rsi_torch *t, uint32_t file, rsd_error *err);
 /* True for "layer_0_expert_1_mp_rank_00_model_states.pt" and the older "expert_1_..". */
 bool rsi_zero_is_expert(const char *name);
 /* Opens the files of experts among these and adds their tensors; *count is how many files. */

@@ -79,6 +79,23 @@ rsd_err rsi_torch_add_piece(rsi_torch *t, const rsi_torch_entry *e, const rsi_to
     return RSD_OK;
 }
 
+rsd_err rsi_torch_add_replica(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_piece *piece,
+                              rsd_error *err)
+{
+    const rsi_torch_whole *w;
+    uint64_t               number;
+
+    if (!rsi_map_get(&t->names, e->name, strlen(e->name), &number) || number >= t->tensors.n)
+        return RSD_OK;
+    w = t->tensors.at[number].whole;
+    for (size_t i = 0; w && i < w->n; i++)
+        if (rsi_box_equal(&w->piece[i].box, &piece->box))
+            return add_replica(
+                t, &(rsi_torch_replica){ .entry = number, .piece = *piece, .file = piece->file },
+                err);
+    return RSD_OK;
+}
+
 rsd_err rsi_torch_alias(rsi_torch *t, const char *name, const char *same, rsd_error *err)
 {
     rsi_torch_entry  e;

@@ -52,6 +52,29 @@ rsd_err rsi_zero_add_tensors(rsi_torch *t, uint32_t file, const rsd_value *dict,
     return rc;
 }
 
+rsd_err rsi_zero_add_buffers(rsi_torch *t, uint32_t file, rsd_error *err)
+{
+    const rsd_value *dict = rsd_value_get(t->file[file].root, "module");
+    rsd_err          rc = RSD_OK;
+
+    for (size_t i = 0; dict && i < rsd_value_count(dict) && !rc; i++) {
+        const rsd_value *key = rsd_value_key(dict, i), *v = rsd_value_item(dict, i);
+        const char      *name = key ? rsd_value_bytes(key, NULL) : NULL;
+        rsi_torch_entry  e = { .value = v, .file = file };
+        uint64_t         number;
+
+        if (!name || !rsd_value_tensor_of(v))
+            continue;
+        if (rsi_map_get(&t->names, name, strlen(name), &number) &&
+            (number >= t->tensors.n || t->tensors.at[number].whole))
+            continue; /* a parameter, which was added in fp32 */
+        rc = rsi_torch_name(t, &name, 1, &e, err);
+        if (!rc)
+            rc = rsi_torch_add_once(t, &e, err);
+    }
+    return rc;
+}
+
 bool rsi_zero_is_expert(const char *name)
 {
     return rsi_text_ends(name, "_model_states.pt") &&

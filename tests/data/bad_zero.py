@@ -45,7 +45,87 @@ def two(optims=None, **how):
     return files | {"mp_rank_00_model_states.pt": model(**how)}
 
 
+def parallel(info=None, shapes=(size(2), size(2)), **more):
+    """Two tensor-parallel ranks with two elements each."""
+    files = {}
+    for r, shape in enumerate(shapes):
+        parts = {} if info is None else {"universal_checkpoint_info": info}
+        files[f"zero_pp_rank_0_mp_rank_0{r}_optim_states.pt"] = optim(2, 1)
+        files[f"mp_rank_0{r}_model_states.pt"] = model(lst(names(("w", shape))), **parts, **more)
+    return files
+
+
+def rule(key, *patterns):
+    return names((key, lst(*map(txt, patterns))))
+
+
+def parts(shape, dim=0, *more):
+    inner = names(("patterns", lst(txt("w"))), ("shape", shape), ("partition_dim", num(dim)))
+    return names(("parameter_with_sub_params", lst(inner)), *more)
+
+
+def affine(source=0, dest=0, length=2, whole=4, version=1, extra=()):
+    """The same block on both ranks, which is right on none or one."""
+    piece = names(("shape", lst(num(length))), ("source", lst(num(source), lst(num(1)))), ("dest", lst(num(dest), lst(num(1)))), *extra)
+    ranks = dct(*((num(r), names(("shard_shape", lst(num(2))), ("pieces", lst(piece)))) for r in range(2)))
+    params = names(("w", names(("logical_shape", lst(num(whole))), ("ranks", ranks))))
+    return names(("affine_map", names(("version", num(version)), ("params", params))))
+
+
+def layers(*pairs, groups=True):
+    """Two ranks that divide experts in stage 3; both say that they are the first."""
+    entry = names(("expert_key_prefix", txt("e")), *pairs)
+    own = lst(names(("partition_count", num(1)), ("partition_rank", num(0))))
+    extra = [("ds_zero_partition_groups", own)] if groups else []
+    return three([optim(extra=extra)] * 2, shapes=lst(names(("e.w1", size(1, 2)))), ds_autoep_layers=lst(entry))
+
+
 def cases():
+    yield "zero/parallel", parallel(names())
+    yield "zero/parallel_without_cuts", parallel()
+    yield "zero/parallel_cuts_are_text", parallel(txt("none"))
+    yield "zero/parallel_replicated", parallel(rule("tp_replicated_parameter_patterns", "^w$"))
+    yield "zero/parallel_replicas_of_other_shape", parallel(rule("tp_replicated_parameter_patterns", "w"), (size(2), size(1)))
+    yield "zero/parallel_columns_of_a_vector", parallel(rule("parameter_with_row_parallelism_patterns", "w"))
+    yield "zero/parallel_columns", parallel(rule("parameter_with_row_parallelism_patterns", "w"), (size(2, 1), size(2, 1)))
+    yield "zero/parallel_other_rows", parallel(rule("parameter_with_row_parallelism_patterns", "w"), (size(2, 1), size(1, 2)))
+    yield "zero/parallel_other_dimensions", parallel(names(), (size(2), size(2, 1)))
+    yield "zero/parallel_groups_in_a_pattern", parallel(rule("tp_replicated_parameter_patterns", "(w|v)"))
+    yield "zero/parallel_open_class", parallel(rule("tp_replicated_parameter_patterns", "[w"))
+    yield "zero/parallel_halves", parallel(rule("parameter_with_2_sub_params_cat_dim_0", "w"))
+    yield "zero/parallel_odd_halves", parallel(rule("parameter_with_2_sub_params_cat_dim_0", "w"), (size(1), size(1)))
+    yield "zero/parallel_vocabulary_without_size", parallel(rule("vocabulary_parameter_patterns", "w"))
+    padded = names(("vocabulary_parameter_patterns", lst(txt("w"))), ("original_vocab_size", num(3)))
+    yield "zero/parallel_vocabulary", parallel(padded)
+    yield "zero/parallel_huge", parallel(names(), (size(1 << 60), size(1 << 60)))
+    yield "zero/parallel_parts", parallel(parts(lst(lst(num(2), num(2)))))
+    yield "zero/parallel_number_of_parts", parallel(parts(lst(num(2))))
+    yield "zero/parallel_no_parts", parallel(parts(lst(num(0))))
+    yield "zero/parallel_other_parts", parallel(parts(lst(lst(num(2), num(4)))))
+    yield "zero/parallel_parts_of_another_dimension", parallel(parts(lst(num(2)), 7))
+    yield "zero/parallel_parts_without_widths", parallel(parts(lst(num(2)), 0, ("universal_checkpoint_version", num(1))))
+    widths = names(("w", lst(lst(num(1), num(1)), lst(num(1), num(-1)))))
+    yield "zero/parallel_negative_width", parallel(parts(lst(num(2)), 0, ("sub_param_shard_widths", widths)))
+    yield "zero/parallel_map_overlaps", parallel(affine())
+    yield "zero/parallel_map_leaves_the_tensor", parallel(affine(source=3))
+    yield "zero/parallel_map_leaves_the_slice", parallel(affine(dest=1))
+    yield "zero/parallel_map_of_nothing", parallel(affine(length=0))
+    yield "zero/parallel_map_of_another_size", parallel(affine(whole=-4))
+    yield "zero/parallel_map_is_newer", parallel(affine(version=2))
+    yield "zero/parallel_map_scales", parallel(affine(extra=[("scale", num(2))]))
+    why = names(("autotp_unsupported_parameter_patterns", names(("w", txt("heads are interleaved")))))
+    yield "zero/parallel_unsupported", parallel(why)
+    degrees = names(("pp_degree", num(2)), ("tp_degree", num(1)))
+    yield "zero/parallel_stages_share", parallel(checkpoint_parallel_dimensions=degrees)
+    yield "zero/parallel_other_degrees", parallel(checkpoint_parallel_dimensions=names(("pp_degree", num(3)), ("tp_degree", num(1 << 62))))
+    yield "zero/parallel_slice_is_missing", {k: v for k, v in parallel(names()).items() if k != "zero_pp_rank_0_mp_rank_01_optim_states.pt"}
+    yield "zero/experts_of_one_rank_twice", layers(("ep_rank", num(0)), ("num_experts", num(2)), ("num_local_experts", num(1)))
+    yield "zero/experts_without_numbers", layers(groups=False)
+    groups = lst(num(1), num(2))
+    moe = "deepspeed_experts.0.weight"
+    yield "zero/experts_of_two_ranks", two([optim(2, groups)] * 2, shapes=lst(names((moe, size(2))), names()))
+    yield "zero/experts_of_too_few_vectors", two([optim(2, groups)] * 2, shapes=lst(names((moe, size(9))), names()))
+    yield "zero/experts_in_no_parts", two([optim(2, lst(num(0), num(2)))] * 2, shapes=lst(names((moe, size(2))), names()))
     yield "zero/stage_3", three()
     yield "zero/stage_2", two()
     yield "zero/partition_count_is_a_list", two([optim(2, lst(num(2), num(1)))] * 2)
