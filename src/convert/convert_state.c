@@ -92,6 +92,12 @@ static rsd_dtype new_dtype(const taking *k, const char *name, rsd_dtype dtype)
     return dtype;
 }
 
+void rsi_leave_out(const rsd_convert_opts *opts, const char *name, const char *why)
+{
+    if (opts->on_left_out)
+        opts->on_left_out(opts->arg, name, why);
+}
+
 /* Pushes the path of a name in the source's nesting; *pushed is its depth, *last the remaining key
  * (NULL: none). A new name, or one that is not its joined path, is added flat. */
 static rsd_err push_path(const taking *k, const char *name, const char *renamed, size_t *pushed,
@@ -99,6 +105,7 @@ static rsd_err push_path(const taking *k, const char *name, const char *renamed,
 {
     rsd_path_part part[MOST_PARTS];
     size_t        n = k->source->ops->path(k->source, name, part, MOST_PARTS);
+    bool          other = false; /* a key that is neither text nor a number */
     rsd_err       rc = RSD_OK;
 
     *pushed = 0;
@@ -109,7 +116,10 @@ static rsd_err push_path(const taking *k, const char *name, const char *renamed,
     for (size_t i = 0; i < n && !rc; i++) {
         rc = rsi_state_push_part(k->out->state, &part[i], err);
         *pushed += rc ? 0 : 1;
+        other = other || part[i].other;
     }
+    if (other && k->format == RSD_FORMAT_DCP)
+        rsi_leave_out(k->opts, name, "the type of a key on its path: DCP has text instead");
     *last = NULL;
     return rc;
 }
@@ -180,12 +190,6 @@ static void note_refused(taking *k, const char *name, rsd_dtype dtype)
         return;
     rsi_text_add(&k->names, "%s\"%s\" (%s)", k->refused ? ", " : "", name, rsd_dtype_name(dtype));
     k->refused++;
-}
-
-void rsi_leave_out(const rsd_convert_opts *opts, const char *name, const char *why)
-{
-    if (opts->on_left_out)
-        opts->on_left_out(opts->arg, name, why);
 }
 
 /* True if it can be taken from a damaged source; `number` counts tensors, then objects. */

@@ -23,6 +23,11 @@ out <<'END'
 reshard: left out: optim.param_groups.0.lr, optim.param_groups.0.betas, optim.param_groups.0.eps, optim.param_groups.0.fused, optim.param_groups.0.params and 3 more: safetensors hold no objects
 END
 
+t 'a key that becomes text in DCP is named, and none if the target keeps it' -c '$R convert -q bad/pickle/tuple_key.pt $T/keys 2>&1; $R convert -q bad/pickle/tuple_key.pt $T/keys.pt 2>&1'
+out <<'END'
+reshard: left out: (1, 2): the type of a key on its path: DCP has text instead
+END
+
 t 'a target that exists is refused with 3' -c 'cd $T && mkdir there && $R convert -q $OLDPWD/golden/dcp_rows there'
 code 3
 err <<'END'

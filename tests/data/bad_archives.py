@@ -324,6 +324,7 @@ def tensor_cases():
     shared = dct((txt("a"), dct((txt("b"), tensor()))), (txt("a.b"), tensor()))
     yield "names_collide", pt(shared)
     yield "key_with_nul", pt(dct((txt("a\0b"), tensor())))
+    yield "tuple_key", pt(dct((ints(1, 2), tensor()), (txt("w"), tensor())))
     yield "int_and_text_key", pt(dct((num(1), tensor()), (txt("1"), tensor())))
 
 

@@ -281,6 +281,87 @@ def deepspeed_universal(folder):
     return {k: v for k, v in want.items() if k.startswith(("a.", "b.", "optim.state.a", "optim.state.b"))}
 
 
+def deepspeed_autotp(folder, stage):
+    """A Llama that DeepSpeed itself cuts over two ranks; joined by its own converter."""
+    import subprocess
+
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__.clear()
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+    deepspeed.init_distributed("gloo")
+    model = small_llama()
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "optimizer": {"type": "Adam", "params": {"lr": 0.1, "torch_adam": True}},
+        "tensor_parallel": {"autotp_size": 2},
+        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
+        "zero_allow_untested_optimizer": True,
+    }
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config)
+    ids = torch.arange(8).view(1, 8)
+    for _ in range(2):
+        engine.backward(engine(input_ids=ids, labels=ids).loss)
+        engine.step()
+    engine.save_checkpoint(folder / "ckpt")
+    dist.barrier()
+    want = {}
+    if rank() == 0:
+        step = (folder / "ckpt" / "latest").read_text()
+        args = ["--input_folder", folder / "ckpt" / step, "--output_folder", folder / "universal"]
+        subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", *map(str, args)], check=True)
+        for file in (folder / "universal" / "zero").glob("*/*.pt"):
+            name, key = file.parent.name, file.stem
+            if key in ("fp32", "exp_avg", "exp_avg_sq"):
+                tensor = torch.load(file, weights_only=False)["param"]
+                want[name if key == "fp32" else f"optim.state.{name}.{key}"] = tensor
+    return want
+
+
+def deepspeed_experts(folder):
+    """Four experts, which pairs of four ranks divide."""
+    import deepspeed
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    deepspeed.ops.__compatible_ops__.clear()
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+    deepspeed.init_distributed("gloo")
+    torch.manual_seed(0)
+
+    class WithExperts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Linear(5, 3)
+            self.moe = deepspeed.moe.layer.MoE(3, torch.nn.Linear(3, 3), num_experts=4, ep_size=2, k=1, min_capacity=0)
+
+        def forward(self, x):
+            return self.moe(self.a(x))[0].sum()
+
+    net = WithExperts()
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "optimizer": {"type": "Adam", "params": {"lr": 0.1, "torch_adam": True}},
+        "zero_optimization": {"stage": 1},
+        "zero_allow_untested_optimizer": True,
+    }
+    split = deepspeed.moe.utils.split_params_into_different_moe_groups_for_optimizer
+    groups = split({"params": list(net.parameters()), "name": "all"})
+    engine, *_ = deepspeed.initialize(model=net, model_parameters=groups, config=config)
+    for step in range(2):
+        engine.backward(engine(torch.full((1, 5), rank() + step + 1.0)))
+        engine.step()
+    engine.save_checkpoint(folder / "ckpt")
+    mine = {}
+    for name, p in engine.module.named_parameters():
+        for i in range(2) if "deepspeed_experts" in name else ():  # each rank counts its own from 0
+            name = name.replace(f"experts.{i}.", f"experts.+{i + 2 * (rank() % 2)}.")
+        name = name.replace("+", "")
+        mine[name] = safe_get_full_fp32_param(p).detach().clone()
+    all_ranks = [None] * dist.get_world_size()
+    dist.all_gather_object(all_ranks, mine)
+    return {k: v for part in all_ranks for k, v in part.items()}
+
+
 # ---- Megatron -----------------------------------------------------------------------------------
 
 
@@ -309,6 +390,53 @@ def megatron_torch_dist(folder):
     dist_checkpointing.save(state, str(folder / "ckpt"))
     whole_ones = {"decoder.linear_fc1.weight": column, "decoder.linear_fc2.weight": row}
     return whole_ones | {"decoder.norm.weight": norm, "decoder.layers.weight": layers}
+
+
+def megatron_fsdp_dtensor(folder):
+    """Rows that ranks have unequal numbers of, and SwiGLU's halves apart, by the functions that Megatron-FSDP calls to save; its
+    buffers take a GPU for granted."""
+    import argparse
+    import types
+
+    import torch.distributed.checkpoint as dcp
+    from megatron.core import parallel_state
+    from megatron.core.distributed.fsdp.src.megatron_fsdp import param_and_grad_buffer, uneven_dtensor, utils
+    from megatron.core.transformer import fsdp_dtensor_checkpoint
+    from torch.distributed.device_mesh import init_device_mesh
+
+    two_ranks()
+    parallel_state.initialize_model_parallel()
+    torch.Tensor.cuda = lambda tensor: tensor  # a check moves two numbers to the GPU
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("dp", "tp"))
+    index = utils.FSDPDistributedIndex(mesh, dp_shard_dim="dp", tp_dim="tp")
+    torch.manual_seed(0)
+    fc1, norm = "decoder.layers.0.mlp.linear_fc1.weight", "decoder.norm.weight"
+    wholes = {name: [torch.rand(shape) for _ in range(3)] for name, shape in ((fc1, (6, 5)), (norm, (7,)))}
+    rows = {fc1: (slice(0, 4), slice(4, 6)), norm: (slice(0, 7), slice(7, 7))}  # of both ranks
+
+    def shard(name, k):
+        part = wholes[name][k][rows[name][rank()]].clone()
+        more = {"run_check": True, "update_uneven_dtensor_chunk_meta": True}
+        return param_and_grad_buffer.make_fsdp_dtensor(part, torch.empty_like(wholes[name][k]), index, **more)
+
+    def parameter(name):
+        width = wholes[fc1][0][0].numel()
+        mine = rows[fc1][rank()]
+        flat = slice(mine.start * width, mine.stop * width)
+        return types.SimpleNamespace(megatron_fsdp_slice=flat, megatron_fsdp_dist_index=index)
+
+    model = {name: shard(name, 0) for name in wholes}
+    state = {f"module.{name}": {"exp_avg": shard(name, 1), "exp_avg_sq": shard(name, 2)} for name in wholes}
+    stub = types.SimpleNamespace(get_parameter=parameter)
+    model, optim = fsdp_dtensor_checkpoint.handle_swiglu_in_state_dict(stub, model, {"state": state, "param_groups": []})
+    whole_state = {"model": model, "optimizer": optim, "args": argparse.Namespace(lr=0.1), "checkpoint_version": 3.0, "iteration": 7}
+    uneven_dtensor.preprocess_state_dict_for_uneven_dtensor(whole_state)
+    dcp.save(whole_state, checkpoint_id=folder / "ckpt")
+    want = {}
+    for k, key in enumerate(("", "exp_avg", "exp_avg_sq")):
+        halves = dict(zip((f"{fc1}_w", f"{fc1}_v"), wholes[fc1][k].chunk(2))) | {norm: wholes[norm][k]}
+        want |= {f"optimizer.state.module.{n}.{key}" if key else f"model.{n}": t for n, t in halves.items()}
+    return want
 
 
 # ---- torch.save of each rank --------------------------------------------------------------------
@@ -343,8 +471,12 @@ CASES = {
     "deepspeed_zero1_bf16": (2, deepspeed_stage, {"stage": 1, "bf16": True}),
     "deepspeed_zero2": (2, deepspeed_stage, {"stage": 2}),
     "deepspeed_zero3": (2, deepspeed_stage, {"stage": 3}),
+    "deepspeed_autotp_zero1": (2, deepspeed_autotp, {"stage": 1}),
+    "deepspeed_autotp_zero3": (2, deepspeed_autotp, {"stage": 3}),
+    "deepspeed_experts": (4, deepspeed_experts, {}),
     "deepspeed_universal": (2, deepspeed_universal, {}),
     "megatron_torch_dist": (2, megatron_torch_dist, {}),
+    "megatron_fsdp_dtensor": (2, megatron_fsdp_dtensor, {}),
     "verl_rank_files": (2, verl_rank_files, {}),
 }
 
