@@ -17,22 +17,24 @@ typedef struct checking {
 static void note_made(void *arg, const rsd_made *made)
 {
     checking *c = arg;
-    char      shape[256];
+    char      shape[256], how[64];
 
     columns_add(&c->table, made->name);
     columns_add(&c->table, rsd_dtype_name(made->dtype));
     columns_add(&c->table, shape_text(made->ndim, made->shape, shape, sizeof(shape)));
     columns_addf(&c->table, "%zu", made->parts);
     columns_addf(&c->table, "%d", (int)made->line);
+    snprintf(how, sizeof(how), "%s%s%s", made->tied ? " (tied)" : "",
+             made->reordered ? " (reordered)" : "", made->scaled ? " (scaled)" : "");
     if (made->nfrom == 0)
         columns_add(&c->table, "constants");
     else if (made->nfrom <= 3)
         columns_addf(&c->table, "%s%s%s%s%s%s", made->from[0], made->nfrom > 1 ? ", " : "",
                      made->nfrom > 1 ? made->from[1] : "", made->nfrom > 2 ? ", " : "",
-                     made->nfrom > 2 ? made->from[2] : "", made->tied ? " (tied)" : "");
+                     made->nfrom > 2 ? made->from[2] : "", how);
     else
         columns_addf(&c->table, "%s .. %s, %zu tensors%s", made->from[0],
-                     made->from[made->nfrom - 1], made->nfrom, made->tied ? " (tied)" : "");
+                     made->from[made->nfrom - 1], made->nfrom, how);
     c->made++;
     c->tied += made->tied;
 }
@@ -175,7 +177,8 @@ const command cmd_recipe = {
         "padded, scaled, cast. `reshard convert --recipe` uses it. check lists what would become "
         "of "
         "every tensor, without reading data: each target with its shape, the tensors that it is "
-        "made of and the line of its rule, and each source tensor that is dropped. It fails as the "
+        "made of, whether their elements are reordered or scaled, and the line of its rule, and "
+        "each source tensor that is dropped. It fails as the "
         "conversion would if a tensor has no rule, does not fit its rule or is missing.\n"
         "\n"
         "RECIPE is a file or the name of a recipe that came with the tool; list lists these, show "
@@ -188,7 +191,9 @@ const command cmd_recipe = {
         "Names have captures: {i} a number, {*x} any text, {a,b} alternatives, {i+E} arithmetic. "
         "Axes are products and sums of named factors, [(g (r d + d + d)) h]; p:0 is filled with a "
         "value, *r repeated, ... stands for the other axes. Instead of the targets \"drop\" may "
-        "stand, and A = B are two names of one tensor.",
+        "stand, and A = B are two names of one tensor. fp8(W, SCALES) and mxfp4(BLOCKS, SCALES) "
+        "are quantised tensors, lora(W, A, B, E) is W + E * B A. A `layout RULE` line lays the "
+        "targets out.",
     .examples = "# what would become of every tensor\n"
                 "reshard recipe check hf-megatron llama --config llama/config.json\n"
                 "# a recipe to start from\n"

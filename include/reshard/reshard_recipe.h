@@ -36,6 +36,8 @@ typedef struct rsd_made {
     size_t             parts; /* boxes that are copied from them, and constants */
     bool               tied;  /* the same data under another name */
     int32_t            line;  /* of its rule */
+    bool reordered; /* elements follow each other in another order: transposed, permuted */
+    bool scaled;    /* times, plus, LoRA */
 } rsd_made;
 
 /* Says what a recipe would make of a checkpoint, without reading data: every target tensor, and

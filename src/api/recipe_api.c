@@ -93,17 +93,18 @@ rsd_err rsd_recipe_config(rsd_recipe *recipe, const char *text, size_t len, rsd_
 static rsd_err list_sources(const rsi_made *made, const rsi_made_tensor *t, rsi_arena *mem,
                             const char *const **out, size_t *n, rsd_error *err)
 {
-    size_t       cap = t->nterms ? t->nterms : 1;
+    size_t       cap = t->nterms ? 3 * t->nterms : 1;
     const char **list = rsi_arena_array(mem, cap, sizeof(list[0]));
     rsi_map      seen = { 0 };
 
     *n = 0;
     if (!list)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu names", t->nterms);
-    for (size_t i = 0; i < t->nterms; i++) {
-        uint64_t number = *n;
-        size_t   source = t->term[i].source;
-        bool     was = true;
+    for (size_t i = 0; i < 3 * t->nterms; i++) {
+        const rsi_made_term *term = &t->term[i / 3];
+        uint64_t             number = *n;
+        size_t source = i % 3 == 0 ? term->source : i % 3 == 1 ? term->scales : term->low;
+        bool   was = true;
 
         if (source == RSI_MADE_NONE)
             continue;
@@ -141,6 +142,8 @@ rsd_err rsd_recipe_check(const rsd_recipe *recipe, rsd_ckpt *source,
                                        .shape = t->shape,
                                        .parts = t->nterms,
                                        .tied = t->tied,
+                                       .reordered = rsi_made_reorders(t),
+                                       .scaled = t->affine || t->from == RSI_ITEM_LORA,
                                        .line = t->line };
 
         rc = list_sources(made, t, &mem, &one.from, &one.nfrom, err);

@@ -119,6 +119,8 @@ static rsd_err take_files(converting *c, rsd_error *err)
     rsd_err     rc = rsi_carry_find(&c->carry, c->source, into, c->opts, err);
 
     if (!rc)
+        rc = rsi_carry_config(&c->carry, c->taken.made, err);
+    if (!rc)
         rc = rsi_carry_add(&c->carry, &c->job.commit.image, c->taken.state, c->opts, err);
     if (!rc && c->opts->format == RSD_FORMAT_MEGATRON)
         rc = rsi_megatron_files(&c->taken, c->iteration, &c->job.commit.image, err);

@@ -2,6 +2,7 @@
 /* Chooses the files to copy, and reads their bytes. Each is opened when part of it is needed: they
  * are few and small. */
 #include "convert/convert_carry.h"
+#include "convert/convert_config.h"
 #include "convert/convert_state.h"
 #include "base/mem.h"
 #include "format/dcp_catalogue.h"
@@ -217,6 +218,10 @@ static rsd_err pull_file(void *arg, size_t number, const rsd_box *box, uint64_t 
     rsd_err            rc;
 
     (void)box;
+    if (c->text) {
+        memcpy(out, c->text + off, len);
+        return RSD_OK;
+    }
     rc = rsi_files_open_beside(&carry->source->files, c->name, carry->follow, &file, err);
     if (!rc && (file->size != c->size || file->stamp != c->stamp))
         rc = rsi_fail(err, RSD_E_MISMATCH, "file \"%s\" changed during the conversion", c->name);
@@ -224,6 +229,38 @@ static rsd_err pull_file(void *arg, size_t number, const rsd_box *box, uint64_t 
         rc = rsi_file_read(file, off, out, len, err);
     rsi_file_close(file, NULL);
     return rc;
+}
+
+rsd_err rsi_carry_config(rsi_carry *carry, const rsi_made *made, rsd_error *err)
+{
+    const char *wanted = rsi_config_wanted(made);
+    size_t      i = 0;
+    rsi_bytes   text = { 0 };
+    rsi_file   *file = NULL;
+    char       *was;
+    rsd_err     rc;
+
+    while (i < carry->n && strcmp(carry->at[i].name, "config.json") != 0)
+        i++;
+    if (!wanted || i == carry->n)
+        return RSD_OK;
+    was = rsi_calloc(carry->at[i].size + 1, 1);
+    rc = was ? rsi_files_open_beside(&carry->source->files, carry->at[i].name, carry->follow, &file,
+                                     err)
+             : rsi_fail(err, RSD_E_NOMEM, "no memory for a config");
+    if (!rc)
+        rc = rsi_file_read(file, 0, was, carry->at[i].size, err);
+    if (!rc)
+        rc = rsi_config_edit(was, carry->at[i].size, wanted, &text, err);
+    if (!rc) {
+        carry->at[i].text = rsi_arena_text(&carry->mem, (const char *)text.at, text.len);
+        carry->at[i].size = text.len;
+        rc = carry->at[i].text ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a config");
+    }
+    rsi_file_close(file, NULL);
+    rsi_free(text.at);
+    rsi_free(was);
+    return rc ? rsi_while(err, rc, "file \"config.json\"") : RSD_OK;
 }
 
 static bool has_file(const rsi_image *image, const char *name)

@@ -6,12 +6,14 @@
 
 #include "write/image.h"
 #include "format/ckpt.h"
+#include "recipe/made.h"
 
 typedef struct rsi_carried {
     const char *name;
     uint64_t    size, stamp, version, touched;
     uint32_t    mode;   /* see rsd_opened */
     bool        behind; /* left out after all */
+    const char *text;   /* [size] instead of its bytes; NULL: these */
 } rsi_carried;
 
 typedef struct rsi_carry {
@@ -28,6 +30,8 @@ typedef struct rsi_carry {
  * are left out through opts->on_left_out. */
 rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
                        const rsd_convert_opts *opts, rsd_error *err);
+/* Makes the config.json say how the recipe's tensors are quantised. */
+rsd_err rsi_carry_config(rsi_carry *carry, const rsi_made *made, rsd_error *err);
 /* Adds them to the image as files of one tensor each, appended to the state's own. Leaves out names
  * that the image already has. */
 rsd_err rsi_carry_add(rsi_carry *carry, rsi_image *image, rsd_state *state,

@@ -6,11 +6,13 @@
 #include "plan/cast.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
-    SIDE = 128, /* of a block of FP8 values */
-    GROUP = 32, /* MXFP4 values with one scale */
-    ROW = 2048, /* columns that are quantised at once, a multiple of SIDE */
+    SIDE = 128,       /* of a block of FP8 values */
+    GROUP = 32,       /* MXFP4 values with one scale */
+    ROW = 2048,       /* columns that are quantised at once, a multiple of SIDE */
+    LOW_STEP = 32768, /* elements of A or B that are read at once */
 };
 #define FP8_MOST 448.0f
 
@@ -93,9 +95,79 @@ static rsd_err from_mxfp4(const rsi_dequantise *d, const rsi_fetch_tools *tools,
     return RSD_OK;
 }
 
+/* ---- LoRA ---- */
+
+/* A box of tensor t as float32, behind its stored bytes at *at, which is moved behind both. */
+static rsd_err fetch_f32(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t,
+                         const rsd_read_opts *opts, const rsd_box *box, unsigned char **at,
+                         float **out, rsd_error *err)
+{
+    const size_t    n = (size_t)rsd_box_count(box);
+    unsigned char  *raw = *at;
+    rsd_tensor_info info;
+    rsd_err         rc;
+
+    ckpt->ops->tensor(ckpt, t, &info);
+    *out = (float *)(void *)(raw + (n * rsd_dtype_size(info.dtype) + 63) / 64 * 64);
+    *at = (unsigned char *)(*out + (n + 15) / 16 * 16);
+    rc = fetch(tools, ckpt, t, opts, box, raw, err);
+    if (!rc)
+        rsi_cast(*out, RSD_F32, raw, info.dtype, n);
+    return rc;
+}
+
+/* Adds columns [k, k + n) of B times rows [k, k + n) of A to the sums. */
+static rsd_err add_low(const rsi_dequantise *d, const rsi_fetch_tools *tools, rsd_ckpt *ckpt,
+                       const rsd_read_opts *opts, const rsd_box *box, int64_t k, int64_t n,
+                       rsd_error *err)
+{
+    const rsd_box  abox = { .ndim = 2, .off = { k, box->off[1] }, .len = { n, box->len[1] } };
+    const rsd_box  bbox = { .ndim = 2, .off = { box->off[0], k }, .len = { box->len[0], n } };
+    unsigned char *at = d->scale;
+    float         *a, *b = NULL;
+    rsd_err        rc = fetch_f32(tools, ckpt, d->scales, opts, &abox, &at, &a, err);
+
+    if (!rc)
+        rc = fetch_f32(tools, ckpt, d->low, opts, &bbox, &at, &b, err);
+    for (int64_t r = 0; r < box->len[0] && !rc; r++)
+        for (int64_t i = 0; i < n; i++) {
+            const double x = b[r * n + i];
+            const float *row = a + i * box->len[1];
+            double      *sum = d->sum + r * box->len[1];
+
+            for (int64_t c = 0; c < box->len[1]; c++)
+                sum[c] += x * row[c];
+        }
+    return rc;
+}
+
+static rsd_err from_lora(const rsi_dequantise *d, const rsi_fetch_tools *tools, rsd_ckpt *ckpt,
+                         const rsd_read_opts *opts, const rsd_box *box, rsd_error *err)
+{
+    const int64_t   n = rsd_box_count(box);
+    const int64_t   step = rsi_max(1, LOW_STEP / rsi_max(box->len[0], box->len[1]));
+    rsd_tensor_info w, a;
+    rsd_err         rc = fetch(tools, ckpt, d->values, opts, box, d->stored, err);
+
+    ckpt->ops->tensor(ckpt, d->values, &w);
+    ckpt->ops->tensor(ckpt, d->scales, &a);
+    for (int64_t i = 0; i < n; i++)
+        d->sum[i] = 0;
+    for (int64_t k = 0; k < a.shape[0] && !rc; k += step)
+        rc = add_low(d, tools, ckpt, opts, box, k, rsi_min(step, a.shape[0] - k), err);
+    if (rc)
+        return rc;
+    rsi_cast(d->out, RSD_F32, d->stored, w.dtype, (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        d->out[i] = (float)(d->out[i] + d->times * d->sum[i]);
+    return RSD_OK;
+}
+
 rsd_err rsi_dequantise_box(const rsi_dequantise *d, const rsi_fetch_tools *tools, rsd_ckpt *ckpt,
                            const rsd_read_opts *opts, const rsd_box *box, rsd_error *err)
 {
+    if (d->kind == RSI_ITEM_LORA)
+        return from_lora(d, tools, ckpt, opts, box, err);
     return d->kind == RSI_ITEM_FP8 ? from_fp8(d, tools, ckpt, opts, box, err)
                                    : from_mxfp4(d, tools, ckpt, opts, box, err);
 }
@@ -213,5 +285,99 @@ rsd_err rsi_quantise_box(int ndim, const int64_t *shape, bool scales, const rsd_
             break;
     }
     rsi_free(q.x);
+    return rc;
+}
+
+/* ---- to MXFP4 ---- */
+
+/* The scale of a group: 2^(scale - 127) is at most a quarter of the largest magnitude. */
+static bool mxfp4_scale(const float *x, unsigned char *out)
+{
+    float    most = 0;
+    uint32_t bits;
+
+    for (int i = 0; i < GROUP; i++) {
+        if (!isfinite(x[i]))
+            return false;
+        most = fmaxf(most, fabsf(x[i]));
+    }
+    memcpy(&bits, &most, sizeof(bits));
+    bits >>= 23;
+    *out = (unsigned char)(bits > 2 ? bits - 2 : 0);
+    return true;
+}
+
+/* The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6; of two that are equally near the one with an even
+ * code. */
+static unsigned char mxfp4_code(float x)
+{
+    static const float half[] = { 0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f };
+    float              y = fabsf(x);
+    unsigned char      code = 0;
+
+    while (code < 7 && (code % 2 ? y >= half[code] : y > half[code]))
+        code++;
+    return code | (signbit(x) ? 8 : 0);
+}
+
+/* Part of a box of blocks [.., g, 16] or scales [.., g], one row of groups. */
+static bool put_groups(const rsd_box *box, bool scales, const float *x, int64_t n,
+                       unsigned char *out)
+{
+    const int64_t first = scales ? 0 : box->off[box->ndim - 1];
+    const int64_t len = scales ? 1 : box->len[box->ndim - 1];
+
+    for (int64_t g = 0; g < n; g++, x += GROUP, out += len) {
+        unsigned char scale;
+
+        if (!mxfp4_scale(x, &scale))
+            return false;
+        for (int64_t k = 0; k < len && !scales; k++) {
+            const float  *pair = x + 2 * (first + k);
+            unsigned char low = mxfp4_code(ldexpf(pair[0], 127 - (int)scale));
+
+            out[k] = (unsigned char)(low | mxfp4_code(ldexpf(pair[1], 127 - (int)scale)) << 4);
+        }
+        if (scales)
+            *out = scale;
+    }
+    return true;
+}
+
+rsd_err rsi_quantise_mxfp4(int ndim, bool scales, const rsd_box *box,
+                           rsd_err (*fill)(void *arg, const rsd_box *box, float *out,
+                                           rsd_error *err),
+                           void *arg, unsigned char *out, rsd_error *err)
+{
+    const int     last = ndim - 1;
+    const int64_t len = scales ? 1 : box->len[ndim];
+    rsd_box       at = *box;
+    float        *x;
+    rsd_err       rc = RSD_OK;
+
+    if (rsd_box_count(box) == 0)
+        return RSD_OK;
+    x = rsi_calloc(ROW, sizeof(float));
+    if (!x)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a block of values");
+    at.ndim = ndim;
+    for (int d = 0; d < last; d++)
+        at.len[d] = 1;
+    for (int d = 0; d >= 0 && !rc;) {
+        for (int64_t g = 0; g < box->len[last] && !rc; g += ROW / GROUP) {
+            int64_t n = rsi_min(ROW / GROUP, box->len[last] - g);
+
+            at.off[last] = (box->off[last] + g) * GROUP;
+            at.len[last] = n * GROUP;
+            rc = fill(arg, &at, x, err);
+            if (!rc && !put_groups(box, scales, x, n, out))
+                rc = rsi_fail(err, RSD_E_INVALID,
+                              "it has NaN or infinity, which mxfp4 can't represent");
+            out += n * len;
+        }
+        for (d = last - 1; d >= 0 && ++at.off[d] == box->off[d] + box->len[d]; d--)
+            at.off[d] = box->off[d];
+    }
+    rsi_free(x);
     return rc;
 }

@@ -46,7 +46,7 @@ static unsigned char *place_of(const filling *f, const slab *s)
     const rsi_made_form *form = s->piece->term->form;
     unsigned char       *to = f->out;
 
-    for (int d = 0; d < f->t->ndim; d++)
+    for (int d = 0; d < f->t->whole_ndim; d++)
         to += s->piece->at[d] * f->stride[d];
     for (int k = 0; k < form->n; k++)
         to += (s->first[k] - s->piece->first[k]) * form->loop[k].to_stride *
@@ -238,7 +238,10 @@ static rsd_err compute(filling *f, const rsi_made_term *term, const rsd_box *box
                              .scales = term->scales,
                              .stored = f->buf,
                              .scale = f->buf + PART,
-                             .out = x };
+                             .out = x,
+                             .low = term->low,
+                             .times = f->t->low_scale,
+                             .sum = (double *)(void *)(f->buf + 3 * PART) };
 
         rc = rsi_dequantise_box(&d, f->r->tools, f->r->source, f->r->opts, box, err);
     } else {
@@ -337,7 +340,9 @@ rsd_err rsi_made_read(const rsi_made_reader *r, size_t t, const rsd_box *box, vo
     quantising             q = { .r = r, .t = tensor };
     rsd_err                rc;
 
-    if (tensor->to != RSI_ITEM_FP8)
+    if (tensor->to == RSI_ITEM_MXFP4)
+        rc = rsi_quantise_mxfp4(tensor->whole_ndim, tensor->scales, box, fill_f32, &q, out, err);
+    else if (tensor->to != RSI_ITEM_FP8)
         rc = fill(r, tensor, tensor->dtype, box, out, err);
     else
         rc = rsi_quantise_box(tensor->ndim, tensor->whole, tensor->scales, box, fill_f32, &q, out,

@@ -188,6 +188,8 @@ static rsd_err find_rule(making *m, size_t s, rsd_error *err)
             rc = try_name(m, rule, &it->name, (int)i, RSI_ROLE_VALUES, s, &taken, err);
             if (!rc && !taken)
                 rc = try_name(m, rule, &it->with, (int)i, RSI_ROLE_SCALES, s, &taken, err);
+            if (!rc && !taken)
+                rc = try_name(m, rule, &it->low, (int)i, RSI_ROLE_LOW, s, &taken, err);
             for (size_t k = 0; k < it->ntied && !taken && !rc; k++)
                 rc = try_name(m, rule, &it->tied[k], (int)i, RSI_ROLE_TIED, s, &taken, err);
         }
@@ -275,20 +277,25 @@ static rsd_err check_rule(making *m, const rsi_recipe_rule *rule, rsd_error *err
     rsi_rule_scope s;
     uint32_t       both = rule->to.n ? rule->to.item[0].name.captures : 0;
     int64_t        product = 1;
+    double         guard = 1;
     size_t         n = 0;
     bool           all = true;
     rsd_err        rc = RSD_OK;
 
     for (size_t g = 0; g < m->ngroups; g++)
         n += m->group[g].rule == rule;
-    if (n == 0 && rule->required)
+    rsi_rule_scope_begin(&s, m->recipe, rule, NULL, 0, &m->sources, &m->spare);
+    if (n == 0 && rule->required && rule->guard) /* only as far as it does not ask about tensors */
+        rc = rsi_expr_value(rule->guard, &s.scope, &guard, err);
+    if (rc)
+        return rc == RSD_E_NOTFOUND ? RSD_E_INVALID : rc;
+    if (n == 0 && rule->required && guard != 0)
         return rsi_fail(err, RSD_E_INVALID,
                         "line %d: the source has no \"%s\", which the recipe requires",
                         rule->at.line, rule->from.item[0].name.text);
     if (n == 0 || rule->guard || rule->from.item[0].kind == RSI_ITEM_VALUE)
         return RSD_OK;
     both &= rule->from.item[0].name.captures;
-    rsi_rule_scope_begin(&s, m->recipe, rule, NULL, 0, &m->sources, &m->spare);
     for (int k = 0; k < rule->ncaptures && !rc; k++) {
         int64_t first = 0, end = 0;
         bool    has = false;

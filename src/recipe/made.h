@@ -36,7 +36,8 @@ typedef struct rsi_made_form {
 typedef struct rsi_made_term {
     const rsi_made_form *form;
     size_t               source; /* RSI_MADE_NONE: `value` */
-    size_t               scales; /* of a quantised source; else RSI_MADE_NONE */
+    size_t               scales; /* of a quantised source, or A of LoRA; else RSI_MADE_NONE */
+    size_t               low;    /* B of LoRA */
     double               value;
     int64_t              to[RSD_MAX_NDIM], from[RSD_MAX_NDIM];
 } rsi_made_term;
@@ -47,8 +48,9 @@ typedef struct rsi_made_tensor {
     int32_t        ndim;
     int64_t        shape[RSD_MAX_NDIM];
     rsi_item_kind  from; /* form of the sources */
-    rsi_item_kind  to;   /* FP8: values or scales of the tensor that the terms describe */
+    rsi_item_kind  to;   /* FP8, MXFP4: values or scales of the tensor that the terms describe */
     bool           scales;
+    double         low_scale;       /* of LoRA */
     bool           affine, inverse; /* x * times + plus, or (x - plus) / times, in float32 */
     float          times, plus;
     bool           tied; /* another name for a tensor that was made before */
@@ -56,8 +58,9 @@ typedef struct rsi_made_tensor {
     rsi_made_term *term; /* [nterms] by the first element in the target */
     size_t         nterms;
     int64_t        reach; /* most by which a term's last element is behind its first on axis 0 */
-    /* Of the terms: their tensor's shape, which differs from `shape` for scales. */
+    /* Of the terms: their tensor's shape, which differs from `shape` if it is quantised. */
     int64_t whole[RSD_MAX_NDIM];
+    int32_t whole_ndim;
 } rsi_made_tensor;
 
 typedef struct rsi_made {
@@ -90,6 +93,8 @@ rsd_err rsi_made_pieces(const rsi_made_tensor *tensor, const rsd_box *box,
 /* True if rows of the target are columns of a source: its bytes should be asked for in large
  * ranges, since each range takes a short piece of every row of the source. */
 bool rsi_made_turns(const rsi_made *made, size_t t);
+/* True if elements that follow each other in a source do so in another order in the target. */
+bool rsi_made_reorders(const rsi_made_tensor *tensor);
 
 /* ---- shared by made.c and made_build.c ---- */
 
@@ -111,7 +116,7 @@ void rsi_rule_scope_begin(rsi_rule_scope *s, const rsd_recipe *recipe, const rsi
                           rsi_arena *spare);
 
 /* A source tensor in its role for a rule. */
-enum { RSI_ROLE_VALUES, RSI_ROLE_SCALES, RSI_ROLE_TIED };
+enum { RSI_ROLE_VALUES, RSI_ROLE_SCALES, RSI_ROLE_LOW, RSI_ROLE_TIED };
 typedef struct rsi_member {
     size_t       group;
     int          item, role;

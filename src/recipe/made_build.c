@@ -141,7 +141,8 @@ static rsd_err make_terms(rsi_building *b, const pair *p, size_t npairs, int64_t
             *term = (rsi_made_term){ .form = form[i],
                                      .value = p[i].value,
                                      .source = RSI_MADE_NONE,
-                                     .scales = RSI_MADE_NONE };
+                                     .scales = RSI_MADE_NONE,
+                                     .low = RSI_MADE_NONE };
             all += count[i];
             t->reach = rsi_max(t->reach, reach_of(form[i]));
             memcpy(term->to, p[i].to.off, sizeof(term->to));
@@ -153,9 +154,11 @@ static rsd_err make_terms(rsi_building *b, const pair *p, size_t npairs, int64_t
             term->source = b->values[p[i].item][m].source;
             if (b->scales[p[i].item])
                 term->scales = b->scales[p[i].item][m].source;
+            if (b->low[p[i].item])
+                term->low = b->low[p[i].item][m].source;
         }
     qsort(t->term, t->nterms, sizeof(t->term[0]), by_first);
-    if (!rsi_product(t->ndim, t->whole, 1, &want) || want != all)
+    if (!rsi_product(t->whole_ndim, t->whole, 1, &want) || want != all)
         return rsi_fail(err, RSD_E_BUG,
                         "tensor \"%s\" has %" PRId64 " elements, but its parts %" PRId64, t->name,
                         want, all);
@@ -212,14 +215,48 @@ static rsd_err add_named(rsi_building *b, const rsi_recipe_item *it, int64_t k, 
         if (!rc)
             rc = add_target(b, t, err);
     }
-    if (rc || it->kind != RSI_ITEM_FP8)
+    if (rc || (it->kind != RSI_ITEM_FP8 && it->kind != RSI_ITEM_MXFP4))
         return rc;
     t->scales = true;
-    t->dtype = RSD_F32;
-    for (int d = t->ndim - 2; d < t->ndim; d++)
-        t->shape[d] = rsi_ceil_div(t->shape[d], 128);
+    if (it->kind == RSI_ITEM_MXFP4) {
+        t->ndim--;
+    } else {
+        t->dtype = RSD_F32;
+        for (int d = t->ndim - 2; d < t->ndim; d++)
+            t->shape[d] = rsi_ceil_div(t->shape[d], 128);
+    }
     rc = target_name(b, &it->with, k, &t->name, err);
     return rc ? rc : add_target(b, t, err);
+}
+
+/* 32 values of the last axis are 16 bytes. */
+static rsd_err shape_mxfp4(const rsi_recipe_rule *rule, rsi_made_tensor *t, rsd_error *err)
+{
+    int last = t->ndim - 1;
+
+    if (t->ndim < 1 || t->ndim == RSD_MAX_NDIM || t->shape[last] % 32 != 0)
+        return rsi_fail(err, RSD_E_MISMATCH,
+                        "line %d: mxfp4 needs a last axis that is a multiple of 32", rule->at.line);
+    t->dtype = RSD_U8;
+    t->shape[last] /= 32;
+    t->shape[last + 1] = 16;
+    t->ndim++;
+    return RSD_OK;
+}
+
+/* B A of LoRA is scaled by this. */
+static rsd_err choose_scale(rsi_building *b, const pair *p, size_t n, rsi_made_tensor *t,
+                            rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < n && !rc; i++) {
+        const rsi_recipe_item *it = &b->group->rule->from.item[p[i].item];
+
+        if (!p[i].constant && it->scale)
+            rc = rsi_expr_value(it->scale, &b->scope.scope, &t->low_scale, err);
+    }
+    return rc == RSD_E_NOTFOUND ? RSD_E_INVALID : rc;
 }
 
 /* The dtype of a target: as its sources, unless the rule says otherwise. */
@@ -239,7 +276,7 @@ static rsd_err choose_dtype(rsi_building *b, const rsi_recipe_item *it, const pa
         if (!s)
             continue;
         t->from = rule->from.item[p[i].item].kind;
-        if (t->from != RSI_ITEM_PLAIN)
+        if (t->from == RSI_ITEM_FP8 || t->from == RSI_ITEM_MXFP4)
             dtype = RSD_BF16;
         t->dtype = t->dtype ? t->dtype : dtype;
         if (t->dtype != dtype && !as)
@@ -248,7 +285,7 @@ static rsd_err choose_dtype(rsi_building *b, const rsi_recipe_item *it, const pa
                             rule->at.line, s->name, rsd_dtype_name(dtype), t->name,
                             rsd_dtype_name(t->dtype));
         rc = rsi_cast_check(t->dtype, t->from == RSI_ITEM_PLAIN ? s->dtype : RSD_F32, err);
-        if (!rc && (t->affine || it->kind == RSI_ITEM_FP8))
+        if (!rc && (t->affine || it->kind != RSI_ITEM_PLAIN || t->from == RSI_ITEM_LORA))
             rc = rsi_cast_check(RSD_F32, s->dtype, err);
     }
     if (!rc && !t->dtype)
@@ -258,6 +295,8 @@ static rsd_err choose_dtype(rsi_building *b, const rsi_recipe_item *it, const pa
         rc = rsi_fail(err, RSD_E_INVALID, "line %d: fp8 needs at least 2 axes", rule->at.line);
     if (!rc && it->kind == RSI_ITEM_FP8)
         t->dtype = RSD_F8_E4M3FN;
+    if (!rc && it->kind == RSI_ITEM_MXFP4)
+        rc = shape_mxfp4(rule, t, err);
     return rc ? rsi_while(err, rc, "tensor \"%s\"", t->name) : RSD_OK;
 }
 
@@ -299,6 +338,9 @@ static rsd_err make_item(rsi_building *b, const rsi_recipe_item *it, const pair 
         rc = target_name(b, &it->name, k, &t.name, err);
         if (!rc)
             rc = choose_affine(b, &t, err);
+        t.whole_ndim = t.ndim;
+        if (!rc)
+            rc = choose_scale(b, p, n, &t, err);
         if (!rc)
             rc = choose_dtype(b, it, p, n, &t, err);
         if (!rc)

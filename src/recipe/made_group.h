@@ -24,6 +24,7 @@ typedef struct rsi_building {
     int               nin, nout;
     int64_t           tuples_in, tuples_out; /* combinations of their numbers */
     const rsi_member *values[RSI_SIDE_MOST], *scales[RSI_SIDE_MOST]; /* [item] first of each */
+    const rsi_member *low[RSI_SIDE_MOST];
     int64_t           used[RSI_SIDE_MOST]; /* [item] elements of one of its sources */
     rsi_arena         spare;
 } rsi_building;

@@ -3,6 +3,7 @@
  * Next: made_build.c. */
 #include "base/checked.h"
 #include "base/mem.h"
+#include "plan/cast.h"
 #include "recipe/made_group.h"
 
 #include <inttypes.h>
@@ -124,6 +125,8 @@ rsd_err rsi_find_members(rsi_building *b, rsd_error *err)
         rc = check_members(b, (int)i, RSI_ROLE_VALUES, &it->name, &b->values[i], err);
         if (!rc && it->with.n)
             rc = check_members(b, (int)i, RSI_ROLE_SCALES, &it->with, &b->scales[i], err);
+        if (!rc && it->low.n)
+            rc = check_members(b, (int)i, RSI_ROLE_LOW, &it->low, &b->low[i], err);
     }
     return rc;
 }
@@ -153,11 +156,20 @@ rsd_err rsi_source_shape(const rsi_building *b, size_t item, int *ndim, int64_t 
         *ndim = s->ndim - 1;
         ok = ok && rsi_mul(shape[*ndim - 1], 32, &shape[*ndim - 1]);
     }
+    if (it->kind == RSI_ITEM_LORA) {
+        const rsi_made_source *low = &b->made->source[b->low[item]->source];
+
+        ok = s->ndim == 2 && w->ndim == 2 && low->ndim == 2 && w->shape[1] == s->shape[1] &&
+             low->shape[0] == s->shape[0] && low->shape[1] == w->shape[0] &&
+             rsi_cast_check(RSD_F32, w->dtype, NULL) == RSD_OK &&
+             rsi_cast_check(RSD_F32, low->dtype, NULL) == RSD_OK;
+    }
     return ok ? RSD_OK
               : rsi_fail(err, RSD_E_MISMATCH, "line %d: \"%s\" and \"%s\" are no %s",
                          b->group->rule->at.line, s->name, w->name,
-                         it->kind == RSI_ITEM_FP8 ? "float8_e4m3fn with float32 for 128 x 128"
-                                                  : "4-bit floats with exponents for 32");
+                         it->kind == RSI_ITEM_FP8    ? "float8_e4m3fn with float32 for 128 x 128"
+                         : it->kind == RSI_ITEM_LORA ? "matrices [o, i] and [r, i] with an [o, r]"
+                                                     : "4-bit floats with exponents for 32");
 }
 
 static rsd_err learn_where(rsi_building *b, bool *learned, rsd_error *err)

@@ -141,11 +141,31 @@ bool rsi_made_turns(const rsi_made *made, size_t t)
     for (size_t i = 0; i < m->nterms; i++) {
         const rsi_made_form *f = m->term[i].form;
         const size_t         source = m->term[i].source;
-        int                  k = last_loop(f, m->ndim - 1, false), from;
+        int                  k = last_loop(f, m->whole_ndim - 1, false), from;
 
         from = source == RSI_MADE_NONE ? -1 : last_loop(f, made->source[source].ndim - 1, true);
         if (from >= 0 && from != k)
             return true;
+    }
+    return false;
+}
+
+bool rsi_made_reorders(const rsi_made_tensor *tensor)
+{
+    for (size_t i = 0; i < tensor->nterms; i++) {
+        const rsi_made_form *f = tensor->term[i].form;
+        const rsi_made_loop *last = NULL;
+
+        for (int k = 0; k < f->n; k++) {
+            const rsi_made_loop *l = &f->loop[k];
+
+            if (l->from_axis < 0)
+                continue;
+            if (last && (l->from_axis < last->from_axis ||
+                         (l->from_axis == last->from_axis && l->from_stride > last->from_stride)))
+                return true;
+            last = l;
+        }
     }
     return false;
 }

@@ -117,13 +117,15 @@ typedef enum rsi_item_kind {
     RSI_ITEM_PLAIN,
     RSI_ITEM_FP8,   /* name: values; with: scales for blocks of 128 x 128 */
     RSI_ITEM_MXFP4, /* name: pairs of 4-bit floats; with: exponents for 32 of them */
+    RSI_ITEM_LORA,  /* name: W [o, i]; with: A [r, i]; low: B [o, r]; W + scale * B A */
     RSI_ITEM_VALUE, /* a constant */
 } rsi_item_kind;
 
 typedef struct rsi_recipe_item {
     rsi_item_kind        kind;
-    rsi_name_text        name, with;
-    const rsi_name_text *tied; /* [ntied] further names of the same tensor */
+    rsi_name_text        name, with, low;
+    const rsi_expr      *scale; /* of LORA */
+    const rsi_name_text *tied;  /* [ntied] further names of the same tensor */
     size_t               ntied;
     double               value;
     const rsi_axis      *axis; /* [naxes] */

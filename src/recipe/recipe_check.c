@@ -12,7 +12,8 @@ static rsd_err side_captures(const rsi_recipe_text *p, const rsi_rule_side *side
     *out = side->n ? side->item[0].name.captures : 0;
     for (size_t i = 0; i < side->n; i++) {
         const rsi_recipe_item *it = &side->item[i];
-        bool same = it->name.captures == *out && (!it->with.n || it->with.captures == *out);
+        bool same = it->name.captures == *out && (!it->with.n || it->with.captures == *out) &&
+                    (!it->low.n || it->low.captures == *out);
 
         for (size_t k = 0; k < it->ntied; k++)
             same = same && it->tied[k].captures == *out;
@@ -67,10 +68,10 @@ static rsd_err check_forms(const rsi_recipe_text *p, const rsi_recipe_rule *rule
                                   it->has_axes ? first->name.text : it->name.text);
         if (has_rest(it) != has_rest(first))
             return rsi_text_wrong(p, it->at, "\"...\" is on one side only");
-        if (!source && it->kind == RSI_ITEM_MXFP4)
-            return rsi_text_wrong(p, it->at, "mxfp4 can be read, but not be made");
+        if (!source && it->kind == RSI_ITEM_LORA)
+            return rsi_text_wrong(p, it->at, "what lora merges can't be taken apart");
         if (it->ntied && it->kind != RSI_ITEM_PLAIN)
-            return rsi_text_wrong(p, it->at, "a quantised tensor can't be tied");
+            return rsi_text_wrong(p, it->at, "only a plain tensor can be tied");
     }
     if (!first->has_axes && rule->from.n != rule->to.n)
         return rsi_text_wrong(p, rule->at, "%zu tensors can't become %zu without axes",

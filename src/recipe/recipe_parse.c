@@ -18,7 +18,7 @@
 enum { LETS_MOST = 1024 };
 
 typedef struct words { /* of an item, before alternatives are chosen */
-    const char *name, *with;
+    const char *name, *with, *low;
     const char *tied[RSI_CAPTURES];
     size_t      ntied;
 } words;
@@ -30,7 +30,38 @@ static rsd_err no_memory(const rsi_recipe_text *p)
 
 /* ---- sides ---- */
 
-/* "fp8(VALUES, SCALES)", "mxfp4(BLOCKS, SCALES)", a number, or a name and those tied to it. */
+/* "fp8(VALUES, SCALES)", "mxfp4(BLOCKS, SCALES)", "lora(W, A, B, SCALE)" behind the first word. */
+static rsd_err take_form(rsi_recipe_text *p, rsi_recipe_item *item, words *w)
+{
+    rsd_err rc;
+
+    item->kind = strcmp(w->name, "fp8") == 0     ? RSI_ITEM_FP8
+                 : strcmp(w->name, "mxfp4") == 0 ? RSI_ITEM_MXFP4
+                 : strcmp(w->name, "lora") == 0  ? RSI_ITEM_LORA
+                                                 : RSI_ITEM_PLAIN;
+    if (item->kind == RSI_ITEM_PLAIN)
+        return rsi_text_wrong(p, item->at, "unknown form \"%s\": expected fp8, mxfp4 or lora",
+                              w->name);
+    rc = rsi_text_need(p, "(");
+    if (!rc)
+        rc = rsi_text_name_word(p, &w->name);
+    if (!rc)
+        rc = rsi_text_need(p, ",");
+    if (!rc)
+        rc = rsi_text_name_word(p, &w->with);
+    if (!rc && item->kind == RSI_ITEM_LORA) {
+        rc = rsi_text_need(p, ",");
+        if (!rc)
+            rc = rsi_text_name_word(p, &w->low);
+        if (!rc)
+            rc = rsi_text_need(p, ",");
+        if (!rc)
+            rc = rsi_text_expr(p, &item->scale);
+    }
+    return rc ? rc : rsi_text_need(p, ")");
+}
+
+/* A form, a number, or a name and those tied to it. */
 static rsd_err take_words(rsi_recipe_text *p, rsi_recipe_item *item, words *w)
 {
     const char *end;
@@ -39,22 +70,8 @@ static rsd_err take_words(rsi_recipe_text *p, rsi_recipe_item *item, words *w)
 
     if (rc)
         return rc;
-    if (*p->at == '(') {
-        item->kind = strcmp(w->name, "fp8") == 0     ? RSI_ITEM_FP8
-                     : strcmp(w->name, "mxfp4") == 0 ? RSI_ITEM_MXFP4
-                                                     : RSI_ITEM_PLAIN;
-        if (item->kind == RSI_ITEM_PLAIN)
-            return rsi_text_wrong(p, item->at, "unknown form \"%s\": expected fp8 or mxfp4",
-                                  w->name);
-        rc = rsi_text_need(p, "(");
-        if (!rc)
-            rc = rsi_text_name_word(p, &w->name);
-        if (!rc)
-            rc = rsi_text_need(p, ",");
-        if (!rc)
-            rc = rsi_text_name_word(p, &w->with);
-        return rc ? rc : rsi_text_need(p, ")");
-    }
+    if (*p->at == '(')
+        return take_form(p, item, w);
     end = w->name + strlen(w->name);
     item->value = strtod(w->name, &stop);
     if (stop == end && strspn(w->name, "+-.0123456789eE") == strlen(w->name))
@@ -77,6 +94,8 @@ static rsd_err choose_words(rsi_recipe_text *p, const words *w, size_t k, rsi_re
         rc = rsi_text_name(p, w->name, item->at, k, &item->name);
     if (!rc && w->with)
         rc = rsi_text_name(p, w->with, item->at, k, &item->with);
+    if (!rc && w->low)
+        rc = rsi_text_name(p, w->low, item->at, k, &item->low);
     for (size_t i = 0; i < w->ntied && !rc; i++)
         rc = rsi_text_name(p, w->tied[i], item->at, k, &tied[i]);
     item->tied = tied;
@@ -93,8 +112,8 @@ static rsd_err take_item(rsi_recipe_text *p, rsi_recipe_item *list, size_t *n)
 
     if (!rc)
         rc = rsi_text_alternatives(p, w.name, item.at, &count);
-    for (size_t i = 0; i <= w.ntied && !rc; i++) {
-        const char *word = i < w.ntied ? w.tied[i] : w.with;
+    for (size_t i = 0; i <= w.ntied + 1 && !rc; i++) {
+        const char *word = i < w.ntied ? w.tied[i] : i == w.ntied ? w.with : w.low;
 
         rc = word ? rsi_text_alternatives(p, word, item.at, &other) : RSD_OK;
         if (!rc && word && other != count)

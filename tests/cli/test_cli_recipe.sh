@@ -89,6 +89,7 @@ deepseek-megatron
 gpt-oss-megatron
 hf-megatron
 hf-sharded-state
+lora-merge
 meta-hf
 stack-layers
 END
@@ -116,7 +117,7 @@ target  dtype  shape      parts  line  made of
 e       uint8  [4, 2, 1]      4     1  e.0.w .. e.3.w, 4 tensors
 emb     uint8  [4]            1     3  emb
 head    uint8  [4]            1     3  emb (tied)
-s       uint8  [2, 2]         1     2  s
+s       uint8  [2, 2]         1     2  s (reordered)
 
 6 source tensors: 4 targets, 1 of them tied, 0 dropped; every element has its place
 END

@@ -270,14 +270,82 @@ def recipes(report, reshard, folder):
             wrong = differences(load_file(top / "back.safetensors"), tensors)
             report.check(f"{recipe}: {name}, and back", wrong and f"these differ: {wrong[:5]}")
     quantised(report, reshard, folder)
+    lora(report, reshard, folder)
+
+
+def to_mxfp4(w):
+    """OCP's microscaling: the exponent of the largest of 32, less 2; halves to even."""
+    groups = w.float().unflatten(-1, (-1, 32))
+    most = groups.abs().amax(-1)
+    scales = ((most.view(torch.int32) >> 23 & 255) - 2).clamp(min=0)
+    x = torch.ldexp(groups, 127 - scales[..., None])
+    steps = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    far = (x.abs()[..., None] - steps).abs()
+    near = far.argmin(-1)
+    for a in range(7):  # exactly between two: the even code
+        near[x.abs() == (steps[a] + steps[a + 1]) / 2] = a + a % 2
+    codes = (near + 8 * torch.signbit(x)).to(torch.uint8)
+    return codes[..., 0::2] | codes[..., 1::2] << 4, scales.to(torch.uint8)
 
 
 def quantised(report, reshard, folder):
+    top = folder / "recipes" / "quantised"
+    top.mkdir()
+    (top / "config.json").write_text('{"hidden_size": 200, "quantization_config": {"old": [1, "}"]}, "vocab_size": 7}\n')
     w = torch.randn(300, 200)
-    top = folder / "recipes"
-    save_file({"model.layers.0.mlp.up_proj.weight": w}, top / "w.safetensors")
-    reshard.convert(top / "w.safetensors", top / "q.safetensors", "--recipe", "deepseek-fp8", "--reverse")
+    save_file({"model.layers.0.mlp.up_proj.weight": w}, top / "model.safetensors")
+    reshard.convert(top, top / "fp8", "--to", "safetensors", "--recipe", "deepseek-fp8", "--reverse")
     q, scale = to_fp8(w)
     want = {"model.layers.0.mlp.up_proj.weight": q, "model.layers.0.mlp.up_proj.weight_scale_inv": scale}
-    wrong = differences(load_file(top / "q.safetensors"), want)
+    wrong = differences(load_file(top / "fp8" / "model.safetensors"), want)
     report.check("deepseek-fp8: float32 to FP8", wrong and f"these differ: {wrong}")
+    config = json.loads((top / "fp8" / "config.json").read_text())
+    said = {"hidden_size": 200, "vocab_size": 7, "quantization_config": {
+        "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128]}}
+    report.check("deepseek-fp8: the config says so", config != said and f"it says {config}")
+    reshard.convert(top / "fp8", top / "plain", "--to", "safetensors", "--recipe", "deepseek-fp8")
+    config = json.loads((top / "plain" / "config.json").read_text())
+    report.check("deepseek-fp8: back, the config does not say it", config != {"hidden_size": 200, "vocab_size": 7} and f"it says {config}")
+    _, tensors, want, config = gpt_oss(True)
+    mxfp4 = folder / "recipes" / "GPT-OSS-in-MXFP4"
+    reshard.convert(mxfp4 / "to.safetensors", mxfp4 / "back.safetensors", "--recipe", "gpt-oss-megatron", "--reverse", "--set", "mxfp4=1",
+                    "--config", mxfp4 / "config.json")
+    have, made = load_file(mxfp4 / "back.safetensors"), load_file(mxfp4 / "to.safetensors")
+    was = load_file(mxfp4 / "from.safetensors")
+    values = lambda t, n: from_mxfp4(t[n + "_blocks"], t[n + "_scales"]).float()
+    names = [n.removesuffix("_blocks") for n in was if n.endswith("_blocks")]
+    wrong = [n for n in names if not torch.equal(values(have, n), values(was, n))]
+    report.check("gpt-oss-megatron: back to MXFP4, the same values", wrong and f"these differ: {wrong[:3]}")
+    wrong = []
+    for i in range(LAYERS):
+        blocks, scales = to_mxfp4(made["decoder.layers.mlp.experts.experts.linear_fc2.weight"][i])
+        at = f"model.layers.{i}.mlp.experts.down_proj"
+        wrong += differences({"b": have[at + "_blocks"], "s": have[at + "_scales"]}, {"b": blocks, "s": scales})
+    report.check("gpt-oss-megatron: back to MXFP4, the same bytes as from torch", wrong)
+    x = torch.cat([torch.randn(5, 64), torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, -5.0] * 8)[None], torch.zeros(1, 64), torch.full((1, 64), 1e-40)])
+    save_file({"w": x}, top / "x.safetensors")
+    (top / "x.recipe").write_text("w[i j] -> mxfp4(b, s)[i j]\n")
+    reshard.convert(top / "x.safetensors", top / "y.safetensors", "--recipe", top / "x.recipe")
+    wrong = differences(load_file(top / "y.safetensors"), dict(zip("bs", to_mxfp4(x))))
+    report.check("mxfp4: halves, zeros and subnormal numbers", wrong)
+
+
+def lora(report, reshard, folder):
+    top = folder / "recipes" / "lora"
+    top.mkdir()
+    (top / "config.json").write_text('{"lora_alpha": 24, "r": 16, "peft_type": "LORA"}')
+    for kind, dtype, names in (("PEFT's model", torch.float32, ("base_model.model.{}.base_layer.weight", "lora_A.default", "lora_B.default")),
+                               ("adapter beside it", torch.bfloat16, ("{}.weight", "lora_A", "lora_B"))):
+        t, want = {"norm.weight": rand(8, dtype=dtype)}, {}
+        want["norm.weight"] = t["norm.weight"]
+        for i in range(2):
+            x = f"model.layers.{i}.q_proj"
+            w, a, b = rand(300, 700, dtype=dtype), rand(16, 700, dtype=dtype), rand(300, 16, dtype=dtype)
+            t |= {names[0].format(x): w, f"base_model.model.{x}.{names[1]}.weight": a, f"base_model.model.{x}.{names[2]}.weight": b}
+            want[f"{x}.weight"] = (w.double() + 1.5 * (b.double() @ a.double())).float().to(dtype)
+        save_file(t, top / "from.safetensors")
+        (top / "to.safetensors").unlink(missing_ok=True)
+        reshard.convert(top / "from.safetensors", top / "to.safetensors", "--recipe", "lora-merge", "--config", top / "config.json")
+        have = load_file(top / "to.safetensors")
+        wrong = sorted(set(have) ^ set(want)) or [n for n in want if not torch.allclose(have[n].double(), want[n].double(), rtol=1e-6, atol=0)]
+        report.check(f"lora-merge: {kind}", wrong and f"these differ: {wrong}")

@@ -61,7 +61,8 @@ static void words_in_the_wrong_place_are_named(void **state)
         { "a.{i}.{*i} -> b", "line 1, column 1: \"i\" is both a number and text" },
         { "a.{b,c}.{d,e} -> f",
           "line 1, column 1: the name \"a.{b,c}.{d,e}\" has two lists of alternatives" },
-        { "int4(a, b) -> c", "line 1, column 1: unknown form \"int4\": expected fp8 or mxfp4" },
+        { "int4(a, b) -> c",
+          "line 1, column 1: unknown form \"int4\": expected fp8, mxfp4 or lora" },
         { "a -> b for i in 0..2", "line 1, column 12: no name of the rule has the number {i}" },
         { "a.{i} -> b.{i} for i in 0", "line 1, column 26: expected \"..\", found the end of the "
                                        "line" },
@@ -100,7 +101,10 @@ static void sides_that_are_no_bijection_are_refused(void **state)
         { "drop -> a", "line 1, column 1: nothing can be made of \"drop\"" },
         { "1 -> a.{i}[] as f32", "line 1, column 1: {i} needs a range: for i in 0..N" },
         { "a, 1 -> b, c", "line 1, column 4: a number stands alone, left of \"->\"" },
-        { "a -> mxfp4(b, c)", "line 1, column 6: mxfp4 can be read, but not be made" },
+        { "a -> lora(b, c, d, 1)", "line 1, column 6: what lora merges can't be taken apart" },
+        { "lora(a, b, c) -> d", "line 1, column 13: expected \",\", found \")\"" },
+        { "lora(a, b.{i}, c, 1) -> d",
+          "line 1, column 1: all names of a side need the same captures" },
         { "a -> fp8(b, c) = d", "line 1, column 16: expected as, times, plus, where, for, if, "
                                 "required or the end of the rule, found \"=\"" },
     };
