@@ -81,10 +81,10 @@ class StorageReader(FileSystemReader):
         self._options = _reading.choice(verify, "verify"), threads, max_memory
         self._rename = renamer(rename)
         self._trust_objects = trust_objects
-        self._catalogue = self._plan = None
+        self._catalogue = self._plan = self._calm = None
 
     def __getstate__(self):
-        return {**self.__dict__, "_catalogue": None, "_plan": None}
+        return {**self.__dict__, "_catalogue": None, "_plan": None, "_calm": None}
 
     def _is_local(self):
         """Subclasses for other stores replace `fs`."""
@@ -92,11 +92,12 @@ class StorageReader(FileSystemReader):
 
     def reset(self, checkpoint_id=None):
         super().reset(checkpoint_id)
-        self._catalogue = self._plan = None
+        self._catalogue = self._plan = self._calm = None
 
     def read_metadata(self, *args, **kwargs):
         if not self._is_local():
             return super().read_metadata(*args, **kwargs)
+        self._calm = _sent.Calm()
         self._catalogue = Catalogue(os.fspath(self.path), kwargs.get("rank"), self._rename)
         return self._catalogue.metadata(self.load_id)
 
@@ -121,7 +122,7 @@ class StorageReader(FileSystemReader):
             if not self.storage_data:
                 self.storage_data = catalogue.metadata(self.load_id).storage_data
             super().read_data(LoadPlan(theirs), self._guarded(planner))
-        self._catalogue = self._plan = None  # closes its files
+        self._catalogue = self._plan = self._calm = None  # closes its files
         done = Future()
         done.set_result(None)
         return done

@@ -82,6 +82,20 @@ def _no_collection():
             gc.enable()
 
 
+class Calm:
+    """As long as it exists, collections of garbage skip all objects that existed before. Planning makes so many that the whole
+    heap, torch with it, would be searched again and again."""
+
+    def __init__(self):
+        self._mine = gc.get_freeze_count() == 0
+        if self._mine:
+            gc.freeze()
+
+    def __del__(self, _unfreeze=gc.unfreeze):
+        if self._mine:
+            _unfreeze()
+
+
 class _Later:
     """A plan or metadata that has arrived and is what `_make` returns from the first look at an attribute on."""
 

@@ -79,10 +79,10 @@ class StorageWriter(FileSystemWriter):
         )
         self._checksum = _reading.choice(None if checksum is True else checksum, "checksum")
         self._threads, self._max_memory = threads, max_memory
-        self._part = self._plan = None
+        self._part = self._plan = self._calm = None
 
     def __getstate__(self):
-        return {**self.__dict__, "_part": None, "_plan": None}
+        return {**self.__dict__, "_part": None, "_plan": None, "_calm": None}
 
     def _is_ours(self):
         """False for subclasses that write to other stores or formats."""
@@ -93,7 +93,11 @@ class StorageWriter(FileSystemWriter):
 
     def reset(self, checkpoint_id=None):
         super().reset(checkpoint_id)
-        self._part = self._plan = None
+        self._part = self._plan = self._calm = None
+
+    def set_up_storage_writer(self, is_coordinator, *args, **kwargs):
+        super().set_up_storage_writer(is_coordinator, *args, **kwargs)
+        self._calm = _sent.Calm() if self._is_ours() else None
 
     def prepare_local_plan(self, plan):
         if not self._is_ours():
@@ -130,7 +134,7 @@ class StorageWriter(FileSystemWriter):
                 items.append(self._tensor(item, data))
             if item.type != WriteItemType.BYTE_IO and data.dtype != item.tensor_data.properties.dtype:
                 dtypes[item.index.fqn] = data.dtype
-        self._plan = None
+        self._plan = self._calm = None
         done = Future()
         done.set_result(self._write(rank, plan.items, items, dtypes, "stream.zstd" if packed else None))
         return done
