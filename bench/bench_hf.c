@@ -86,6 +86,11 @@ static bool with_tensorstore(bench_result *out)
     return against("ours", "tensorstore", out);
 }
 
+static bool own_memory(bench_result *out)
+{
+    return against("ours.own", "safetensors.own", out);
+}
+
 static bool reused(bench_result *out)
 {
     return against("ours.reused", "safetensors", out);
@@ -96,6 +101,7 @@ const bench_case hf_cases[] = {
     { "hf.load@fastsafetensors", with_fastsafetensors },
     { "hf.load@runai", with_runai },
     { "hf.load@tensorstore", with_tensorstore },
+    { "hf.load.own@safetensors", own_memory },
     { "hf.load.reused@safetensors", reused },
     { NULL, NULL },
 };

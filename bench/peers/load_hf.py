@@ -2,11 +2,11 @@
 """What bench_hf.c asks for: load_hf.py FOLDER BYTES. Reads "COMMAND PATH" lines, answers each with seconds or a reason.
 
 Every contender loads one safetensors file of eight bfloat16 matrices from the page cache into memory on the CPU, as torch
-tensors, until one byte of each page has been looked at:
+tensors, until one byte of each page has been looked at (with ".own": written, as a program that changes the tensors does):
 
     ours               reshard.open(path, "pt").load(): fresh memory, metadata compared with the checksum file, rows hashed
     ours.reused        the same into tensors of an earlier load
-    safetensors        safetensors.torch.load_file: fresh memory or the file's own pages, nothing is checked
+    safetensors        safetensors.torch.load_file: maps the file's own pages and copies those that are written, nothing is checked
     fastsafetensors    fastsafe_open on the CPU, without GDS: fresh memory, nothing is checked
     runai              runai_model_streamer.SafetensorsStreamer: fresh memory, nothing is checked
     tensorstore        the same bytes as a zarr3 array with a CRC32C for each chunk of 4 MiB: fresh memory, checked"""
@@ -27,9 +27,10 @@ def matrices(count):
         yield f"model.layers.{i}.weight", torch.randn(side, 4096, generator=generator).to(torch.bfloat16)
 
 
-def look(tensors):
+def look(tensors, own=False):
     for t in tensors:
-        t.reshape(-1).view(torch.uint8)[::4096].sum()
+        pages = t.reshape(-1).view(torch.uint8)[::4096]
+        pages.add_(0) if own else pages.sum()
 
 
 def make(path, count):
@@ -43,13 +44,17 @@ def package(_path):
     import reshard  # noqa: F401
 
 
-def ours(path):
+def ours(path, own=False):
     import reshard
 
     with reshard.open(path, "pt") as ck:
         found = ck.load()
-    look(found.values())
+    look(found.values(), own)
     return found
+
+
+def ours_own(path):
+    return ours(path, own=True)
 
 
 KEPT = {}
@@ -67,19 +72,23 @@ def ours_reused(path):
     return time.monotonic() - start
 
 
-def safetensors(path):
+def safetensors(path, own=False):
     from safetensors.torch import load_file
 
     found = load_file(path)
-    look(found.values())
+    look(found.values(), own)
     return found
+
+
+def safetensors_own(path):
+    return safetensors(path, own=True)
 
 
 def fastsafetensors(path):
     from fastsafetensors import fastsafe_open
 
     with fastsafe_open(filenames=[path], nogds=True, device="cpu", debug_log=False) as file:
-        look(file.get_tensor(key) for key in file.get_keys())
+        look(file.get_tensor(key) for key in file.keys())
 
 
 def runai(path):
