@@ -282,7 +282,7 @@ RSD_API rsd_err rsd_comm_run_threads(int32_t n,
 /* The ranks that mpirun or srun started this program as, or this process alone without a launcher.
  * Loads libreshard_mpi_openmpi.so or libreshard_mpi_mpich.so, whichever matches the launcher
  * (RESHARD_MPI=openmpi, mpich or none overrides it), initialises MPI, and finalises it when the
- * comm is freed. Once per program. [collective] */
+ * comm is freed. Once per program. With RESHARD_MEET: see docs/machines.md. [collective] */
 RSD_API rsd_err rsd_comm_create_launched(rsd_comm **out, rsd_error *err);
 
 /* First free the comms split from it and give back the memory of rsd_comm_alloc. On MPI:

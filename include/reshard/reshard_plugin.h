@@ -140,6 +140,12 @@ typedef struct rsd_meeting {
     rsd_choice near; /* NEVER: dial connects all ranks, as if each were on a machine of its own */
 } rsd_meeting;
 
+/* A meeting place in a folder that all ranks see, on a shared file system if they are on several
+ * machines; the first rank creates it. Fills put, get, hangup and arg of *out, whose size the
+ * caller has set. hangup removes what this rank put, and the folder with the last of it; call it if
+ * no comm was created. A folder in which files of another meeting are left is refused. [local] */
+RSD_API rsd_err rsd_meeting_in_folder(const char *path, rsd_meeting *out, rsd_error *err);
+
 /* A comm of `count` processes, of which this is number `rank`. Ranks of one machine use Unix
  * sockets and read each other's memory where the system allows it; which ranks are on one machine
  * is tried out. A rank that ends without freeing the comm breaks it: the others name it. A comm,
@@ -148,6 +154,16 @@ typedef struct rsd_meeting {
  */
 RSD_API rsd_err rsd_comm_create_processes(int32_t rank, int32_t count, const rsd_meeting *with,
                                           rsd_comm **out, rsd_error *err);
+
+/* The same on UCX (InfiniBand, RoCE, TCP), for ranks of any number of machines; `dial` and `near`
+ * of the meeting are not used. Memory from rsd_comm_alloc is reached directly by ranks of the same
+ * machine, which is tried out. RSD_E_UNSUPPORTED: libreshard_ucx or libucp can't be loaded. The
+ * last rsd_comm_free of a rank waits until all ranks are freeing theirs. UCX's variables (UCX_TLS,
+ * UCX_NET_DEVICES and others) apply; without UCX_LOG_LEVEL it prints nothing for this comm.
+ * [collective]
+ */
+RSD_API rsd_err rsd_comm_create_ucx(int32_t rank, int32_t count, const rsd_meeting *with,
+                                    rsd_comm **out, rsd_error *err);
 
 /* ---- store: custom backends ---- */
 

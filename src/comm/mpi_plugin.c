@@ -2,6 +2,7 @@
 /* Lets a program that was built without MPI run under mpirun: loads the library with comm_mpi.c
  * that was built for the launcher's MPI. The library is never unloaded, since MPI can't be. */
 #include "comm/mpi_plugin.h"
+#include "comm/ucx_plugin.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -77,8 +78,7 @@ static bool beside(const char *file, const char *middle, const char *name, char 
     return len > 0 && len < PATH_MAX && access(path, R_OK) == 0;
 }
 
-/* Looks beside the library or the program, in the program's ../lib, then where the system looks. */
-static void *load(const char *name)
+void *rsi_plugin_load(const char *name)
 {
     /* Open MPI's components expect its symbols to be global. */
     const int flags = RTLD_NOW | RTLD_GLOBAL;
@@ -99,7 +99,7 @@ static rsd_err find_transport(const rsi_launch *launch, rsi_mpi_transport *out, 
     const char *reason = NULL;
 
     for (int i = 0; i < RSI_MPI_LIBRARIES && launch->library[i]; i++) {
-        void *library = load(launch->library[i]);
+        void *library = rsi_plugin_load(launch->library[i]);
         void *symbol = library ? dlsym(library, RSI_MPI_SYMBOL) : NULL;
 
         if (symbol) {
@@ -131,6 +131,8 @@ rsd_err rsd_comm_create_launched(rsd_comm **out, rsd_error *err)
 
     if (!out)
         return rsi_fail(err, RSD_E_INVALID, "missing argument: output pointer for the comm");
+    if (getenv("RESHARD_MEET"))
+        return rsi_comm_create_met(from_environment, out, err);
     rc = rsi_launch_find(from_environment, &launch, err);
     if (rc)
         return rc;

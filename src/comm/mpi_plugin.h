@@ -19,6 +19,10 @@ typedef struct rsi_launch {
  * mpirun, MPICH's mpiexec and srun. */
 rsd_err rsi_launch_find(const char *(*env)(const char *name), rsi_launch *out, rsd_error *err);
 
+/* Loads a library of the same build: looks beside the library or the program, in the program's
+ * ../lib, then where the system looks. NULL: dlerror says why. */
+void *rsi_plugin_load(const char *name);
+
 /* The only symbol of the libraries: rsd_mpi_transport of reshard_mpi.h, with NULL for the comm. */
 #define RSI_MPI_SYMBOL "rsd_mpi_transport"
 typedef rsd_err (*rsi_mpi_transport)(const void *comm, const rsd_comm_ops **ops, void **self,

@@ -6,6 +6,7 @@
  * in which rank 0 gathers how they went, so that all ranks fail or none. */
 #include "comm/processes.h"
 #include "comm/clock.h"
+#include "comm/rounds.h"
 #include "base/bytes.h"
 #include "base/opts.h"
 
@@ -23,7 +24,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define MEET_MS  300000
 #define HELLO_MS 5000 /* for a stranger that connects and says nothing */
 #define BACKLOG  4096
 #define MAGIC    UINT64_C(0x3165736172687372) /* of this protocol and byte order */
@@ -42,133 +42,11 @@ typedef struct hello {
 typedef struct meeting {
     rsi_house         *h;
     const rsd_meeting *with;
-    int64_t            until;
+    rsi_rounds         rounds;
     int                listener;
     card              *cards; /* [size] */
     rsi_bytes          near;  /* int32_t: lower ranks that this one has connected to */
 } meeting;
-
-/* ---- rounds ---- */
-
-static void take_bytes(void *to, const void *data, size_t bytes)
-{
-    rsi_bytes_add(to, data, bytes);
-}
-
-static int64_t time_left(const meeting *m)
-{
-    int64_t left = m->until - rsi_clock_ms();
-
-    return left > 1 ? left : 1;
-}
-
-/* What one rank contributes: an error, and bytes if there is none. */
-static bool pack(rsi_bytes *out, rsd_err rc, const rsd_error *err, const void *data, size_t bytes)
-{
-    rsd_error none = { .rank = -1 };
-    uint64_t  n = rc ? 0 : bytes;
-
-    return rsi_bytes_add(out, rc ? err : &none, sizeof(none)) &&
-           rsi_bytes_add(out, &n, sizeof(n)) && (n == 0 || rsi_bytes_add(out, data, n));
-}
-
-/* Rank 0: appends what one rank put, without the error; that is returned. */
-static rsd_err gather_one(const meeting *m, const char *name, int32_t rank, rsi_bytes *all,
-                          rsd_error *err)
-{
-    rsi_bytes   got = { 0 };
-    rsi_reader  in;
-    rsd_error   theirs;
-    const void *rest;
-    uint64_t    n = 0;
-    char        key[64];
-    rsd_err     rc;
-
-    snprintf(key, sizeof(key), "%s.%" PRId32, name, rank);
-    rc = m->with->get(m->with->arg, key, time_left(m), take_bytes, &got, err);
-    if (rc == RSD_E_TIMEOUT) {
-        rsi_fail(err, rc, "rank %" PRId32 " did not come to the meeting", rank);
-        err->rank = rank;
-        err->nfailed = 1;
-    }
-    in = (rsi_reader){ got.at, got.at + got.len, false };
-    if (!rc && rsi_read_copy(&in, &theirs, sizeof(theirs)) && theirs.code) {
-        *err = theirs;
-        rsi_while(err, (rsd_err)theirs.code, "rank %" PRId32, rank);
-        err->rank = rank;
-        err->nfailed = 1;
-        rc = (rsd_err)theirs.code;
-    }
-    rsi_read_copy(&in, &n, sizeof(n));
-    rest = rsi_read_next(&in, n);
-    if (!rc && in.cut)
-        rc = rsi_fail(err, RSD_E_COMM, "what rank %" PRId32 " put under \"%s\" is cut off", rank,
-                      key);
-    if (!rc && (!rsi_bytes_add(all, &n, sizeof(n)) || (n && !rsi_bytes_add(all, rest, n))))
-        rc = rsi_fail(err, RSD_E_NOMEM, "no memory to gather from %" PRId32 " ranks", m->h->size);
-    rsi_free(got.at);
-    return rc;
-}
-
-/* Rank 0 gathers and publishes for all, whatever happened. */
-static rsd_err gather_all(const meeting *m, const char *name, rsd_error *err)
-{
-    rsi_bytes all = { 0 }, out = { 0 };
-    rsd_error local = { .rank = -1 };
-    char      key[64];
-    rsd_err   rc = RSD_OK, put;
-
-    for (int32_t r = 0; r < m->h->size && !rc; r++)
-        rc = gather_one(m, name, r, &all, err);
-    if (!pack(&out, rc, err, all.at, all.len) && !rc)
-        rc = rsi_fail(err, RSD_E_NOMEM, "no memory to gather from %" PRId32 " ranks", m->h->size);
-    snprintf(key, sizeof(key), "%s.all", name);
-    put = m->with->put(m->with->arg, key, out.at, out.len, rc ? &local : err);
-    rsi_free(all.at);
-    rsi_free(out.at);
-    return rc ? rc : put;
-}
-
-/* One round: every rank brings how it fares and some bytes. On success *out, freed by the caller,
- * holds for each rank the number of its bytes (uint64_t) and those; the error is the same on all
- * ranks. */
-static rsd_err round_of(const meeting *m, const char *name, rsd_err mine, const void *data,
-                        size_t bytes, rsi_bytes *out, rsd_error *err)
-{
-    rsi_bytes  packed = { 0 }, got = { 0 };
-    rsi_reader in;
-    rsd_error  theirs = { .rank = -1 };
-    uint64_t   n = 0;
-    char       key[64];
-    rsd_err    rc;
-
-    snprintf(key, sizeof(key), "%s.%" PRId32, name, m->h->rank);
-    if (!pack(&packed, mine, err, data, bytes))
-        rc = rsi_fail(err, RSD_E_NOMEM, "no memory to meet %" PRId32 " ranks", m->h->size);
-    else
-        rc = m->with->put(m->with->arg, key, packed.at, packed.len, err);
-    rsi_free(packed.at);
-    if (!rc && m->h->rank == 0)
-        gather_all(m, name, err); /* the result is read below, like everybody's */
-    snprintf(key, sizeof(key), "%s.all", name);
-    if (!rc) /* rank 0 may wait to the end for a rank that is missing */
-        rc = m->with->get(m->with->arg, key, time_left(m) + HELLO_MS, take_bytes, &got, err);
-    if (rc) {
-        rsi_free(got.at);
-        return rsi_while(err, rc, "meeting %" PRId32 " ranks", m->h->size);
-    }
-    in = (rsi_reader){ got.at, got.at + got.len, false };
-    rsi_read_copy(&in, &theirs, sizeof(theirs));
-    rsi_read_copy(&in, &n, sizeof(n));
-    if (theirs.code) {
-        *err = theirs;
-        rc = (rsd_err)theirs.code;
-    } else if (in.cut || got.lost || !rsi_bytes_add(out, rsi_read_next(&in, n), n) || in.cut) {
-        rc = rsi_fail(err, RSD_E_NOMEM, "no memory to meet %" PRId32 " ranks", m->h->size);
-    }
-    rsi_free(got.at);
-    return rc;
-}
 
 /* ---- listening and connecting ---- */
 
@@ -276,7 +154,7 @@ static rsd_err accept_up(meeting *m, const rsi_bytes *lists, rsd_error *err)
         }
         missing += expected[r];
     }
-    while (missing > 0 && rsi_clock_ms() < m->until)
+    while (missing > 0 && rsi_clock_ms() < m->rounds.until)
         missing -= accept_one(m, expected, 1000);
     rsi_free(expected);
     if (missing > 0)
@@ -390,13 +268,13 @@ static rsd_err meet(meeting *m, rsd_error *err)
     card      mine;
     rsd_err   rc = listen_here(m, &mine, err);
 
-    rc = round_of(m, "card", rc, &mine, sizeof(mine), &all, err);
+    rc = rsi_round(&m->rounds, "card", rc, &mine, sizeof(mine), &all, err);
     if (rc)
         goto out;
     rc = take_cards(m, &all, err);
     if (!rc)
         rc = connect_down(m, err);
-    rc = round_of(m, "near", rc, m->near.at, m->near.len, &lists, err);
+    rc = rsi_round(&m->rounds, "near", rc, m->near.at, m->near.len, &lists, err);
     if (rc)
         goto out;
     rc = accept_up(m, &lists, err);
@@ -404,7 +282,7 @@ static rsd_err meet(meeting *m, rsd_error *err)
         rc = dial_far(m, err);
     if (!rc)
         rc = watch_all(m, err);
-    rc = round_of(m, "done", rc, NULL, 0, &none, err);
+    rc = rsi_round(&m->rounds, "done", rc, NULL, 0, &none, err);
 out:
     rsi_free(all.at);
     rsi_free(lists.at);
@@ -484,7 +362,7 @@ rsd_err rsd_comm_create_processes(int32_t rank, int32_t count, const rsd_meeting
         return rsi_fail(err, RSD_E_INVALID,
                         "a comm can't be rank %" PRId32 " of %" PRId32 " without put and get", rank,
                         count);
-    m.until = rsi_clock_ms() + (known.timeout_ms > 0 ? known.timeout_ms : MEET_MS);
+    m.rounds = rsi_rounds_begin(rank, count, &known);
     m.h = house_create(rank, count);
     if (!m.h)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for a comm of %" PRId32 " processes", count);

@@ -109,14 +109,16 @@ static void be_rank(const forked_job *job, place *p)
     rsd_comm   *comm = NULL;
 
     alarm(KILL_SECONDS);
-    if (job->far) {
+    if (job->how == FORKED_FAR) {
         with.dial = dial;
         with.near = RSD_NEVER;
         keep_own(p, job->ranks);
     }
     with.timeout_ms = job->timeout_ms;
     end->err.rank = -1;
-    end->rc = rsd_comm_create_processes(p->rank, job->ranks, &with, &comm, &end->err);
+    end->rc = job->how == FORKED_UCX
+                  ? rsd_comm_create_ucx(p->rank, job->ranks, &with, &comm, &end->err)
+                  : rsd_comm_create_processes(p->rank, job->ranks, &with, &comm, &end->err);
     if (!end->rc)
         end->rc = job->run(job->arg, comm, &end->err);
     rsd_comm_free(comm);
@@ -153,7 +155,7 @@ void forked_run(const forked_job *job, forked_end *out)
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED || !mkdtemp(p.folder))
         abort();
-    if (job->far)
+    if (job->how == FORKED_FAR)
         make_wires(&p, job->ranks);
     fflush(NULL);
     for (p.rank = 0; p.rank < job->ranks; p.rank++) {
@@ -164,7 +166,7 @@ void forked_run(const forked_job *job, forked_end *out)
         shared->pid[p.rank] = pid;
     }
     p.rank = -1;
-    if (job->far)
+    if (job->how == FORKED_FAR)
         keep_own(&p, job->ranks);
     for (int32_t r = 0; r < job->ranks; r++) {
         int status = 0;

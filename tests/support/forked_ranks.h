@@ -8,9 +8,15 @@
 
 enum { FORKED_MAX = 16 };
 
+enum {
+    FORKED_NEAR, /* processes of one machine */
+    FORKED_FAR,  /* the same as if each were on a machine of its own, joined by sockets */
+    FORKED_UCX
+};
+
 typedef struct forked_job {
     int32_t ranks;
-    bool    far; /* every rank as if on a machine of its own, joined by sockets made before */
+    int     how; /* FORKED_... */
     /* Called as each rank with its comm, which is freed afterwards. */
     rsd_err (*run)(void *arg, rsd_comm *comm, rsd_error *err);
     void   *arg;
@@ -29,6 +35,11 @@ typedef struct forked_end {
 void forked_run(const forked_job *job, forked_end *out);
 /* The same; true if all ranks ended well, otherwise prints how. */
 bool forked_well(const forked_job *job);
+/* Runs every case of the suite that the program is linked with on 1 to 7 ranks of each kind, then
+ * `own`. Returns the number of failures. */
+struct CMUnitTest;
+int forked_suite(const char *name, size_t kinds, const int *kind, const struct CMUnitTest *own,
+                 size_t nown);
 /* In a rank: the process of another. */
 pid_t forked_pid(int32_t rank);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The suite of comm_suite.c on forked processes, on one machine and as if each were on its own, and
- * what only this comm does. */
+ * what only such comms do. Built a second time with ON_UCX. */
 #include <reshard/reshard_live.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,28 +20,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef struct suite_run {
-    const comm_case *what;
-    int32_t          ranks;
-    bool             far;
-    char             name[128];
-} suite_run;
-
-static rsd_err run_case(void *arg, rsd_comm *comm, rsd_error *err)
-{
-    const suite_run *run = arg;
-
-    return run->what->run(comm, err);
-}
-
-static void suite(void **state)
-{
-    suite_run       *run = *state;
-    const forked_job job = { run->ranks, run->far, run_case, run, -1, 0 };
-
-    if (!forked_well(&job))
-        fail_msg("see above");
-}
+#ifdef ON_UCX
+enum { KINDS = 1, NEAR = FORKED_UCX, FAR = FORKED_UCX };
+#else
+enum { KINDS = 2, NEAR = FORKED_NEAR, FAR = FORKED_FAR };
+#endif
+static const int kind[] = { NEAR, FAR };
 
 /* ---- long messages ---- */
 
@@ -85,7 +69,7 @@ static rsd_err long_ring(void *arg, rsd_comm *comm, rsd_error *err)
 static void long_messages_arrive_by_reading_memory(void **state)
 {
     bool             never = false;
-    const forked_job job = { 3, false, long_ring, &never, -1, 0 };
+    const forked_job job = { 3, NEAR, long_ring, &never, -1, 0 };
 
     (void)state;
     assert_true(forked_well(&job));
@@ -94,7 +78,7 @@ static void long_messages_arrive_by_reading_memory(void **state)
 static void long_messages_arrive_where_memory_can_not_be_read(void **state)
 {
     bool             never = true;
-    const forked_job job = { 3, false, long_ring, &never, -1, 0 };
+    const forked_job job = { 3, NEAR, long_ring, &never, -1, 0 };
 
     (void)state;
     assert_true(forked_well(&job));
@@ -121,9 +105,9 @@ static rsd_err die(void *arg, rsd_comm *comm, rsd_error *err)
     return RSD_OK;
 }
 
-static void check_doomed(bool far, rsd_err (*run)(void *, rsd_comm *, rsd_error *))
+static void check_doomed(int how, rsd_err (*run)(void *, rsd_comm *, rsd_error *))
 {
-    const forked_job job = { 4, far, run, NULL, -1, 0 };
+    const forked_job job = { 4, how, run, NULL, -1, 0 };
     forked_end       end[FORKED_MAX];
 
     forked_run(&job, end);
@@ -136,13 +120,13 @@ static void check_doomed(bool far, rsd_err (*run)(void *, rsd_comm *, rsd_error 
 static void a_killed_rank_is_named(void **state)
 {
     (void)state;
-    check_doomed(false, die);
+    check_doomed(NEAR, die);
 }
 
 static void a_killed_rank_of_another_machine_is_named(void **state)
 {
     (void)state;
-    check_doomed(true, die);
+    check_doomed(FAR, die);
 }
 
 static int test_lives[2]; /* a pipe that ends with the test */
@@ -163,7 +147,7 @@ static void a_killed_rank_with_a_living_child_is_named(void **state)
 {
     (void)state;
     assert_int_equal(pipe(test_lives), 0);
-    check_doomed(false, die_with_child);
+    check_doomed(NEAR, die_with_child);
     close(test_lives[0]);
     close(test_lives[1]);
 }
@@ -193,13 +177,13 @@ static rsd_err stop(void *arg, rsd_comm *comm, rsd_error *err)
 static void a_stopped_rank_is_a_timeout_that_names_it(void **state)
 {
     (void)state;
-    check_doomed(false, stop);
+    check_doomed(NEAR, stop);
 }
 
 static void a_stopped_rank_of_another_machine_is_a_timeout(void **state)
 {
     (void)state;
-    check_doomed(true, stop);
+    check_doomed(FAR, stop);
 }
 
 /* Rank 0 leaves at once; what it sent before still arrives, what it did not is an error. */
@@ -228,7 +212,7 @@ static rsd_err leave(void *arg, rsd_comm *comm, rsd_error *err)
 
 static void what_a_rank_sent_before_it_left_arrives(void **state)
 {
-    const forked_job near = { 2, false, leave, NULL, -1, 0 }, far = { 2, true, leave, NULL, -1, 0 };
+    const forked_job near = { 2, NEAR, leave, NULL, -1, 0 }, far = { 2, FAR, leave, NULL, -1, 0 };
 
     (void)state;
     assert_true(forked_well(&near));
@@ -245,7 +229,7 @@ static rsd_err nothing(void *arg, rsd_comm *comm, rsd_error *err)
 
 static void a_meeting_without_a_rank_names_it(void **state)
 {
-    const forked_job job = { 4, false, nothing, NULL, 3, 300 };
+    const forked_job job = { 4, NEAR, nothing, NULL, 3, 300 };
     forked_end       end[FORKED_MAX];
 
     (void)state;
@@ -276,54 +260,28 @@ static rsd_err use_in_child(void *arg, rsd_comm *comm, rsd_error *err)
 
 static void a_forked_child_can_not_use_it(void **state)
 {
-    const forked_job job = { 2, false, use_in_child, NULL, -1, 0 };
+    const forked_job job = { 2, NEAR, use_in_child, NULL, -1, 0 };
 
     (void)state;
     assert_true(forked_well(&job));
 }
 
+/* Those behind the first five concern sockets that the comm made itself. */
+static const struct CMUnitTest own[] = {
+    cmocka_unit_test(long_messages_arrive_by_reading_memory),
+    cmocka_unit_test(a_killed_rank_is_named),
+    cmocka_unit_test(a_stopped_rank_is_a_timeout_that_names_it),
+    cmocka_unit_test(a_meeting_without_a_rank_names_it),
+    cmocka_unit_test(a_forked_child_can_not_use_it),
+    cmocka_unit_test(a_killed_rank_with_a_living_child_is_named),
+    cmocka_unit_test(long_messages_arrive_where_memory_can_not_be_read),
+    cmocka_unit_test(a_killed_rank_of_another_machine_is_named),
+    cmocka_unit_test(a_stopped_rank_of_another_machine_is_a_timeout),
+    cmocka_unit_test(what_a_rank_sent_before_it_left_arrives),
+};
+
 int main(void)
 {
-    static const int32_t    ranks[] = { 1, 2, 3, 4, 7 };
-    const struct CMUnitTest own[] = {
-        cmocka_unit_test(long_messages_arrive_by_reading_memory),
-        cmocka_unit_test(long_messages_arrive_where_memory_can_not_be_read),
-        cmocka_unit_test(a_killed_rank_is_named),
-        cmocka_unit_test(a_killed_rank_of_another_machine_is_named),
-        cmocka_unit_test(a_killed_rank_with_a_living_child_is_named),
-        cmocka_unit_test(a_stopped_rank_is_a_timeout_that_names_it),
-        cmocka_unit_test(a_stopped_rank_of_another_machine_is_a_timeout),
-        cmocka_unit_test(what_a_rank_sent_before_it_left_arrives),
-        cmocka_unit_test(a_meeting_without_a_rank_names_it),
-        cmocka_unit_test(a_forked_child_can_not_use_it),
-    };
-    size_t             nown = sizeof(own) / sizeof(own[0]), n = 0, most = 0;
-    struct CMUnitTest *test;
-    suite_run         *run;
-    int                failed;
-
-    while (comm_suite(most))
-        most++;
-    most *= 2 * sizeof(ranks) / sizeof(ranks[0]);
-    test = calloc(nown + most, sizeof(test[0]));
-    run = calloc(most, sizeof(run[0]));
-    for (size_t r = 0; r < 2 * sizeof(ranks) / sizeof(ranks[0]); r++)
-        for (size_t i = 0; comm_suite(i); i++) {
-            const comm_case *what = comm_suite(i);
-            int32_t          count = ranks[r / 2];
-
-            if (count < what->min_ranks || (what->slow && count > 4))
-                continue;
-            run[n] = (suite_run){ .what = what, .ranks = count, .far = r % 2 };
-            snprintf(run[n].name, sizeof(run[n].name), "%s %d: %s", r % 2 ? "far" : "near",
-                     (int)count, what->name);
-            test[n] = (struct CMUnitTest){ .name = run[n].name, .test_func = suite };
-            test[n].initial_state = &run[n];
-            n++;
-        }
-    memcpy(test + n, own, sizeof(own));
-    failed = _cmocka_run_group_tests("comm_processes", test, n + nown, NULL, NULL);
-    free(test);
-    free(run);
-    return failed;
+    return forked_suite("comm_processes", KINDS, kind, own,
+                        KINDS == 1 ? 5 : sizeof(own) / sizeof(own[0]));
 }
