@@ -29,28 +29,32 @@ bool rsi_st_is_adapter(const char *name)
 }
 
 /* vLLM's sharded_state: a file for each tensor-parallel rank and part. */
-static bool is_sharded_state(const char *name, unsigned *rank)
+static bool is_sharded_state(const char *name, unsigned *rank, unsigned *part)
 {
-    unsigned part;
-    int      end = 0;
+    int end = 0;
 
-    return sscanf(name, "model-rank-%9u-part-%9u.safetensors%n", rank, &part, &end) == 2 &&
+    return sscanf(name, "model-rank-%9u-part-%9u.safetensors%n", rank, part, &end) == 2 &&
            end > 0 && !name[end];
 }
 
 /* The files don't say along which dimension a tensor is cut, or whether it is replicated. */
 static rsd_err check_sharded_state(const char **kind, char *const *names, size_t n, rsd_error *err)
 {
-    unsigned rank, most = 0;
-    bool     found = false;
+    unsigned rank, part, most = 0, last = 0;
+    size_t   found = 0;
 
     for (size_t i = 0; i < n; i++)
-        if (is_sharded_state(names[i], &rank)) {
-            found = true;
+        if (is_sharded_state(names[i], &rank, &part)) {
+            found++;
             most = rank > most ? rank : most;
+            last = part > last ? part : last;
         }
     if (found)
         *kind = "vLLM sharded_state";
+    if (found && most == 0 && found != (size_t)last + 1)
+        return rsi_fail(err, RSD_E_NOTFOUND,
+                        "it has %zu files of vLLM's sharded_state, of which the last is part %u",
+                        found, last);
     if (most == 0)
         return RSD_OK;
     return rsi_fail(

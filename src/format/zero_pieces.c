@@ -113,7 +113,7 @@ static rsd_value_tensor *with_strides(const rsi_zero_target *to, const rsd_value
         *t = *of;
         t->ndim = to->cut->ndim;
         memcpy(t->shape, to->cut->slice, sizeof(t->shape));
-        rsi_strides(t->ndim, t->shape, of->stride[0], t->stride);
+        rsi_strides(t->ndim, t->shape, 1, t->stride);
     }
     return t;
 }
@@ -124,13 +124,13 @@ rsd_err rsi_zero_add_range(const rsi_zero_target *t, int64_t from, int64_t to, u
     const rsi_zero_cut     *cut = t->cut;
     rsi_torch_piece         piece = { .of = of, .file = file, .flat = true };
     const rsd_value_tensor *strided = cut->block ? with_strides(t, of) : of;
-    const int64_t           first = (offset - from) * of->stride[0];
+    const int64_t           first = offset - from;
     rsd_err                 rc = strided ? RSD_OK : rsi_torch_no_memory(err);
 
     while (from < to && !rc) {
         int64_t n = rsi_range_box(cut->ndim, cut->slice, from, to, &piece.box);
 
-        piece.offset = offset * of->stride[0];
+        piece.offset = offset; /* a vector is dense */
         if (cut->block)
             rc = add_blocks(t, &piece.box, file, strided, first, err);
         else

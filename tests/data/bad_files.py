@@ -203,6 +203,32 @@ def index_cases():
     yield "broken_file", indexed(both, {**files, "b.safetensors": b"\0" * 8 + b"x"})
 
 
+def sharded_cases():
+    """vLLM's sharded_state: all parts of one rank."""
+
+    def parts(*files, ranks=None):
+        names = [f"model-rank-{r}-part-{i}.safetensors" for i, r in enumerate(ranks or [0] * len(files))]
+        return dict(zip(names, files))
+
+    def tensor(name, data=DATA, offsets="[0,8]", dtype="F32"):
+        return raw(f'{{"{name}":{{"dtype":"{dtype}","shape":[2],"data_offsets":{offsets}}}}}', data)
+
+    whole = parts(tensor("a"), tensor("b"))
+    yield "whole", whole
+    yield "two_ranks", parts(tensor("a"), tensor("a"), ranks=(0, 1))
+    yield "part_is_missing", {k: v for k, v in parts(tensor("a"), tensor("b"), tensor("c")).items() if "part-1" not in k}
+    yield "first_part_is_missing", {k: v for k, v in whole.items() if "part-0" not in k}
+    yield "the_same_name_twice", parts(tensor("a"), tensor("a"))
+    yield "cut", parts(tensor("a"), tensor("b")[:-1])
+    yield "bytes_behind", parts(tensor("a"), tensor("b") + b"x")
+    yield "empty_file", parts(tensor("a"), b"")
+    yield "no_json", parts(tensor("a"), raw("{"))
+    yield "offsets_outside", parts(tensor("a"), tensor("b", offsets="[0,16]"))
+    yield "unknown_dtype", parts(tensor("a"), tensor("b", dtype="F99"))
+    yield "huge_rank", whole | {"model-rank-999999999-part-0.safetensors": tensor("c")}
+    yield "variant_beside", whole | {"model-rank-0-part-0.fp16.safetensors": tensor("a")}
+
+
 def other_cases():
     yield "empty_file", b""
     yield "one_byte", b"P"
@@ -234,5 +260,7 @@ def cases():
         yield "st/" + path + (".safetensors" if isinstance(content, bytes) else ""), content
     for path, content in index_cases():
         yield "index/" + path, content
+    for path, content in sharded_cases():
+        yield "sharded/" + path, content
     for path, content in other_cases():
         yield "other/" + path, content
