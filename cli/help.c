@@ -248,8 +248,9 @@ static const char formats_text[] =
     "  torch        one torch.save file, read and written; its legacy form and folders\n"
     "               with pytorch_model.bin.index.json, read only\n"
     "  ranks        a folder of torch.save files of all ranks with DTensors in them, such\n"
-    "               as model_world_size_4_rank_0.pt; read only\n"
-    "  zero         a folder of DeepSpeed's ZeRO, stages 1 to 3, or of its universal form:\n"
+    "               as model_world_size_4_rank_0.pt, or nanotron's optimizer; read only\n"
+    "  zero         a folder of DeepSpeed's ZeRO, stages 1 to 3, also with tensor-parallel\n"
+    "               ranks that say how they cut parameters, or of its universal form:\n"
     "               weights by their names, the optimizer's state below optim.state; written\n"
     "               in the universal form (convert --to universal)\n\n"
     "docs/formats.md says what of each is read, checked and written.\n";

@@ -76,6 +76,10 @@ static const kind kinds[] = {
     /* 10: vLLM's sharded_state */
     { .file = { { "model-rank-0-part-0.safetensors", 0, true },
                 { "model-rank-0-part-1.safetensors", 1, true } } },
+    /* 11: nanotron's optimizer state */
+    { .file = { { "optimizer_pp-0-of-1_dp-0-of-2_tp-0-of-1_exp-0-of-1.pt", 0, false },
+                { "optimizer_pp-0-of-1_dp-1-of-2_tp-0-of-1_exp-0-of-1.pt", 1, false },
+                { "optimizer_config.json", 2, true } } },
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 

@@ -191,7 +191,7 @@ static rsd_err open_nanotron(rsd_ckpt *ckpt, st *s, rsd_error *err)
 
     if (rc)
         return rc;
-    ckpt->kind = "nanotron, its optimizer's state is not read";
+    ckpt->kind = "nanotron, its optimizer's state is in the folder optimizer";
     s->joined = true;
     s->file = rsi_arena_array(&ckpt->mem, n, sizeof(s->file[0]));
     if (!s->file)

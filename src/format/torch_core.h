@@ -120,6 +120,12 @@ rsd_err rsi_torch_check_pieces(const rsi_torch *t, rsd_error *err);
 /* A piece as a tensor. */
 void rsi_torch_piece_view(const rsi_torch_piece *piece, rsd_value_tensor *out);
 
+/* ---- torch_nanotron.c ---- */
+
+/* True if a folder with these names is nanotron's "optimizer". */
+bool    rsi_nanotron_is_optimizer(char *const *names, size_t n);
+rsd_err rsi_nanotron_open_optimizer(rsd_ckpt *ckpt, char *const *names, size_t n, rsd_error *err);
+
 /* ---- zero_rest.c ---- */
 
 /* Adds names for the shared parameters that a model file lists. */
@@ -135,6 +141,10 @@ bool rsi_zero_is_expert(const char *name);
 /* Opens the files of experts among these and adds their tensors; *count is how many files. */
 rsd_err rsi_zero_add_experts(rsd_ckpt *ckpt, rsi_torch *t, char *const *names, size_t n,
                              size_t *count, rsd_error *err);
+/* Adds the items of a dict below a name, except those with a key in `known`, which ends with NULL;
+ * the file's root is no longer valid then. */
+rsd_err rsi_zero_add_items(rsi_torch *t, uint32_t file, const rsd_value *dict, const char *below,
+                           const char *const *known, rsd_error *err);
 /* Adds the values of a model file, or of an optimizer file, whose dict this is; its root is no
  * longer valid then. */
 rsd_err rsi_zero_add_model(rsi_torch *t, uint32_t file, rsd_error *err);

@@ -270,8 +270,13 @@ rsd_err rsi_ranks_open(rsd_ckpt *ckpt, rsd_error *err)
     rank_file *at = NULL;
     size_t     n = 0, each = 0;
     char      *kind = rsi_arena_array(&ckpt->mem, 64, 1);
-    rsd_err    rc = choose(ckpt, &at, &n, &each, err);
+    char     **names;
+    size_t     nnames;
+    rsd_err    rc = rsi_files_list(&ckpt->files, &names, &nnames, err);
 
+    if (!rc && rsi_nanotron_is_optimizer(names, nnames))
+        return rsi_nanotron_open_optimizer(ckpt, names, nnames, err);
+    rc = rc ? rc : choose(ckpt, &at, &n, &each, err);
     if (!rc)
         rc = kind ? rsi_torch_begin(ckpt, &k.t, err) : rsi_torch_no_memory(err);
     if (rc)

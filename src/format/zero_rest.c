@@ -101,10 +101,8 @@ rsd_err rsi_zero_add_experts(rsd_ckpt *ckpt, rsi_torch *t, char *const *names, s
 
 /* ---- values ---- */
 
-/* Adds the items of a dict below a name, except those with a key in `known`, which ends with
- * NULL. */
-static rsd_err add_items(rsi_torch *t, uint32_t file, const rsd_value *dict, const char *below,
-                         const char *const *known, rsd_error *err)
+rsd_err rsi_zero_add_items(rsi_torch *t, uint32_t file, const rsd_value *dict, const char *below,
+                           const char *const *known, rsd_error *err)
 {
     rsi_torch_file *f = &t->file[file];
     const size_t n = dict && rsd_value_type_of(dict) == RSD_VALUE_DICT ? rsd_value_count(dict) : 0;
@@ -136,7 +134,7 @@ rsd_err rsi_zero_add_model(rsi_torch *t, uint32_t file, rsd_error *err)
                                          "shared_params", "frozen_param_fragments",
                                          "optimizer",     NULL };
 
-    return add_items(t, file, t->file[file].root, "deepspeed", known, err);
+    return rsi_zero_add_items(t, file, t->file[file].root, "deepspeed", known, err);
 }
 
 rsd_err rsi_zero_add_optim(rsi_torch *t, uint32_t file, const rsd_value *dict, rsd_error *err)
@@ -148,10 +146,10 @@ rsd_err rsi_zero_add_optim(rsi_torch *t, uint32_t file, const rsd_value *dict, r
     static const char *const state[] = { "state", NULL };
     const rsd_value         *base = rsd_value_get(dict, "base_optimizer_state");
     const bool               outside = rsd_value_get(dict, "param_groups");
-    rsd_err                  rc = add_items(t, file, dict, "optim", known, err);
+    rsd_err                  rc = rsi_zero_add_items(t, file, dict, "optim", known, err);
 
     base = base ? base : rsd_value_get(dict, "optimizer_state_dict");
     if (!rc && !outside)
-        rc = add_items(t, file, base, "optim", state, err);
+        rc = rsi_zero_add_items(t, file, base, "optim", state, err);
     return rc;
 }

@@ -4,6 +4,8 @@
 import json
 import struct
 
+from bad_build import Zip, dct, lst, num, pkl, records, tensor, txt
+
 FULL = "None,None,None"
 
 
@@ -37,6 +39,71 @@ def two(second=None, first=None, name="a.w"):
     return files
 
 
+def saved(body, data):
+    return Zip(records(pkl(body), data)).out()
+
+
+def state(moments, weights, names=None):
+    """A rank's state: {parameter: (elements, their value)} for the moments, {parameter: (shape, value)} for the weights."""
+    data, inner, fp32 = b"", [], []
+
+    def take(shape, value):
+        nonlocal data
+        count = 1
+        for size in shape:
+            count *= size
+        offset = len(data) // 4
+        data += struct.pack(f"<{count}f", *(value + i for i in range(count)))
+        strides = [1] * len(shape)
+        for d in range(len(shape) - 1, 0, -1):
+            strides[d - 1] = strides[d] * shape[d]
+        return lambda all: tensor(all, tuple(shape), tuple(strides), offset)
+
+    later = []
+    for count, value in moments.values():
+        later.append([take((count,), value), take((count,), value + 1000)])
+    for name, (shape, value) in weights.items():
+        fp32.append((name, take(shape, value)))
+    total = len(data) // 4
+    for i, (first, second) in enumerate(later):
+        inner.append((num(i), dct((txt("step"), num(7)), (txt("exp_avg"), first(total)), (txt("exp_avg_sq"), second(total)))))
+    listed = dct(*((num(i), txt(n)) for i, n in enumerate(moments))) if names is None else names
+    groups = lst(dct((txt("lr"), num(1))))
+    body = dct((txt("state"), dct(*inner)), (txt("param_groups"), groups), (txt("names"), listed), (txt("gradient_accumulator"), dct(*((txt(n), t(total)) for n, t in fp32))))
+    return saved(body, data)
+
+
+def optimizer(*ranks, tp=1, pp=1, name="optimizer_pp-{p}-of-{pp}_dp-{r}-of-{n}_tp-0-of-{tp}_exp-0-of-1.pt"):
+    files = {"optimizer_config.json": b'{"type": "ZeroDistributedOptimizer"}'}
+    n = len(ranks) // pp
+    return files | {name.format(p=i // n, pp=pp, r=i % n, n=n, tp=tp): raw for i, raw in enumerate(ranks)}
+
+
+def halves(first=3, second=3, shape=(2, 3), **more):
+    weights = {"a.w": (shape, 50)}
+    return state({"a.w": (first, 0)}, weights), state({"a.w": (second, first)}, weights, **more)
+
+
+def optimizer_cases():
+    one, two = halves()
+    return [
+        ("nanotron/optimizer", optimizer(one, two)),
+        ("nanotron/optimizer_rank_is_missing", {k: v for k, v in optimizer(one, two).items() if "dp-1" not in k}),
+        ("nanotron/optimizer_tensor_parallel", optimizer(one, tp=2)),
+        ("nanotron/optimizer_no_ranks", optimizer(one, name="optimizer_pp-x.pt")),
+        ("nanotron/optimizer_rank_outside", optimizer(one, name="optimizer_pp-2-of-1.pt")),
+        ("nanotron/optimizer_other_size", optimizer(*halves(second=2))),
+        ("nanotron/optimizer_no_names", optimizer(*halves()[:1], state({"a.w": (3, 0)}, {}, names=num(1)))),
+        ("nanotron/optimizer_names_are_a_number", optimizer(state({"a.w": (3, 0)}, {}, names=num(1)))),
+        ("nanotron/optimizer_names_of_nothing", optimizer(state({"a.w": (3, 0)}, {}, names=dct((num(9), txt("b")))))),
+        ("nanotron/optimizer_is_text", optimizer(one, b"text")),
+        ("nanotron/optimizer_is_cut", optimizer(one, two[:-9])),
+        ("nanotron/optimizer_is_a_list", optimizer(one, saved(lst(num(1)), None))),
+        ("nanotron/optimizer_stages_share", optimizer(one, two, pp=2)),
+        ("nanotron/optimizer_without_zero", optimizer(state({"a.w": (6, 0)}, {"a.w": ((2, 3), 50)}), name="optimizer_pp-0-of-1_tp-0-of-1_exp-0-of-1.pt")),
+    ]
+
+
 def cases():
     plain = file((2,), struct.pack("<2f", 1, 2))
     return [
@@ -56,4 +123,5 @@ def cases():
         ("nanotron/other_name", {"checkpoint_metadata.json": b"{}", "model/a/w.safetensors": plain}),
         ("nanotron/no_parameter", {"checkpoint_metadata.json": b"{}", "model/a/model_.safetensors": plain}),
         ("nanotron/cut", two(half(1)[:-3])),
+        *optimizer_cases(),
     ]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes golden/folders/nanotron: what nanotron's save_weights leaves on two tensor-parallel and two pipeline ranks. Run by hand;
-nanotron itself needs GPUs, so its file names and metadata are written here as its serialize/weights.py has them.
+"""Makes golden/folders/nanotron: what nanotron's save_weights leaves on two tensor-parallel and two pipeline ranks, and
+nanotron_optimizer: what its save_optimizer leaves with ZeRO-1 on two pipeline and two data-parallel ranks. Run by hand; nanotron
+itself needs GPUs, so its file names, metadata and values are written here as its serialize/*.py and optim/*.py have them.
 Standard library only.
 """
 
@@ -12,7 +13,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from bad_nanotron import file, part  # noqa: E402
+from bad_nanotron import file, optimizer, part, state  # noqa: E402
 
 TOP = HERE / "golden" / "folders" / "nanotron"
 
@@ -64,5 +65,39 @@ def main():
     TOP.with_suffix(".json").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def listed(name, shape, first):
+    n = 1
+    for size in shape:
+        n *= size
+    return {"name": f"optim.{name}", "dtype": "float32", "shape": list(shape), "bytes": floats(n, first=first).hex()}
+
+
+def save_optimizer():
+    """5 elements are divided into 3 and 2, one into 1 and none, for which the second rank has no entry."""
+    pipes = [{"a.weight": (3, 5), "a.bias": (5,)}, {"b.weight": (4, 2), "b.scale": (1,)}]
+    ranks, lines = [], []
+    for p, shapes in enumerate(pipes):
+        weights = {n: (shape, 100 * p + 40 * i) for i, (n, shape) in enumerate(shapes.items())}
+        for r in range(2):
+            moments = {}
+            for i, (name, shape) in enumerate(shapes.items()):
+                n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+                each = (n - 1) // 2 + 1
+                if r == 0 or n > each:
+                    moments[name] = (each if r == 0 else n - each, 10000 * p + 100 * i + each * r)
+            ranks.append(state(moments, weights))
+        for i, (name, shape) in enumerate(shapes.items()):
+            lines += [listed(f"state.{name}.exp_avg", shape, 10000 * p + 100 * i), listed(f"state.{name}.exp_avg_sq", shape, 10000 * p + 100 * i + 1000)]
+            lines += [listed(f"gradient_accumulator.{name}", shape, weights[name][1])]
+            lines += [{"name": f"optim.state.{name}.step", "value": 7}]
+    top = TOP.with_name("nanotron_optimizer")
+    top.mkdir(exist_ok=True)
+    for name, raw in optimizer(*ranks, pp=2).items():
+        (top / name).write_bytes(raw)
+    lines.append({"name": "optim.param_groups.0.lr", "value": 1})
+    top.with_suffix(".json").write_text("".join(json.dumps(line) + "\n" for line in sorted(lines, key=lambda x: x["name"])))
+
+
 if __name__ == "__main__":
     main()
+    save_optimizer()
