@@ -14,6 +14,7 @@
 #include "base/opts.h"
 #include "comm/facts.h"
 #include "convert/convert_carry.h"
+#include "convert/convert_ends.h"
 #include "convert/convert_megatron.h"
 #include "convert/convert_partial.h"
 #include "convert/convert_state.h"
@@ -38,6 +39,7 @@ typedef struct converting {
     rsi_st_pair            *meta; /* __metadata__ entries that are copied */
     rsi_pull                pull;
     rsi_convert_job         job;
+    rsi_convert_ends        ends;
     rsi_image_spec          spec;
     rsd_rules              *layout;    /* of the recipe, if the options have none */
     int64_t                 iteration; /* of a Megatron folder; 0: "release" */
@@ -56,6 +58,17 @@ static rsd_err agree(const converting *c, rsd_err rc, rsd_error *err)
 static bool leads(const converting *c)
 {
     return rsi_commit_leads(&c->job.commit);
+}
+
+/* Whether the source's checksums are verified while reading, or by prove() where ranks would read
+ * the same records or an interrupted run may not have reached them. */
+static rsd_choice on_the_way(const converting *c)
+{
+    if (c->opts->verify == RSD_NEVER)
+        return RSD_NEVER;
+    if (c->no_book || (c->job.commit.comm && rsd_comm_size(c->job.commit.comm) > 1))
+        return RSD_DEFAULT;
+    return RSD_ALWAYS;
 }
 
 /* ---- plan ---- */
@@ -185,28 +198,6 @@ static rsd_err choose(converting *c, rsd_error *err)
     return rsi_commit_want_sums(to, o->checksum, err);
 }
 
-/* Marks the tensors whose rows are columns of the source. */
-static rsd_err find_turned(converting *c, rsd_error *err)
-{
-    const rsi_made *made = c->taken.made;
-    bool            any = false;
-
-    if (!made)
-        return RSD_OK;
-    c->job.turned = rsi_calloc(c->taken.state->ntensors + 1, sizeof(c->job.turned[0]));
-    if (!c->job.turned)
-        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu tensors", c->taken.state->ntensors);
-    for (size_t i = 0; i < c->taken.n; i++) {
-        c->job.turned[i] = rsi_made_turns(made, c->taken.from[i].t);
-        any = any || c->job.turned[i];
-    }
-    if (any)
-        return RSD_OK;
-    rsi_free(c->job.turned);
-    c->job.turned = NULL;
-    return RSD_OK;
-}
-
 /* Only a conversion written block by block can be kept and resumed. */
 static rsd_err choose_way(converting *c, rsd_error *err)
 {
@@ -214,10 +205,11 @@ static rsd_err choose_way(converting *c, rsd_error *err)
     const char *kind = rsi_store_kind(save->store);
     bool        random = rsi_store_flags(save->store) & RSD_STORE_RANDOM_WRITE;
     int32_t     ranks = save->comm ? rsd_comm_size(save->comm) : 1;
-    rsd_err     rc = find_turned(c, err);
+    rsd_err     rc = rsi_convert_ends_make(&c->ends, &c->taken, on_the_way(c) == RSD_ALWAYS, err);
 
     if (rc)
         return rc;
+    c->job.turned = c->ends.turned;
     c->stream = save->image.transform || !random;
     c->keep = (c->opts->keep || c->opts->resume) && !c->stream;
     if (c->keep && !rsi_store_adopts(save->store))
@@ -226,8 +218,7 @@ static rsd_err choose_way(converting *c, rsd_error *err)
     if (c->keep && !rsi_hash128_available())
         return rsi_fail(err, RSD_E_UNSUPPORTED, "resuming needs xxHash, which this build lacks");
     if (!c->stream)
-        return rsi_convert_blocks_make(&c->job.cuts, &save->image, c->job.state, c->job.turned,
-                                       err);
+        return rsi_convert_blocks_make(&c->job.cuts, &save->image, rsi_convert_end, &c->ends, err);
     if (ranks > 1 && !save->image.transform)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "several ranks can't write to a %s store together",
                         kind);
@@ -386,17 +377,6 @@ static rsd_err begin_partial(converting *c, rsd_error *err)
 
 /* ---- data ---- */
 
-/* Whether the source's checksums are verified while reading, or by prove() where ranks would read
- * the same records or an interrupted run may not have reached them. */
-static rsd_choice on_the_way(const converting *c)
-{
-    if (c->opts->verify == RSD_NEVER)
-        return RSD_NEVER;
-    if (c->no_book || (c->job.commit.comm && rsd_comm_size(c->job.commit.comm) > 1))
-        return RSD_DEFAULT;
-    return RSD_ALWAYS;
-}
-
 /* Opens the checksum file first: if it or the metadata are damaged, the conversion ends; if this
  * build can't read it, the conversion continues. */
 static rsd_err open_book(converting *c, rsd_error *err)
@@ -416,9 +396,10 @@ static rsd_err prove(converting *c, rsd_error *err)
 {
     rsd_comm *comm = c->job.commit.comm;
     bool      needed = c->opts->resume || on_the_way(c) == RSD_DEFAULT;
-    rsd_err   rc = RSD_OK;
+    rsd_err   rc =
+        c->pull.tools.streams ? rsi_row_streams_finish(c->pull.tools.streams, err) : RSD_OK;
 
-    if (needed && !c->no_book && c->opts->verify != RSD_NEVER)
+    if (!rc && needed && !c->no_book && c->opts->verify != RSD_NEVER)
         rc = rsi_pull_prove(&c->pull, c->taken.n, c->job.workers, comm ? (size_t)comm->rank : 0,
                             comm ? (size_t)comm->size : 1, err);
     return agree(c, rc, err);
@@ -544,7 +525,7 @@ static rsd_err end(converting *c, rsd_err rc, rsd_error *err)
     rsi_partial_release(&c->partial);
     rsi_workers_free(c->job.workers);
     rsi_convert_blocks_release(&c->job.cuts);
-    rsi_free(c->job.turned);
+    rsi_free(c->ends.turned);
     rc = rsi_commit_end(&c->job.commit, rc, err);
     rsi_image_release(&c->job.commit.image);
     rsi_pull_close(&c->pull);

@@ -11,8 +11,8 @@
 typedef struct cutting {
     rsi_convert_blocks *cuts;
     const rsi_image    *image;
-    const rsd_state    *state;
-    const bool         *turned;
+    rsi_cut_end         end;
+    void               *arg;
     uint32_t            file;
     uint64_t            off;  /* in the file */
     bool                open; /* the last cut takes more */
@@ -59,28 +59,11 @@ static rsd_err open_cut(cutting *c, size_t part, uint64_t part_off, rsd_error *e
     return RSD_OK;
 }
 
-/* Of `more` bytes at `done` in a part, those that end with a row, if only whole rows should be
- * pulled and one fits. */
-static uint64_t whole_rows(const cutting *c, const rsi_out_part *part, uint64_t done, uint64_t more)
-{
-    uint64_t row = 1, rest;
-    rsd_box  box;
-
-    if (!c->turned || part->kind != RSI_PART_DATA || !c->turned[part->tensor] ||
-        done + more == part->len)
-        return more;
-    box = rsi_part_box(c->state, part);
-    if (box.ndim == 0 || box.len[0] == 0)
-        return more;
-    row = part->len / (uint64_t)box.len[0];
-    rest = row ? (done + more) % row : 0;
-    return rest < more ? more - rest : more;
-}
-
 /* Adds all of a part, in one or more cuts. */
 static rsd_err add_part(cutting *c, size_t p, bool piece, bool late, rsd_error *err)
 {
-    uint64_t len = c->image->part[p].len;
+    const rsi_out_part *part = &c->image->part[p];
+    const uint64_t      len = part->len;
 
     for (uint64_t done = 0; done < len;) {
         rsd_err            rc = open_cut(c, p, done, err);
@@ -92,7 +75,9 @@ static rsd_err add_part(cutting *c, size_t p, bool piece, bool late, rsd_error *
         cut = &c->cuts->at[c->cuts->n - 1];
         fits =
             (uint64_t)rsi_min((int64_t)(len - done), (int64_t)(RSI_CONVERT_BLOCK_BYTES - cut->len));
-        more = whole_rows(c, &c->image->part[p], done, fits);
+        more = fits;
+        if (c->end && part->kind == RSI_PART_DATA && fits < len)
+            more = c->end(c->arg, part, done, fits);
         cut->piece = piece;
         cut->late = late;
         cut->len += (uint32_t)more;
@@ -124,10 +109,10 @@ static rsd_err cut_item(cutting *c, const rsi_out_item *item, rsd_error *err)
     return rc;
 }
 
-rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image,
-                                const rsd_state *state, const bool *turned, rsd_error *err)
+rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image, rsi_cut_end end,
+                                void *arg, rsd_error *err)
 {
-    cutting c = { .cuts = cuts, .image = image, .state = state, .turned = turned };
+    cutting c = { .cuts = cuts, .image = image, .end = end, .arg = arg };
     rsd_err rc = RSD_OK;
 
     *cuts = (rsi_convert_blocks){ 0 };

@@ -29,9 +29,13 @@ typedef struct rsi_convert_blocks {
     size_t             nlate;
 } rsi_convert_blocks; /* zeroed: none */
 
-/* Tensors of `state` with a true `turned` (NULL: none) are cut between rows. */
-rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image,
-                                const rsd_state *state, const bool *turned, rsd_error *err);
+/* How many of the `fits` bytes from `done` on in a tensor's part, which go on behind them, a block
+ * should take: at least 1. */
+typedef uint64_t (*rsi_cut_end)(void *arg, const rsi_out_part *part, uint64_t done, uint64_t fits);
+
+/* `end` NULL: as many as fit. */
+rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image, rsi_cut_end end,
+                                void *arg, rsd_error *err);
 void    rsi_convert_blocks_release(rsi_convert_blocks *cuts);
 /* Once all pieces have their CRCs: sets the CRCs of their storages. */
 void rsi_convert_blocks_join_crcs(const rsi_convert_blocks *cuts, const rsi_image *image);

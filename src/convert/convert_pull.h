@@ -22,8 +22,9 @@ typedef struct rsi_pull {
 } rsi_pull;
 
 /* Opens for `threads` concurrent pulls. Decoded chunks of a transformed source use `limit` bytes or
- * one chunk per thread. `verify` ALWAYS: the first pull from a row or record compares all of it
- * with its checksum. */
+ * one chunk per thread. `verify` ALWAYS: rows are compared with their checksums as they are pulled,
+ * if they are pulled in order; otherwise the first pull from a row or record reads and compares all
+ * of it. */
 rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor,
                       const rsi_made *made, rsd_choice verify, size_t threads, size_t limit,
                       rsd_error *err);

@@ -16,8 +16,8 @@ typedef struct rsi_convert_job {
     rsi_journal       *journal; /* NULL: none is kept */
     /* [tensors of `state`] those whose rows are columns of the source; NULL: none. Consecutive
      * blocks of these are pulled together, up to `wide` bytes. */
-    bool  *turned;
-    size_t wide;
+    const bool *turned;
+    size_t      wide;
 } rsi_convert_job;
 
 /* Most bytes used by a thread in addition to pulling: a slice at any offset, in pages of its own;

@@ -32,9 +32,10 @@ static void leave_extent(rsi_fetching *f)
 
 /* ---- checksums ---- */
 
-/* Notes the rows with a byte in [off, off + len), except those already compared while being read.
- * `off` rises from call to call. */
-static rsd_err touch(rsi_fetching *f, uint64_t off, uint64_t len, rsd_error *err)
+/* Notes the rows with a byte in [off, off + len), except those already compared while being read,
+ * and with `later` those that can be compared when their elements are. `off` rises from call to
+ * call. */
+static rsd_err touch(rsi_fetching *f, uint64_t off, uint64_t len, bool later, rsd_error *err)
 {
     const rsi_sum_row *row, *last = f->ntouched ? f->touched[f->ntouched - 1] : NULL;
     uint64_t           at;
@@ -45,7 +46,18 @@ static rsd_err touch(rsi_fetching *f, uint64_t off, uint64_t len, rsd_error *err
         bool known = f->row && &row[i] >= f->row && &row[i] < f->row + f->nrows &&
                      rsi_fetch_row_part(f, (size_t)(&row[i] - f->row), &at, &bytes);
 
+        bool owed = false;
+
         if (known || (last && &row[i] <= last))
+            continue;
+        if (later && f->tools->streams) {
+            rsd_err rc = rsi_row_stream_owe(f->tools->streams, f->tools->extents, f->t, f->file,
+                                            &row[i], &owed, err);
+
+            if (rc)
+                return rc;
+        }
+        if (owed)
             continue;
         if (!rsi_grow(&f->touched, f->ntouched, &f->cap, sizeof(f->touched[0])))
             return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", f->ntouched + 1);
@@ -74,13 +86,13 @@ static rsd_err check_rows(rsi_fetching *f, rsd_error *err)
     rsd_err          rc;
 
     f->ntouched = 0;
-    rc = touch(f, chunk->offset, all ? chunk->length : record - chunk->offset, err);
+    rc = touch(f, chunk->offset, all ? chunk->length : record - chunk->offset, !all, err);
     for (int64_t i = 0; !all && i < f->region.nblocks && !rc; i++) {
         rsi_region_block(&f->region, i, &block);
-        rc = touch(f, block.at, (uint64_t)block.span, err);
+        rc = touch(f, block.at, (uint64_t)block.span, false, err);
     }
     if (!rc && !all)
-        rc = touch(f, end, chunk->offset + chunk->length - end, err);
+        rc = touch(f, end, chunk->offset + chunk->length - end, true, err);
     if (!rc)
         rc = rsi_workers_run(f->tools->workers, f->ntouched, check_touched, f, err);
     return rc;

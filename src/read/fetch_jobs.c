@@ -225,21 +225,39 @@ static rsd_err take_range(void *arg, uint64_t at, const void *bytes, size_t len,
     return rc;
 }
 
+/* Where the bytes of row i are hashed, if they are: a row that is read whole at once, or in parts
+ * that come in order. */
+static rsd_err find_hash(const rsi_fetching *f, size_t i, rsi_hash128_stream **hash,
+                         rsi_row_stream **stream, rsd_error *err)
+{
+    uint64_t at;
+    size_t   bytes;
+
+    *stream = NULL;
+    if (rsi_fetch_row_part(f, i, &at, &bytes)) {
+        *hash = rsi_hash128_create();
+        return *hash ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a checksum");
+    }
+    if (!f->tools->streams || f->verify != RSD_ALWAYS)
+        return RSD_OK;
+    return rsi_row_stream_take(f->tools->streams, f->tools->extents, f->t, f->file, &f->row[i], at,
+                               stream, hash, err);
+}
+
 /* A job: `arg` is the rsi_fetching. A row that is read whole is compared with its hash. */
 static rsd_err read_row(void *arg, size_t i, rsd_error *err)
 {
     rsi_fetching *f = arg;
     rsi_steps steps = { .file = f->ckpt->files.file[f->file], .crc = crc_of(f, i), .keep = true };
     void     *to = f->to.data, *buf = NULL;
-    uint64_t  at;
-    size_t    bytes;
-    rsd_err   rc = RSD_OK;
+    rsi_row_stream *stream;
+    uint64_t        at;
+    size_t          bytes;
+    rsd_err         rc = find_hash(f, i, &steps.hash, &stream, err);
 
-    if (rsi_fetch_row_part(f, i, &at, &bytes)) {
-        steps.hash = rsi_hash128_create();
-        if (!steps.hash)
-            return rsi_fail(err, RSD_E_NOMEM, "no memory for a checksum");
-    }
+    if (rc)
+        return rc;
+    rsi_fetch_row_part(f, i, &at, &bytes);
     if (f->tools->taker) {
         steps.keep = false;
         steps.see = take_range;
@@ -254,6 +272,11 @@ static rsd_err read_row(void *arg, size_t i, rsd_error *err)
         rc = rsi_steps_read(&steps, at, bytes, to, err);
     if (buf)
         rsi_pool_put(f->tools->pool, buf);
+    if (stream) {
+        rsd_err put = rsi_row_stream_put(f->tools->streams, stream, at + bytes, rc != RSD_OK, err);
+
+        return rc ? rc : put;
+    }
     if (!rc && steps.hash)
         rc = rsi_check_hash(&f->row[i], steps.hash, err);
     rsi_hash128_free(steps.hash);

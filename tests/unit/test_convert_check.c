@@ -116,6 +116,54 @@ static void what_is_not_taken_is_not_checked(void **state)
     }
 }
 
+/* Row shards into one file: rows of checksums are read in order, and hashed as they are read. */
+static void what_is_read_in_order_is_read_once(void **state)
+{
+    static const char *const one_file[] = { "to.safetensors", "to.pt" };
+
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        rsd_store *store = store_with(&sources[0]), *out = fix_store(), *from;
+        fix_counts counts = { 0 };
+        size_t     len;
+
+        free(fix_get(store, sources[0].file, &len));
+        fix_flip(store, sources[0].file, len / 2); /* it is whole again */
+        from = fix_counting_store(store, &counts);
+        assert_int_equal(
+            conv_run(from, sources[0].path, one_file[k], (rsd_convert_opts){ .store = out }, NULL),
+            RSD_OK);
+        assert_true(counts.bytes < ALL_BYTES + ALL_BYTES / 4);
+        conv_same(store, sources[0].path, out, one_file[k]);
+        rsd_store_close(from);
+        rsd_store_close(out);
+        rsd_store_close(store);
+    }
+}
+
+/* Each byte of a row of checksums, whoever hashes it, and wherever the target's blocks end. */
+static void damage_anywhere_in_a_row_is_found(void **state)
+{
+    const uint64_t at[] = { 2000, 65536, 4194303, 4194304, 4194305, 5000000 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
+        for (size_t k = 1; k < 3; k++) {
+            rsd_store *store = store_with(&sources[0]);
+            rsd_error  err = { 0 };
+            size_t     len;
+
+            free(fix_get(store, sources[0].file, &len));
+            fix_flip(store, sources[0].file, len / 2);
+            fix_flip(store, sources[0].file, at[i]);
+            assert_int_equal(
+                conv_run(store, sources[0].path, targets[k], (rsd_convert_opts){ 0 }, &err),
+                RSD_E_CORRUPT);
+            assert_non_null(strstr(err.msg, "__1_0.distcp"));
+            rsd_store_close(store);
+        }
+}
+
 static void every_byte_is_read_once_more(void **state)
 {
     (void)state;
@@ -257,6 +305,8 @@ int main(void)
         cmocka_unit_test(damage_is_found_in_every_source_for_every_target),
         cmocka_unit_test(never_means_that_it_is_not_looked_for),
         cmocka_unit_test(what_is_not_taken_is_not_checked),
+        cmocka_unit_test(what_is_read_in_order_is_read_once),
+        cmocka_unit_test(damage_anywhere_in_a_row_is_found),
         cmocka_unit_test(every_byte_is_read_once_more),
         cmocka_unit_test(ranks_find_it_together),
         cmocka_unit_test(a_run_that_goes_on_checks_what_was_taken_before),
