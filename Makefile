@@ -75,6 +75,11 @@ test-trainers: setup-test
 bench: all
 	@$(RUN) $(BUILD)/bench/bench --csv $(BUILD)/bench.csv '$(CASES)'
 
+# What ranks pay on 1 to 65,536 of them: the tables and the chart of docs/scale.md.
+scale: all
+	@$(RUN) $(BUILD)/bench/bench --scale > $(BUILD)/scale.csv
+	@$(RUN) tools/scale-chart $(BUILD)/scale.csv
+
 check:
 	@tools/setup $(BUILD) check
 	@$(RUN) tools/check-layers
@@ -103,6 +108,6 @@ uninstall:
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all help setup-build setup-test demo test test-long test-faults test-interop test-trainers wheel test-python bench check format install deb uninstall clean
+.PHONY: scale all help setup-build setup-test demo test test-long test-faults test-interop test-trainers wheel test-python bench check format install deb uninstall clean
 # Targets share one build folder, so they run one after another, whatever -j says.
 .NOTPARALLEL:

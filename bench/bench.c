@@ -205,6 +205,8 @@ int main(int argc, char **argv)
 
     if ((argc == 3 || argc == 4) && strcmp(argv[1], "--list") == 0)
         return bench_list(argv[2], argc == 4 ? argv[3] : NULL);
+    if (argc == 2 && strcmp(argv[1], "--scale") == 0)
+        return bench_scale();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--csv") == 0 && i + 1 < argc)
             csv = argv[++i];

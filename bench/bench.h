@@ -30,6 +30,8 @@ extern const bench_case plan_cases[], copy_cases[], open_cases[], read_cases[], 
     live_cases[], convert_cases[], folder_cases[], tool_cases[], stash_cases[], async_cases[],
     scale_cases[], torch_cases[], py_cases[], redistribute_cases[], hf_cases[];
 
+/* What `bench --scale` does: prints what saves and plans cost on 1 to 65,536 ranks, as CSV. */
+int bench_scale(void);
 /* What `bench --list PATH [NAME]` does, for open.1000: prints the tensors of a checkpoint, or the
  * chunks of one. */
 int bench_list(const char *path, const char *only);

@@ -17,9 +17,9 @@ typedef struct building {
     rsi_dcp_meta    *meta;
     int32_t          own; /* above 0: the only rank whose chunks are listed */
     size_t           row_cap, words, box_cap;
-    int32_t          world; /* number of ranks that write */
-    /* Numbers of all chunks, by rank: rank r has first[r] to first[r + 1] - 1, in the order of the
-     * state. A number in 32 bits: the table takes 50 times as much. */
+    int32_t          least, world; /* the ranks that write: from `least` to world - 1 */
+    /* Numbers of all chunks, by rank: rank r has first[r - least] to first[r - least + 1] - 1, in
+     * the order of the state. A number in 32 bits: the table takes 50 times as much. */
     uint32_t *by_rank;
     size_t   *first;
 } building;
@@ -80,8 +80,10 @@ static rsd_err list_chunks(building *b, rsd_error *err)
     rsi_free(chunks.at);
     for (size_t i = 0; i < b->state->nvalues; i++)
         b->world = b->state->value[i].writer >= b->world ? b->state->value[i].writer + 1 : b->world;
-    if (b->own > 0)
+    if (b->own > 0) {
+        b->least = b->own;
         b->world = b->own + 1;
+    }
     meta->row = b->image->row;
     meta->box = b->image->box;
     if (!rc && meta->nchunks > UINT32_MAX)
@@ -92,18 +94,19 @@ static rsd_err list_chunks(building *b, rsd_error *err)
 
 static rsd_err sort_chunks(building *b, rsd_error *err)
 {
-    size_t world = (size_t)b->world;
+    const size_t   n = (size_t)(b->world - b->least);
+    const uint32_t least = (uint32_t)b->least;
 
-    b->first = rsi_calloc(world + 2, sizeof(b->first[0]));
+    b->first = rsi_calloc(n + 2, sizeof(b->first[0]));
     b->by_rank = rsi_calloc(b->meta->nchunks, sizeof(b->by_rank[0]));
     if (!b->first || !b->by_rank)
         return no_memory(err);
     for (size_t i = 0; i < b->meta->nchunks; i++)
-        b->first[b->meta->row[i].file + 2]++;
-    for (size_t r = 2; r < world + 2; r++)
+        b->first[b->meta->row[i].file - least + 2]++;
+    for (size_t r = 2; r < n + 2; r++)
         b->first[r] += b->first[r - 1];
     for (size_t i = 0; i < b->meta->nchunks; i++)
-        b->by_rank[b->first[b->meta->row[i].file + 1]++] = (uint32_t)i;
+        b->by_rank[b->first[b->meta->row[i].file - least + 1]++] = (uint32_t)i;
     return RSD_OK;
 }
 
@@ -322,7 +325,7 @@ static rsd_err add_rank(building *b, int32_t rank, rsd_error *err)
         if (!rc)
             rc = add_value(b, i, err);
     }
-    for (size_t k = b->first[rank]; k < b->first[rank + 1] && !rc; k++) {
+    for (size_t k = b->first[rank - b->least]; k < b->first[rank - b->least + 1] && !rc; k++) {
         rc = open_file(b, rank, &open, err);
         if (!rc)
             rc = add_chunk(b, b->by_rank[k], err);
@@ -391,10 +394,11 @@ rsd_err rsi_image_dcp(rsi_image *image, const rsd_state *state, rsd_error *err)
     if (!rc && image->transform)
         rc = name_transform(&b, err);
     if (!rc) {
-        b.meta->file = rsi_arena_array(&image->mem, (size_t)b.world, sizeof(b.meta->file[0]));
+        b.meta->file =
+            rsi_arena_array(&image->mem, (size_t)(b.world - b.least), sizeof(b.meta->file[0]));
         rc = b.meta->file ? RSD_OK : no_memory(err);
     }
-    for (int32_t rank = b.own > 0 ? b.own : 0; rank < b.world && !rc; rank++)
+    for (int32_t rank = b.least; rank < b.world && !rc; rank++)
         rc = add_rank(&b, rank, err);
     rsi_free(b.by_rank);
     rsi_free(b.first);
