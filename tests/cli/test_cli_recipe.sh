@@ -187,4 +187,27 @@ err <<'END'
 reshard: checkpoint "elsewhere": Megatron-Core looks for a folder named "release" or "iter_0000001": write to "elsewhere/release"
 END
 
+# ---- interruption ----
+
+# a and b of [64, 512] bytes, s of 16; the target's large file does not fit into 8 KiB.
+st "$T/long.safetensors" '{"a":{"dtype":"U8","shape":[64,512],"data_offsets":[0,32768]},"b":{"dtype":"U8","shape":[64,512],"data_offsets":[32768,65536]},"s":{"dtype":"U8","shape":[16],"data_offsets":[65536,65552]}}' ''
+awk 'BEGIN { for (i = 0; i < 65552; i++) printf "%c", 33 + (i * 7 + int(i / 512)) % 90 }' >>"$T/long.safetensors"
+cat >"$T/long.recipe" <<'END'
+a[(i 2) j], b[(i 2) j] -> c[(2 (i + i)) j]
+s[i] -> s[i]
+END
+t 'an interrupted run with a recipe resumes' -c 'cd $T && o="--recipe long.recipe --to safetensors --shard-size 20K" &&
+    $R convert -q long.safetensors whole $o && (ulimit -f 8; $R convert -q long.safetensors cut $o >/dev/null 2>&1); ls -d cut* | sed "s/-.*//" &&
+    $R convert -q long.safetensors cut $o --resume && $R verify -q cut && diff -r whole cut && ls -d cut*'
+out <<'END'
+cut.partial
+cut
+END
+
+t 'with other numbers it starts over' -c 'cd $T && o="--recipe long.recipe --to safetensors --shard-size 20K" && (ulimit -f 8; $R convert -q long.safetensors num $o >/dev/null 2>&1)
+    $R convert -q long.safetensors num $o --set unused=1 --resume 2>&1 | sed "s/partial-[0-9a-f]*/partial/" && diff -r whole num'
+out <<'END'
+reshard: left out: num.partial: it belongs to another source or other options, so this run starts over
+END
+
 finish
