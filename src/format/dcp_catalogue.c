@@ -230,7 +230,8 @@ static void number_all(making *m)
 
 bool rsi_catalogue_worth(const rsi_dcp_meta *meta, uint64_t bytes)
 {
-    bool worth = bytes >= RSI_CATALOGUE_LEAST && rsi_hash128_available();
+    bool worth = bytes >= RSI_CATALOGUE_LEAST && rsi_hash128_available() &&
+                 meta->nchunks / RSI_CATALOGUE_CHUNKS >= meta->ntensors;
 
     for (size_t t = 0; worth && t < meta->ntensors; t++)
         worth = !meta->tensor[t].whole;

@@ -12,8 +12,10 @@
 #define RSI_CATALOGUE_NAME  ".reshard-catalogue"
 #define RSI_CATALOGUE_MAGIC 0x3174616364736572u /* "resdcat1" */
 
-/* Bytes of metadata from which on a catalogue is made. */
-#define RSI_CATALOGUE_LEAST ((uint64_t)1 << 20)
+/* A catalogue is made of metadata from so many bytes on, and so many chunks for each tensor: it
+ * grows with the tensors, which the metadata of few chunks do as well. */
+#define RSI_CATALOGUE_LEAST  ((uint64_t)1 << 20)
+#define RSI_CATALOGUE_CHUNKS 8
 
 /* Metadata that a catalogue was made from. */
 typedef struct rsi_meta_id {
