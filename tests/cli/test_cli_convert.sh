@@ -28,6 +28,12 @@ out <<'END'
 reshard: left out: (1, 2): the type of a key on its path: DCP has text instead
 END
 
+t 'the universal form of tensor-parallel ranks says that there are none' -c '$R convert -q golden/folders/zero1_parallel $T/universal --to universal 2>/dev/null && $R inspect $T/universal | grep -E "mp_world_size|parallel_dim|^qkv"'
+out <<'END'
+qkv.weight                             float32  [8, 3]  whole        1   96 B  zero/qkv.weight/fp32.pt
+deepspeed.mp_world_size                                                        1
+END
+
 t 'a target that exists is refused with 3' -c 'cd $T && mkdir there && $R convert -q $OLDPWD/golden/dcp_rows there'
 code 3
 err <<'END'
