@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/hash128.h"
 #include "format/dcp_meta.h"
+#include "store/store.h"
 
 #define RSI_CATALOGUE_NAME  ".reshard-catalogue"
 #define RSI_CATALOGUE_MAGIC 0x3174616364736572u /* "resdcat1" */
@@ -32,8 +33,9 @@ bool rsi_catalogue_worth(const rsi_dcp_meta *meta, uint64_t bytes);
  * from them or written to them. False: no memory. */
 bool rsi_catalogue_make(const rsi_dcp_meta *meta, const rsi_meta_id *of, rsi_bytes *out);
 /* Reads a catalogue and checks that it belongs to `metadata`, whose bytes it hashes, and that its
- * numbers make sense. Fails if it is damaged or of other metadata. */
-rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata, rsi_dcp_meta **out,
-                           rsd_error *err);
+ * numbers make sense. Fails if it is damaged or of other metadata. `store` is what both are read
+ * through: ranks that open from another's log take the hash from there. */
+rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata, rsd_store *store,
+                           rsi_dcp_meta **out, rsd_error *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "format/dcp.h"
 #include "format/dcp_catalogue.h"
+#include "store/record.h"
 
 #include <string.h>
 
@@ -241,25 +242,38 @@ static rsd_err check_head(const rsi_source *source, const rsi_source *metadata, 
     return RSD_OK;
 }
 
+typedef struct identifying {
+    const rsi_source *metadata;
+    rsi_meta_id       id;
+} identifying;
+
+static rsd_err identify(void *arg, rsd_error *err)
+{
+    identifying *k = arg;
+
+    return rsi_meta_identify(k->metadata, &k->id, err);
+}
+
 /* Its own hash, then that of the metadata. */
 static rsd_err check_hashes(const unsigned char *bytes, size_t len, const rsi_source *metadata,
-                            rsd_error *err)
+                            rsd_store *store, rsd_error *err)
 {
     unsigned char own[RSI_HASH128_BYTES];
-    rsi_meta_id   id;
+    identifying   k = { .metadata = metadata };
     rsd_err       rc;
 
     rsi_hash128(bytes, len - sizeof(own), own);
     if (memcmp(own, bytes + len - sizeof(own), sizeof(own)) != 0)
         return rsi_fail(err, RSD_E_CORRUPT, "its own checksum does not match");
-    rc = rsi_meta_identify(metadata, &id, err);
-    if (!rc && memcmp(id.hash, bytes + 3 * WORD, sizeof(id.hash)) != 0)
+    rc = rsi_record_fact(store, metadata->name, identify, &k, &k.id, sizeof(k.id), err);
+    if (!rc && (k.id.bytes != metadata->size ||
+                memcmp(k.id.hash, bytes + 3 * WORD, sizeof(k.id.hash)) != 0))
         rc = rsi_fail(err, RSD_E_MISMATCH, "it was made for other metadata");
     return rc;
 }
 
-rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata, rsi_dcp_meta **out,
-                           rsd_error *err)
+rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata, rsd_store *store,
+                           rsi_dcp_meta **out, rsd_error *err)
 {
     const size_t   len = (size_t)source->size;
     reading        r = { .nomem = false };
@@ -277,7 +291,7 @@ rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata,
     if (!rc && len < HEAD + RSI_HASH128_BYTES)
         rc = rsi_fail(err, RSD_E_CORRUPT, "it is cut short");
     if (!rc)
-        rc = check_hashes(bytes, len, metadata, err);
+        rc = check_hashes(bytes, len, metadata, store, err);
     if (!rc) {
         r.in = (rsi_reader){ .at = bytes + HEAD, .end = bytes + len - RSI_HASH128_BYTES };
         if (!take_all(&r, metadata->size))
@@ -313,7 +327,7 @@ rsd_err rsi_dcp_read_catalogue(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *er
     source.arg = file;
     source.size = file->size;
     source.name = file->name;
-    rc = rsi_catalogue_read(&source, &metadata, out, err);
+    rc = rsi_catalogue_read(&source, &metadata, ckpt->files.store, out, err);
     rsi_file_close(file, NULL);
     return rc;
 }

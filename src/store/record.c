@@ -5,12 +5,13 @@
 #include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "store/store_core.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
-enum { STAT = 's', OPEN = 'o', LIST = 'l', READ = 'r' };
+enum { STAT = 's', OPEN = 'o', LIST = 'l', READ = 'r', FACT = 'f' };
 
 typedef struct question {
     uint64_t kind, off, len; /* the range of a READ; otherwise 0 */
@@ -30,7 +31,8 @@ typedef struct about {
 typedef struct replay {
     rsd_store       *inner;
     _Atomic bool     recording;
-    pthread_mutex_t  lock; /* of what follows, while recording or checking */
+    _Atomic bool     quiet; /* while a fact is found: reads are not logged */
+    pthread_mutex_t  lock;  /* of what follows, while recording or checking */
     rsi_bytes        log;
     rsi_replay_check check; /* replaying: called once */
     bool             asked;
@@ -56,7 +58,7 @@ static void note(replay *r, question q, const char *name, rsd_err rc, const rsd_
     head  h = { .key_len = sizeof(q) + strlen(name), .len = len, .rc = rc };
     char *at = NULL;
 
-    if (!atomic_load(&r->recording))
+    if (!atomic_load(&r->recording) || atomic_load(&r->quiet))
         return;
     if (rc) {
         h.len = strlen(err->msg) + 1;
@@ -466,6 +468,30 @@ static rsd_err make(rsd_store *inner, replay **self, rsd_store **out, rsd_error 
     pthread_mutex_init(&r->lock, NULL);
     *self = r;
     return RSD_OK;
+}
+
+rsd_err rsi_record_fact(rsd_store *store, const char                     *name,
+                        rsd_err (*look)(void *arg, rsd_error *err), void *arg, void *out,
+                        size_t len, rsd_error *err)
+{
+    const question q = { .kind = FACT };
+    replay        *r = store->ops.destroy == replay_destroy ? rsi_store_self(store) : NULL;
+    const char    *data;
+    head           h;
+    rsd_err        rc;
+
+    if (!r)
+        return look(arg, err);
+    if (recall(r, q, name, &h, &data) && !h.rc && h.len == len) {
+        memcpy(out, data, len);
+        return RSD_OK;
+    }
+    atomic_store(&r->quiet, true);
+    rc = look(arg, err);
+    atomic_store(&r->quiet, false);
+    if (!rc)
+        note(r, q, name, RSD_OK, NULL, out, len);
+    return rc;
 }
 
 rsd_err rsi_record_open(rsd_store *inner, rsd_store **out, rsd_error *err)

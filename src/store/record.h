@@ -13,6 +13,13 @@ rsd_err rsi_record_open(rsd_store *inner, rsd_store **out, rsd_error *err);
 /* Ends the log, which belongs to the store. From now on everything is only passed on. */
 void rsi_record_end(rsd_store *store, const void **log, size_t *len);
 
+/* Lets `look` fill `len` bytes at `out` with a fact that takes reading all of a file, such as its
+ * hash. A recording store logs the fact in place of what was read, and a replay gives it without
+ * calling `look`; with other stores it is just called. By the one thread that opens. */
+rsd_err rsi_record_fact(rsd_store *store, const char                     *name,
+                        rsd_err (*look)(void *arg, rsd_error *err), void *arg, void *out,
+                        size_t len, rsd_error *err);
+
 /* Called by a replay before it opens the first file in `inner`; on an error every such open fails
  * with it. */
 typedef struct rsi_replay_check {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by store.c and store_open.c. */
+/* Shared by store.c, store_open.c and record.c. */
 #ifndef RSI_STORE_CORE_H
 #define RSI_STORE_CORE_H
 

@@ -10,6 +10,7 @@
 #include "ckpt_fixture.h"
 #include "ckpt_sample.h"
 #include "format/dcp_catalogue.h"
+#include "store/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -254,6 +255,32 @@ static void adding_checksums_adds_the_catalogue(void **state)
     rsd_store_close(store);
 }
 
+/* Ranks of several processes: one reads, the others get its log. */
+static void ranks_get_the_hash_of_the_metadata_and_not_their_bytes(void **state)
+{
+    rsd_store  *store = saved(1), *record, *replay, *nothing = fix_store();
+    rsd_ckpt   *ckpt;
+    const void *log;
+    size_t      len;
+    uint64_t    size;
+
+    (void)state;
+    assert_int_equal(rsi_record_open(store, &record, NULL), RSD_OK);
+    ckpt = fix_open(record, "ck");
+    rsi_record_end(record, &log, &len);
+    assert_int_equal(rsi_store_file_size(store, "ck/.metadata", &size, NULL), RSD_OK);
+    assert_true(len < size / 2);
+    assert_int_equal(rsi_replay_open(nothing, log, len, &replay, NULL), RSD_OK);
+    rsd_ckpt_close(ckpt);
+    ckpt = fix_open(replay, "ck");
+    assert_int_equal(rsd_ckpt_tensors(ckpt), TENSORS);
+    rsd_ckpt_close(ckpt);
+    rsd_store_close(replay);
+    rsd_store_close(record);
+    rsd_store_close(nothing);
+    rsd_store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +291,7 @@ int main(void)
         cmocka_unit_test(metadata_written_by_others_make_a_catalogue_void),
         cmocka_unit_test(a_forged_catalogue_does_no_harm),
         cmocka_unit_test(adding_checksums_adds_the_catalogue),
+        cmocka_unit_test(ranks_get_the_hash_of_the_metadata_and_not_their_bytes),
     };
 
     return rsi_hash128_available() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
