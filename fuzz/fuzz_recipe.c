@@ -32,14 +32,14 @@ static rsd_err count_piece(void *arg, const rsi_made_piece *piece, rsd_error *er
 /* The whole tensor, and a part of it. */
 static void cut(const rsi_made_tensor *t)
 {
-    rsd_box box = { .ndim = t->ndim };
+    rsd_box box = { .ndim = t->whole_ndim };
 
-    for (int d = 0; d < t->ndim; d++)
+    for (int d = 0; d < t->whole_ndim; d++)
         box.len[d] = t->whole[d];
     for (int part = 0; part < 2; part++) {
         int64_t n = 0;
 
-        for (int d = 0; d < t->ndim && part; d++) {
+        for (int d = 0; d < t->whole_ndim && part; d++) {
             box.off[d] = box.len[d] / 3;
             box.len[d] -= box.len[d] / 2;
         }
@@ -58,6 +58,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         { .name = "q", .dtype = RSD_F8_E4M3FN, .ndim = 2, .shape = { 130, 128 } },
         { .name = "q_scale", .dtype = RSD_F32, .ndim = 2, .shape = { 2, 1 } },
         { .name = "s", .dtype = RSD_F32, .ndim = 0 },
+        { .name = "la", .dtype = RSD_F32, .ndim = 2, .shape = { 2, 6 } },
+        { .name = "lb", .dtype = RSD_F32, .ndim = 2, .shape = { 12, 2 } },
+        { .name = "x", .dtype = RSD_F32, .ndim = 2, .shape = { 3, 64 } },
     };
     enum { N = sizeof(known) / sizeof(known[0]) };
     char *text = calloc(size + 1, 1);
@@ -69,6 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         rsi_made_source source[N];
         rsd_recipe     *recipe = NULL;
         rsi_made       *made = NULL;
+        rsd_rules      *rules = NULL;
         rsd_error       err = { .msg = "" };
         rsd_err         rc = rsi_recipe_parse(text, reverse, &recipe, &err);
 
@@ -77,6 +81,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             continue;
         memcpy(source, known, sizeof(known));
         require(rsi_recipe_set(recipe, "n", 3, false, NULL) == RSD_OK);
+        rc = rsi_recipe_layout(recipe, &rules, &err);
+        require(rc == RSD_OK || err.msg[0]);
+        rsd_rules_free(rules);
         rc = rsi_made_make(recipe, source, N, &made, &err);
         require(rc == RSD_OK || err.msg[0]);
         require(rc != RSD_E_BUG);

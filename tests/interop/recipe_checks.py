@@ -99,6 +99,34 @@ def experts(mixtral):
     return "hf-megatron", t, want, CONFIG | {"num_local_experts" if mixtral else "num_experts": EXPERTS}
 
 
+def qwen3():
+    """Tied embeddings, norms of queries and keys, no biases."""
+    _, t, want, config = dense()
+    for n in [n for n in t if n.endswith(".bias")] + ["lm_head.weight"]:
+        del t[n]
+    del want["decoder.layers.self_attention.linear_qkv.bias"], want["output_layer.weight"]
+    for n in "qk":
+        for i in range(LAYERS):
+            t[f"model.layers.{i}.self_attn.{n}_norm.weight"] = rand(D)
+        want[f"decoder.layers.self_attention.{n}_layernorm.weight"] = torch.stack([t[f"model.layers.{i}.self_attn.{n}_norm.weight"] for i in range(LAYERS)])
+    return "hf-megatron", t, want, config | {"tie_word_embeddings": True}
+
+
+def qwen2_moe():
+    """With a shared expert and its gate."""
+    _, t, want, config = experts(False)
+    at, one, two, gate = "decoder.layers.mlp.shared_experts.", [], [], []
+    for i in range(LAYERS):
+        hf = f"model.layers.{i}.mlp.shared_expert"
+        t |= {f"{hf}.gate_proj.weight": rand(FFN, HIDDEN), f"{hf}.up_proj.weight": rand(FFN, HIDDEN), f"{hf}.down_proj.weight": rand(HIDDEN, FFN)}
+        t[f"{hf}_gate.weight"] = rand(1, HIDDEN)
+        one.append(torch.cat([t[f"{hf}.gate_proj.weight"], t[f"{hf}.up_proj.weight"]]))
+        two.append(t[f"{hf}.down_proj.weight"])
+        gate.append(t[f"{hf}_gate.weight"])
+    want |= {at + "linear_fc1.weight": torch.stack(one), at + "linear_fc2.weight": torch.stack(two), at + "gate_weight": torch.stack(gate)}
+    return "hf-megatron", t, want, config
+
+
 def permuted(w, heads):
     """Meta -> Hugging Face, as in the conversion script of transformers."""
     return w.view(heads, w.shape[0] // heads // 2, 2, w.shape[1]).transpose(1, 2).reshape(w.shape)
@@ -247,7 +275,7 @@ def differences(have, want):
 
 
 CASES = {
-    "dense, with biases": (dense, True), "Mixtral": (lambda: experts(True), True), "Qwen-MoE": (lambda: experts(False), True),
+    "dense, with biases": (dense, True), "tied, with norms of queries and keys": (qwen3, True), "a shared expert": (qwen2_moe, True), "Mixtral": (lambda: experts(True), True), "Qwen-MoE": (lambda: experts(False), True),
     "Meta's Llama": (meta, True), "stacked layers": (stacked, True), "DeepSeek with MTP": (deepseek, True),
     "GPT-OSS in bfloat16": (lambda: gpt_oss(False), True), "GPT-OSS in MXFP4": (lambda: gpt_oss(True), False), "DeepSeek's FP8": (fp8, False),
 }
