@@ -10,6 +10,7 @@
 #include "ckpt_fixture.h"
 #include "comm_suite.h"
 #include "fake_hosts.h"
+#include "forked_ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,6 +224,32 @@ static void a_comm_asks_for_its_machines_once(void **unused)
     assert_true(two.hosts.messages[1] < 2 * one.hosts.messages[1]);
 }
 
+/* ---- processes ---- */
+
+static rsd_err in_process(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    const bool far = *(const bool *)arg;
+    job        j = { .tensors = TENSORS, .failing = -1 };
+    rsd_err    rc = load(&j, comm, err);
+    uint64_t   bytes = j.counts[rsd_comm_rank(comm)].bytes;
+
+    CHECK(rc || (far ? bytes >= DATA_BYTES : bytes < DATA_BYTES / 2));
+    return rc;
+}
+
+static void processes_of_one_machine_share_and_others_read_for_themselves(void **unused)
+{
+    bool             yes = true, no = false;
+    const forked_job near = { .ranks = 4, .run = in_process, .arg = &no, .absent = -1 };
+    const forked_job far = {
+        .ranks = 4, .far = true, .run = in_process, .arg = &yes, .absent = -1
+    };
+
+    (void)unused;
+    assert_true(forked_well(&near));
+    assert_true(forked_well(&far));
+}
+
 /* ---- files ---- */
 
 enum { SMALL = 48 };
@@ -329,6 +356,7 @@ int main(void)
         cmocka_unit_test(what_the_ranks_of_a_machine_want_the_others_are_not_told),
         cmocka_unit_test(a_read_that_fails_on_one_machine_fails_all_ranks_with_its_name),
         cmocka_unit_test(a_comm_asks_for_its_machines_once),
+        cmocka_unit_test(processes_of_one_machine_share_and_others_read_for_themselves),
         cmocka_unit_test(shards_are_loaded_again_from_one_file),
         cmocka_unit_test(shards_with_replicas_are_loaded_again_from_one_file_of_each_replica),
         cmocka_unit_test(small_tensors_that_all_ranks_hold_are_loaded_again_from_eight_files),
