@@ -18,7 +18,6 @@
 #include "read/object_bytes.h"
 #include "state/stateful.h"
 #include "load/open_together.h"
-#include "view/views.h"
 #include "format/open.h"
 #include "plan/cast.h"
 #include "shape/box.h"
@@ -359,30 +358,17 @@ static rsd_err read_objects(loading *l, rsd_error *err)
 }
 
 /* True if other ranks can write data they read directly into all views. */
-static bool can_show(const loading *l, rsd_comm *comm)
+static bool can_show(const loading *l, const rsd_comm *comm)
 {
-    rsd_exposed shown;
+    bool can = comm->ops.flags & RSD_COMM_THREADS;
 
-    /* Some transports expose only memory that they allocated. */
-    if (rsi_expose(comm, l, sizeof(*l), &shown, NULL) != RSD_OK)
-        return false;
-    for (size_t i = 0; i < l->n; i++) {
-        const rsi_want *want = &l->want[i];
+    for (size_t i = 0; i < l->n && can; i++) {
         rsd_tensor_info info;
-        size_t          bytes;
-        int64_t         first;
-        const void     *at;
 
-        if (rsd_box_count(&want->view->box) == 0)
-            continue;
-        l->ckpt->ops->tensor(l->ckpt, want->t, &info);
-        if (!want->view->data || want->dtype != info.dtype)
-            return false;
-        at = rsi_view_extent(want->view, (int64_t)rsd_dtype_size(info.dtype), &bytes, &first);
-        if (rsi_expose(comm, at, bytes, &shown, NULL) != RSD_OK)
-            return false;
+        l->ckpt->ops->tensor(l->ckpt, l->want[i].t, &info);
+        can = l->want[i].view->data && l->want[i].dtype == info.dtype;
     }
-    return true;
+    return can;
 }
 
 /* Decides, the same on all ranks of a machine: may data be read once for several of them, must they

@@ -8,17 +8,17 @@
 #include "load/open_together.h"
 #include "base/digest.h"
 #include "base/mem.h"
+#include "base/shared.h"
 #include "format/open.h"
 #include "store/record.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 enum { ROUNDS = 64 };
 
-/* A checkpoint that threads share; the last one closes it. */
+/* A checkpoint that threads share. */
 struct rsi_one_ckpt {
-    atomic_int users;
+    rsi_shared shared;
     rsd_ckpt  *ckpt;
 };
 
@@ -225,18 +225,26 @@ static rsd_err can_use_one(rsd_comm *comm, const rsd_store *store, const char *p
     int64_t ends[2] = { mean, ~mean };
     rsd_err rc = RSD_OK;
 
-    *out = comm->ops.flags & RSD_COMM_THREADS;
+    *out = comm->ops.flags & RSD_COMM_THREADS && !comm->host;
     if (*out)
         rc = rsi_allreduce(comm, RSI_OP_MAX, ends, 2, err);
     *out = *out && !rc && ends[0] == ~ends[1];
     return rc;
 }
 
+static void close_one(rsi_shared *shared)
+{
+    struct rsi_one_ckpt *one = (struct rsi_one_ckpt *)shared;
+
+    rsi_ckpt_close(one->ckpt);
+    rsi_free(one);
+}
+
 static rsd_err open_one(rsd_comm *comm, rsd_store *store, const char *path, rsi_together *t,
                         rsd_error *err)
 {
     struct rsi_one_ckpt *one = NULL;
-    uint64_t             at;
+    uint64_t             number = 0;
     rsd_err              rc = RSD_OK;
 
     if (comm->rank == 0) {
@@ -246,26 +254,19 @@ static rsd_err open_one(rsd_comm *comm, rsd_store *store, const char *path, rsi_
     }
     rc = rsi_agree(comm, rc, err);
     if (rc) {
-        rsi_free(one);
+        if (one)
+            close_one(&one->shared);
         return rc;
     }
     if (one)
-        atomic_store(&one->users, comm->size);
-    at = (uint64_t)(uintptr_t)one;
-    rc = rsi_broadcast(comm, 0, &at, sizeof(at), err);
-    if (!rc || one) { /* if the comm breaks here, the ranks that got it keep it */
-        t->one = (struct rsi_one_ckpt *)(uintptr_t)at;
-        t->ckpt = t->one->ckpt;
-    }
+        number = rsi_shared_add(&one->shared, close_one);
+    rc = rsi_broadcast(comm, 0, &number, sizeof(number), err);
+    t->one = one ? one : rc ? NULL : (struct rsi_one_ckpt *)rsi_shared_find(number);
+    if (!rc && !t->one)
+        rc = rsi_fail(err, RSD_E_COMM, "rank 0 has given up");
+    rc = rsi_agree(comm, rc, err); /* all have it: from now on any rank may leave */
+    t->ckpt = rc ? NULL : t->one->ckpt;
     return rc;
-}
-
-static void close_one(struct rsi_one_ckpt *one)
-{
-    if (atomic_fetch_sub(&one->users, 1) > 1)
-        return;
-    rsi_ckpt_close(one->ckpt);
-    rsi_free(one);
 }
 
 /* ---- all ---- */
@@ -313,7 +314,7 @@ bool rsi_together_replaced(rsd_comm *comm, const rsi_together *together, rsd_err
 void rsi_together_close(rsi_together *together)
 {
     if (together->one)
-        close_one(together->one);
+        rsi_shared_drop(&together->one->shared);
     else
         rsi_ckpt_close(together->ckpt);
     rsd_store_close(together->front);

@@ -7,6 +7,7 @@
 #include "load/read_once.h"
 #include "base/arena.h"
 #include "base/mem.h"
+#include "base/shared.h"
 #include "plan/copy.h"
 #include "shape/box.h"
 #include "view/recast.h"
@@ -23,11 +24,12 @@
 #define PARCELS      4 /* per rank */
 #define TAG          0x3ff0
 
-/* Between the memory of ranks that reach each other and those that write into it. A rank that gives
- * up while others still read, which only a broken comm can cause, shuts it: from then on no rank
- * writes. One for all ranks, freed by the last. */
+/* Between the memory of ranks that reach each other and those that write into it; one for all. A
+ * rank that gives up while others still read, which only a broken comm can cause, shuts it: from
+ * then on no rank writes. */
 typedef struct gate {
-    atomic_int  users, writers;
+    rsi_shared  shared;
+    atomic_int  writers;
     atomic_bool shut;
 } gate;
 
@@ -92,29 +94,21 @@ static bool enter(gate *g)
     return false;
 }
 
+static void free_gate(rsi_shared *shared)
+{
+    rsi_free(shared);
+}
+
 /* [collective] */
 static rsd_err make_gate(round *r, bool *go, rsd_error *err)
 {
-    rsd_exposed shown = { { 0 } };
-    gate       *made = r->me == 0 ? rsi_calloc(1, sizeof(*made)) : NULL;
-    void       *at = made;
-    rsd_err     rc = RSD_OK;
+    gate    *made = r->me == 0 ? rsi_calloc(1, sizeof(*made)) : NULL;
+    uint64_t number = made ? rsi_shared_add(&made->shared, free_gate) : 0;
+    rsd_err  rc = rsi_broadcast(r->comm, 0, &number, sizeof(number), err);
 
-    if (r->me == 0 && !made)
+    r->gate = made ? made : (gate *)rsi_shared_find(number);
+    if (!rc && !r->gate)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory to read for %d ranks", (int)r->size);
-    if (made) {
-        atomic_store(&made->users, r->size);
-        rc = rsi_expose(r->comm, made, sizeof(*made), &shown, err);
-    }
-    rc = rsi_share_go(r->comm, rc, go, err);
-    if (!*go) {
-        rsi_free(made);
-        return rc;
-    }
-    rc = rsi_broadcast(r->comm, 0, &shown, sizeof(shown), err);
-    if (!rc && r->me > 0)
-        rc = rsi_reach(r->comm, 0, &shown, &at, err);
-    r->gate = rc ? NULL : at;
     return rsi_share_go(r->comm, rc, go, err);
 }
 
@@ -129,8 +123,7 @@ static void leave_gate(round *r, bool over)
         atomic_store(&g->shut, true);
     while (!over && atomic_load(&g->writers) > 0)
         sched_yield();
-    if (atomic_fetch_sub(&g->users, 1) == 1)
-        rsi_free(g);
+    rsi_shared_drop(&g->shared);
 }
 
 /* ---- parcels ---- */
@@ -269,24 +262,19 @@ static rsi_area packed_area(const rsi_piece *piece, const rsd_box *box, unsigned
     return area;
 }
 
-/* The other rank's view, as addressed by this one. */
-static rsd_err reached_area(const round *r, const rsi_hit *hit, rsi_area *out, rsd_error *err)
+/* The view of any rank, whose memory this one can reach. */
+static rsi_area reached_area(const rsi_hit *hit)
 {
     int            ndim = hit->box.ndim;
     const int64_t *place = hit->ref->box + 2 * (size_t)ndim;
-    rsd_exposed    shown;
-    void          *at = NULL;
-    rsd_err        rc;
+    rsi_area       area = { .box.ndim = ndim, .data = (unsigned char *)(uintptr_t)place[0] };
 
-    memcpy(&shown, place, sizeof(shown));
-    rc = rsi_reach(r->comm, hit->rank, &shown, &at, err);
-    *out = (rsi_area){ .box.ndim = ndim, .data = rc ? NULL : (unsigned char *)at + place[4] };
     for (int d = 0; d < ndim; d++) {
-        out->box.off[d] = hit->ref->box[d];
-        out->box.len[d] = hit->ref->box[ndim + d];
-        out->stride[d] = place[5 + d];
+        area.box.off[d] = hit->ref->box[d];
+        area.box.len[d] = hit->ref->box[ndim + d];
+        area.stride[d] = place[1 + d];
     }
-    return rc;
+    return area;
 }
 
 /* True if my view takes the hit as it is stored. */
@@ -384,8 +372,8 @@ static rsd_err make_room(round *r, rsd_error *err)
     r->to = rsi_arena_array(&r->mem, r->pieces.nhits, sizeof(r->to[0]));
     if (!r->to)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", r->pieces.nhits);
-    for (size_t i = 0; i < r->pieces.nhits && r->share->reach && !rc; i++)
-        rc = reached_area(r, &r->pieces.hit[i], &r->to[i], err);
+    for (size_t i = 0; i < r->pieces.nhits && r->share->reach; i++)
+        r->to[i] = reached_area(&r->pieces.hit[i]);
     if (!r->share->reach)
         rc = place_round(r, NULL, &bytes, err);
     if (rc || r->share->reach)

@@ -6,7 +6,6 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "plan/region.h"
-#include "view/views.h"
 #include "shape/box.h"
 
 #include <string.h>
@@ -19,44 +18,27 @@
 
 static size_t words_of(const rsi_share *s, int64_t ndim)
 {
-    return 2 + 2 * (size_t)ndim + (s->reach ? 5 + (size_t)ndim : 0);
-}
-
-/* Writes where the memory of a view is. */
-static rsd_err put_place(const rsi_share *s, rsd_comm *comm, const rsi_want *want, int64_t *out,
-                         rsd_error *err)
-{
-    const rsd_view *view = want->view;
-    rsd_tensor_info info;
-    rsd_exposed     shown = { { 0 } };
-    size_t          bytes;
-    void           *at;
-    rsd_err         rc = RSD_OK;
-
-    if (rsd_box_count(&view->box) > 0) {
-        s->ckpt->ops->tensor(s->ckpt, want->t, &info);
-        at = rsi_view_extent(view, (int64_t)rsd_dtype_size(info.dtype), &bytes, &out[4]);
-        rc = rsi_expose(comm, at, bytes, &shown, err);
-    }
-    memcpy(out, &shown, sizeof(shown));
-    for (int d = 0; d < view->box.ndim; d++)
-        out[5 + d] = view->stride[d];
-    return rc;
+    return 2 + 2 * (size_t)ndim + (s->reach ? 1 + (size_t)ndim : 0);
 }
 
 /* One want as words: tensor, number of dimensions, offsets, sizes, place. */
-static rsd_err put_words(const rsi_share *s, rsd_comm *comm, const rsi_want *want, int64_t *out,
-                         rsd_error *err)
+static void put_words(const rsi_share *s, const rsi_want *want, int64_t *out)
 {
-    const rsd_box *box = &want->view->box;
+    const rsd_view *view = want->view;
+    int             ndim = view->box.ndim;
 
-    out[0] = (int64_t)want->t;
-    out[1] = box->ndim;
-    for (int d = 0; d < box->ndim; d++) {
-        out[2 + d] = box->off[d];
-        out[2 + box->ndim + d] = box->len[d];
+    *out++ = (int64_t)want->t;
+    *out++ = ndim;
+    for (int d = 0; d < ndim; d++) {
+        out[d] = view->box.off[d];
+        out[ndim + d] = view->box.len[d];
     }
-    return s->reach ? put_place(s, comm, want, out + 2 + 2 * (size_t)box->ndim, err) : RSD_OK;
+    out += 2 * (size_t)ndim;
+    if (!s->reach)
+        return;
+    *out++ = (int64_t)(uintptr_t)view->data;
+    for (int d = 0; d < ndim; d++)
+        out[d] = view->stride[d];
 }
 
 rsd_err rsi_share_go(rsd_comm *comm, rsd_err mine, bool *go, rsd_error *err)
@@ -101,7 +83,7 @@ static rsd_err tell_all(rsi_share *s, const rsi_want *want, size_t n, bool *go, 
     if (!mine || !s->words.first)
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", n);
     for (size_t i = 0; i < n && !rc; i++) {
-        rc = put_words(s, s->comm, &want[i], mine + at, err);
+        put_words(s, &want[i], mine + at);
         at += words_of(s, want[i].view->box.ndim);
     }
     rc = rsi_share_go(s->comm, rc, go, err);

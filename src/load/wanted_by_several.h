@@ -13,7 +13,7 @@ typedef struct rsi_ref {
     int32_t        rank;
     uint32_t       want; /* number among that rank's */
     const int64_t *box;  /* [2 * ndim] offsets, sizes; if ranks reach each other's memory, then */
-} rsi_ref;               /* [5 + ndim]: exposed memory, bytes before the first element, strides */
+} rsi_ref;               /* [1 + ndim]: address of the first element, strides */
 
 typedef struct rsi_share {
     rsd_comm    *comm; /* of the ranks of a machine */
@@ -65,7 +65,7 @@ rsd_err rsi_share_go(rsd_comm *comm, rsd_err mine, bool *go, rsd_error *err);
 /* Tells all ranks of the comm what each wants and finds the tensors that are read once: those of
  * which the ranks together want at least 1.25 times the bytes of the box around their wants, those
  * wanted in scattered pieces if ranks `reach` each other's memory, or, with `always`, any that
- * several ranks want. `reach`: every view is memory that the comm exposes, in the tensor's own
+ * several ranks want. `reach`: the ranks are threads, and every view is memory in the tensor's own
  * dtype. *go and the result as above; without *go there is nothing to release. [collective] */
 rsd_err rsi_share_make(rsi_share *share, rsd_comm *comm, rsd_ckpt *ckpt, const rsi_want *want,
                        size_t n, bool always, bool reach, bool *go, rsd_error *err);

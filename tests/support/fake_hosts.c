@@ -168,9 +168,10 @@ static void *run_rank(void *arg)
 /* Makes the comms of all ranks, or none. */
 static rsd_err make_comms(fake_hosts *hosts, one_rank *rank, rsd_error *err)
 {
-    int32_t made = 0, n = hosts->ranks;
-    void  **self = calloc((size_t)n, sizeof(self[0]));
-    rsd_err rc = self ? rsi_threads_open(n, self, err) : RSD_E_NOMEM;
+    int32_t      made = 0, n = hosts->ranks;
+    void       **self = calloc((size_t)n, sizeof(self[0]));
+    rsd_err      rc = self ? rsi_threads_open(n, self, err) : RSD_E_NOMEM;
+    rsd_comm_ops mine = ops;
 
     if (rc) {
         free(self);
@@ -183,8 +184,9 @@ static rsd_err make_comms(fake_hosts *hosts, one_rank *rank, rsd_error *err)
             e->number[k] = k;
         self[r] = e;
     }
+    mine.flags = hosts->blind ? 0 : RSD_COMM_THREADS;
     while (made < n && !rc) {
-        rc = rsd_comm_create_custom(&ops, self[made], &rank[made].comm, err);
+        rc = rsd_comm_create_custom(&mine, self[made], &rank[made].comm, err);
         made += !rc;
     }
     for (int32_t r = 0; r < n && rc; r++)

@@ -242,7 +242,7 @@ static void processes_of_one_machine_share_and_others_read_for_themselves(void *
     bool             yes = true, no = false;
     const forked_job near = { .ranks = 4, .run = in_process, .arg = &no, .absent = -1 };
     const forked_job far = {
-        .ranks = 4, .far = true, .run = in_process, .arg = &yes, .absent = -1
+        .ranks = 4, .how = FORKED_FAR, .run = in_process, .arg = &yes, .absent = -1
     };
 
     (void)unused;
