@@ -153,23 +153,6 @@ static rsd_err open_store(converting *c, rsd_error *err)
     return rc || to->name ? rc : rsi_fail(err, RSD_E_NOMEM, "no memory for a path");
 }
 
-/* Forms of other formats are written as these. */
-static rsd_err choose_form(converting *c, rsd_error *err)
-{
-    const rsd_convert_opts *o = c->opts;
-
-    c->spec.distributed = o->rules && c->spec.format == RSD_FORMAT_SAFETENSORS;
-    c->spec.rank_states = o->format == RSD_FORMAT_SHARDED_STATE;
-    if (c->spec.rank_states)
-        c->spec.format = RSD_FORMAT_SAFETENSORS;
-    if (o->format != RSD_FORMAT_MEGATRON)
-        return RSD_OK;
-    c->spec.format = RSD_FORMAT_DCP;
-    if (o->transform)
-        return rsi_fail(err, RSD_E_INVALID, "Megatron-Core does not read compressed checkpoints");
-    return rsi_megatron_name(c->job.commit.path, &c->iteration, err);
-}
-
 /* Applies the options to the target. */
 static rsd_err choose(converting *c, rsd_error *err)
 {
@@ -181,7 +164,7 @@ static rsd_err choose(converting *c, rsd_error *err)
                                 .shard_size = o->shard_size,
                                 .transform = o->transform };
     c->spec.one_file = to->one_file = rsi_path_format(to->path, &c->spec.format);
-    rc = choose_form(c, err);
+    rc = rsi_convert_form(o, to->path, &c->spec, &c->iteration, err);
     if (rc)
         return rc;
     to->flush = (rsi_write_opts){ .sync = o->sync != RSD_NEVER,

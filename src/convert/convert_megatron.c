@@ -22,7 +22,8 @@ static const char config[] =
     "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, "
     "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
 
-rsd_err rsi_megatron_name(const char *path, int64_t *iteration, rsd_error *err)
+/* The iteration of a folder named "iter_0000012", or 0 of one named "release". */
+static rsd_err iteration_of(const char *path, int64_t *iteration, rsd_error *err)
 {
     char        name[32] = "";
     const char *end = path + strlen(path), *last;
@@ -45,6 +46,21 @@ rsd_err rsi_megatron_name(const char *path, int64_t *iteration, rsd_error *err)
                           "Megatron-Core looks for a folder named \"release\" or \"iter_0000001\": "
                           "write to \"%.*s/release\"",
                           (int)(end - path), path);
+}
+
+rsd_err rsi_convert_form(const rsd_convert_opts *opts, const char *path, rsi_image_spec *spec,
+                         int64_t *iteration, rsd_error *err)
+{
+    spec->distributed = opts->rules && spec->format == RSD_FORMAT_SAFETENSORS;
+    spec->rank_states = opts->format == RSD_FORMAT_SHARDED_STATE;
+    if (spec->rank_states)
+        spec->format = RSD_FORMAT_SAFETENSORS;
+    if (opts->format != RSD_FORMAT_MEGATRON)
+        return RSD_OK;
+    spec->format = RSD_FORMAT_DCP;
+    if (opts->transform)
+        return rsi_fail(err, RSD_E_INVALID, "Megatron-Core does not read compressed checkpoints");
+    return iteration_of(path, iteration, err);
 }
 
 /* ---- objects ---- */

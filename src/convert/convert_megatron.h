@@ -8,8 +8,10 @@
 #include "convert/convert_state.h"
 #include "write/image.h"
 
-/* The iteration of a folder named "iter_0000012", or 0 of one named "release". */
-rsd_err rsi_megatron_name(const char *path, int64_t *iteration, rsd_error *err);
+/* Turns the forms that only conversions write into formats with what they have besides. *iteration
+ * is that of a Megatron folder. */
+rsd_err rsi_convert_form(const rsd_convert_opts *opts, const char *path, rsi_image_spec *spec,
+                         int64_t *iteration, rsd_error *err);
 /* Adds the `_extra_state` of linear layers and attention, without content, unless the state has
  * it. */
 rsd_err rsi_megatron_values(rsi_convert_state *cs, rsd_error *err);
