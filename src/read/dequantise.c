@@ -18,6 +18,16 @@ enum {
 
 /* ---- to float32 ---- */
 
+/* x times 2 to the power of `power`, which is -1022 to 1023. */
+static float times_power(float x, int power)
+{
+    const uint64_t bits = (uint64_t)(1023 + power) << 52;
+    double         factor;
+
+    memcpy(&factor, &bits, sizeof(factor));
+    return (float)((double)x * factor);
+}
+
 /* [lo, lo + len) in units of `n`. */
 static void coarser(rsd_box *box, int d, int64_t n)
 {
@@ -90,7 +100,7 @@ static rsd_err from_mxfp4(const rsi_dequantise *d, const rsi_fetch_tools *tools,
             unsigned char pair = d->stored[group * (GROUP / 2) + at % GROUP / 2];
             unsigned char half = at % 2 ? pair >> 4 : pair & 15;
 
-            d->out[r * box->len[b] + c] = ldexpf(value[half], (int)d->scale[group] - 127);
+            d->out[r * box->len[b] + c] = times_power(value[half], (int)d->scale[group] - 127);
         }
     return RSD_OK;
 }
@@ -189,7 +199,7 @@ static float scale_of(const float *x, int64_t rows, int64_t cols, int64_t k)
 
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = k * SIDE; c < rsi_min(cols, (k + 1) * SIDE); c++)
-            most = fmaxf(most, fabsf(x[r * cols + c]));
+            most = fabsf(x[r * cols + c]) > most ? fabsf(x[r * cols + c]) : most;
     return most > 0 ? most / FP8_MOST : 1.0f;
 }
 
@@ -299,7 +309,7 @@ static bool mxfp4_scale(const float *x, unsigned char *out)
     for (int i = 0; i < GROUP; i++) {
         if (!isfinite(x[i]))
             return false;
-        most = fmaxf(most, fabsf(x[i]));
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
     }
     memcpy(&bits, &most, sizeof(bits));
     bits >>= 23;
@@ -334,9 +344,9 @@ static bool put_groups(const rsd_box *box, bool scales, const float *x, int64_t 
             return false;
         for (int64_t k = 0; k < len && !scales; k++) {
             const float  *pair = x + 2 * (first + k);
-            unsigned char low = mxfp4_code(ldexpf(pair[0], 127 - (int)scale));
+            unsigned char low = mxfp4_code(times_power(pair[0], 127 - (int)scale));
 
-            out[k] = (unsigned char)(low | mxfp4_code(ldexpf(pair[1], 127 - (int)scale)) << 4);
+            out[k] = (unsigned char)(low | mxfp4_code(times_power(pair[1], 127 - (int)scale)) << 4);
         }
         if (scales)
             *out = scale;

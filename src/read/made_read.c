@@ -215,11 +215,27 @@ static rsd_err move_slab(filling *f, slab *s, rsd_error *err)
 
 /* ---- elements that are computed ---- */
 
+/* x * a + b with one rounding. The product of floats is exact in double; the sum is rounded to odd
+ * there, which leaves the rounding to float as if the sum were exact. */
+static float fused(float x, float a, float b)
+{
+    const double product = (double)x * a, sum = product + b, part = sum - product;
+    const double error = (product - (sum - part)) + ((double)b - part);
+    double       odd;
+    uint64_t     bits;
+
+    memcpy(&bits, &sum, sizeof(bits));
+    if (isfinite(sum) && error != 0 && bits % 2 == 0)
+        bits += (error > 0) == (sum > 0) ? 1 : UINT64_MAX;
+    memcpy(&odd, &bits, sizeof(odd));
+    return (float)odd;
+}
+
 static void affine(const rsi_made_tensor *t, float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         x[i] = t->inverse ? (float)(((double)x[i] - t->plus) / t->times)
-                          : fmaf(x[i], t->times, t->plus);
+                          : fused(x[i], t->times, t->plus);
 }
 
 /* The box around a slab as elements of the target's dtype. */

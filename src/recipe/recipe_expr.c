@@ -64,7 +64,7 @@ static rsd_err combine(const rsi_expr *e, double a, double b, double *out, rsd_e
         *out = a / b;
         break;
     case 'm':
-        *out = fmin(a, b);
+        *out = a < b ? a : b;
         break;
     case 's':
         *out = sqrt(a);
