@@ -215,6 +215,16 @@ static bool is_known(const dcp_reading *r, const known *k, rsi_pv key)
     return false;
 }
 
+/* True if the attributes `v` that were found are all there are. */
+static bool are_all(const dcp_reading *r, rsi_pv state, int n, const rsi_pv *v)
+{
+    size_t found = 0;
+
+    for (int i = 0; i < n; i++)
+        found += v[i] != NO_VALUE;
+    return rsi_pickle_count(r->p, state) == 2 * found;
+}
+
 /* Lists or refuses the attributes that the class is not known to have. */
 static rsd_err check_others(dcp_reading *r, const known *k, rsi_pv state, rsd_error *err)
 {
@@ -255,7 +265,7 @@ static rsd_err fold_chunk(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
         !is_kind(r, v[1], RSI_PICKLE_INTS))
         return rsi_fail(err, RSD_E_FORMAT, "a chunk has no offsets or no sizes");
     chunk = (chunk_record){ .offsets = v[0], .sizes = v[1] };
-    rc = check_others(r, &known_chunk, state, err);
+    rc = are_all(r, state, 2, v) ? RSD_OK : check_others(r, &known_chunk, state, err);
     return rc ? rc : fold_to(r, &r->chunk, REC_CHUNK, &chunk, sizeof(chunk), out, err);
 }
 
@@ -293,13 +303,14 @@ static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error 
     tensor_record   tensor;
     size_t          n;
     void           *at;
-    rsd_err         rc = check_others(r, &known_tensor, state, err);
+    const bool      has = rsi_dcp_attributes(r, state, KEY_PROPERTIES, 3, v);
+    rsd_err         rc = RSD_OK;
 
+    if (!has || !are_all(r, state, 3, v))
+        rc = check_others(r, &known_tensor, state, err);
     if (rc)
         return rc;
-
-    if (!rsi_dcp_attributes(r, state, KEY_PROPERTIES, 3, v) || v[0] == NO_VALUE ||
-        !is_record(r->p, v[0], REC_PROPERTIES, &tensor.properties) ||
+    if (!has || v[0] == NO_VALUE || !is_record(r->p, v[0], REC_PROPERTIES, &tensor.properties) ||
         !is_kind(r, v[1], RSI_PICKLE_INTS) || !is_kind(r, v[2], RSI_PICKLE_LIST))
         return rsi_fail(err, RSD_E_FORMAT, "a tensor lacks its properties, size or chunks");
     n = rsi_pickle_count(r->p, v[2]);
@@ -375,12 +386,14 @@ static rsd_err fold_info(dcp_reading *r, rsi_pickle_object *object, rsi_pv *out,
     rsi_pv      v[4];
     info_record info = { .transforms = RSI_DCP_NO_TRANSFORMS };
     int64_t     end;
-    rsd_err     rc = check_others(r, &known_info, object->state, err);
+    const bool  has = rsi_dcp_attributes(r, object->state, KEY_OFFSET, 4, v);
+    rsd_err     rc = RSD_OK;
 
+    if (!has || !are_all(r, object->state, 4, v))
+        rc = check_others(r, &known_info, object->state, err);
     if (rc)
         return rc;
-    if (!rsi_dcp_attributes(r, object->state, KEY_OFFSET, 4, v) ||
-        !is_kind(r, v[1], RSI_PICKLE_STR) || v[0] == NO_VALUE ||
+    if (!has || !is_kind(r, v[1], RSI_PICKLE_STR) || v[0] == NO_VALUE ||
         !rsi_pickle_int(r->p, v[0], &info.offset) || v[2] == NO_VALUE ||
         !rsi_pickle_int(r->p, v[2], &info.length))
         return rsi_fail(err, RSD_E_FORMAT, "a storage row lacks its file, offset or length");
