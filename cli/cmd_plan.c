@@ -4,6 +4,8 @@
  * ranks and numbers the files beyond all ranks, so that nothing counts as already local. The other,
  * for DCP, goes from the ranks that wrote the files to the new ones. */
 #include "page.h"
+#include "plan_recipe.h"
+#include "recipe_args.h"
 #include "simulate.h"
 
 #include <reshard/reshard_live.h>
@@ -450,6 +452,11 @@ static int run(const args *a)
                                    : simulate(a);
     if (args_has(a, "from"))
         return misuse(a, "--from needs --simulate");
+    if (args_has(a, "recipe") && (args_has(a, "html") || args_has(a, "json")))
+        return misuse(a, "--recipe can't be combined with --html or --json");
+    if (!args_has(a, "recipe") &&
+        (args_has(a, "set") || args_has(a, "config") || args_has(a, "reverse")))
+        return misuse(a, "--set, --config and --reverse need --recipe");
     p = calloc(1, sizeof(*p));
     if (!p)
         return refuse(a, EXIT_COULD_NOT, "no memory for the plan");
@@ -459,10 +466,14 @@ static int run(const args *a)
     code = source_rules(a, spec, &p->rules);
     if (!code)
         code = source_open(a, a->operand[0], &p->ckpt);
-    if (!code)
-        code = plan_all(p);
-    if (!code)
-        code = args_has(a, "html") ? write_page(p) : print_plan(p);
+    if (!code && args_has(a, "recipe")) {
+        code = plan_recipe(a, p->rules, p->ckpt);
+    } else {
+        if (!code)
+            code = plan_all(p);
+        if (!code)
+            code = args_has(a, "html") ? write_page(p) : print_plan(p);
+    }
     free_group(p);
     free(p->ranks);
     free(p->held.file);
@@ -474,6 +485,8 @@ static int run(const args *a)
 
 static const option_spec options[] = {
     { "layout", 'l', OPT_PATH, "SPEC", "the target layout: rules, or a file with rules" },
+    { "recipe", 0, OPT_PATH, "RECIPE", "plan the tensors that a recipe makes of SRC's" },
+    OPTIONS_RECIPE,
     { "from", 0, OPT_PATH, "SPEC",
       "with --simulate: the layout that saves; default: the target's" },
     { "simulate", 0, OPT_TEXT, "WHAT",

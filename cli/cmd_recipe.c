@@ -13,28 +13,17 @@ typedef struct checking {
     uint64_t made, dropped, tied;
 } checking;
 
-/* "a.weight", "a.weight and 2 more", "constants" */
 static void note_made(void *arg, const rsd_made *made)
 {
     checking *c = arg;
-    char      shape[256], how[64];
+    char      shape[1024];
 
     columns_add(&c->table, made->name);
     columns_add(&c->table, rsd_dtype_name(made->dtype));
     columns_add(&c->table, shape_text(made->ndim, made->shape, shape, sizeof(shape)));
     columns_addf(&c->table, "%zu", made->parts);
     columns_addf(&c->table, "%d", (int)made->line);
-    snprintf(how, sizeof(how), "%s%s%s", made->tied ? " (tied)" : "",
-             made->reordered ? " (reordered)" : "", made->scaled ? " (scaled)" : "");
-    if (made->nfrom == 0)
-        columns_add(&c->table, "constants");
-    else if (made->nfrom <= 3)
-        columns_addf(&c->table, "%s%s%s%s%s%s", made->from[0], made->nfrom > 1 ? ", " : "",
-                     made->nfrom > 1 ? made->from[1] : "", made->nfrom > 2 ? ", " : "",
-                     made->nfrom > 2 ? made->from[2] : "", how);
-    else
-        columns_addf(&c->table, "%s .. %s, %zu tensors%s", made->from[0],
-                     made->from[made->nfrom - 1], made->nfrom, how);
+    columns_add(&c->table, made_of(made, shape, sizeof(shape)));
     c->made++;
     c->tied += made->tied;
 }

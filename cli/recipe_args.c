@@ -126,3 +126,21 @@ int recipe_read(const args *a, const char *name, rsd_recipe **out)
         *out = recipe;
     return code;
 }
+
+const char *made_of(const rsd_made *made, char *buf, size_t cap)
+{
+    char how[64];
+
+    snprintf(how, sizeof(how), "%s%s%s", made->tied ? " (tied)" : "",
+             made->reordered ? " (reordered)" : "", made->scaled ? " (scaled)" : "");
+    if (made->nfrom == 0)
+        snprintf(buf, cap, "constants");
+    else if (made->nfrom <= 3)
+        snprintf(buf, cap, "%s%s%s%s%s%s", made->from[0], made->nfrom > 1 ? ", " : "",
+                 made->nfrom > 1 ? made->from[1] : "", made->nfrom > 2 ? ", " : "",
+                 made->nfrom > 2 ? made->from[2] : "", how);
+    else
+        snprintf(buf, cap, "%s .. %s, %zu tensors%s", made->from[0], made->from[made->nfrom - 1],
+                 made->nfrom, how);
+    return buf;
+}

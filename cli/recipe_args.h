@@ -19,6 +19,8 @@
 int recipe_read(const args *a, const char *name, rsd_recipe **out);
 /* The text of a recipe, for free(): a file or, if there is none, one that came with the tool. */
 int recipe_text(const args *a, const char *name, char **out);
+/* What a tensor is made of, in words: "a.weight, b.weight (reordered)". */
+const char *made_of(const rsd_made *made, char *buf, size_t cap);
 /* The folder of the recipes that came with the tool; false: not found. */
 bool recipe_folder(char *buf, size_t cap);
 

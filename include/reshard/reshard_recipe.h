@@ -48,6 +48,22 @@ RSD_API rsd_err rsd_recipe_check(const rsd_recipe *recipe, rsd_ckpt *source,
                                  void (*on_dropped)(void *arg, const char *name, int32_t line),
                                  void *arg, rsd_error *err);
 
+/* What a rank would read of one target under a layout. */
+typedef struct rsd_made_read {
+    size_t      size; /* sizeof(rsd_made_read) */
+    const char *target;
+    int32_t     rank;
+    int64_t     needs; /* bytes of the rank's part of the target */
+    int64_t     reads; /* bytes of source tensors that it is made of, without scales and adapters */
+    int64_t     pieces; /* boxes of source tensors, each with strides */
+} rsd_made_read;
+
+/* Says what each rank would read to load the targets under `rules`, without reading data: a call
+ * for every target and every rank that has a part of it. [local] */
+RSD_API rsd_err rsd_recipe_reads(const rsd_recipe *recipe, rsd_ckpt *source, const rsd_rules *rules,
+                                 void (*on_read)(void *arg, const rsd_made_read *read), void *arg,
+                                 rsd_error *err);
+
 #ifdef __cplusplus
 }
 #endif

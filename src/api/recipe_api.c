@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reshard_recipe.h: checks arguments and passes them on; reads a model's config. */
+#include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/json.h"
@@ -154,6 +155,97 @@ rsd_err rsd_recipe_check(const rsd_recipe *recipe, rsd_ckpt *source,
     for (size_t i = 0; !rc && on_dropped && i < made->nsources; i++)
         if (made->source[i].dropped)
             on_dropped(arg, made->source[i].name, made->source[i].line);
+    rsi_made_drop(made);
+    return rc;
+}
+
+/* ---- reads ---- */
+
+typedef struct reading {
+    const rsi_made *made;
+    rsd_made_read   read;
+} reading;
+
+static rsd_err add_piece(void *arg, const rsi_made_piece *piece, rsd_error *err)
+{
+    reading *r = arg;
+    size_t   source = piece->term->source;
+    int64_t  n = 1;
+
+    (void)err;
+    if (source == RSI_MADE_NONE)
+        return RSD_OK;
+    for (int k = 0; k < piece->term->form->n; k++)
+        n *= piece->term->form->loop[k].from_axis < 0 ? 1 : piece->count[k];
+    r->read.reads += n * (int64_t)rsd_dtype_size(r->made->source[source].dtype);
+    r->read.pieces++;
+    return RSD_OK;
+}
+
+/* The box of the tensor that the terms describe, for one of what is stored of it. */
+static rsd_box whole_box(const rsi_made_tensor *t, const rsd_box *box)
+{
+    rsd_box whole = *box;
+
+    whole.ndim = t->whole_ndim;
+    for (int d = 0; d < t->whole_ndim; d++) {
+        int64_t unit = t->to == RSI_ITEM_MXFP4 && d == t->whole_ndim - 1              ? 32
+                       : t->to == RSI_ITEM_FP8 && t->scales && d >= t->whole_ndim - 2 ? 128
+                                                                                      : 1;
+
+        whole.off[d] = box->off[d] * unit;
+        whole.len[d] = rsi_min(box->len[d] * unit, t->whole[d] - whole.off[d]);
+    }
+    return whole;
+}
+
+static rsd_err read_rank(reading *r, const rsi_made_tensor *t, const rsd_layout *layout,
+                         int32_t rank, rsd_error *err)
+{
+    size_t   n = rsd_layout_boxes(layout, rank, NULL, 0);
+    rsd_box *box = rsi_calloc(n + 1, sizeof(box[0]));
+    rsd_err  rc = box ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for %zu boxes", n);
+
+    r->read = (rsd_made_read){ .size = sizeof(r->read),
+                               .target = t->name,
+                               .rank = rank,
+                               .needs = rsd_layout_bytes(layout, rank) };
+    if (box)
+        rsd_layout_boxes(layout, rank, box, n);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rsd_box whole = whole_box(t, &box[i]);
+
+        rc = rsi_made_pieces(t, &whole, add_piece, r, err);
+    }
+    rsi_free(box);
+    return rc;
+}
+
+rsd_err rsd_recipe_reads(const rsd_recipe *recipe, rsd_ckpt *source, const rsd_rules *rules,
+                         void (*on_read)(void *arg, const rsd_made_read *read), void *arg,
+                         rsd_error *err)
+{
+    rsi_made *made = NULL;
+    reading   r;
+    rsd_err   rc;
+
+    if (!recipe || !source || !rules || !on_read)
+        return rsi_fail(err, RSD_E_INVALID,
+                        "missing argument: recipe, checkpoint, rules or on_read");
+    rc = rsi_made_of(recipe, source, NULL, NULL, &made, err);
+    r.made = made;
+    for (size_t i = 0; !rc && i < made->n; i++) {
+        const rsi_made_tensor *t = &made->tensor[i];
+        rsd_layout            *layout = NULL;
+
+        rc = rsd_rules_layout(rules, t->name, t->dtype, t->ndim, t->shape, &layout, err);
+        for (int32_t rank = 0; !rc && rank < rsd_layout_world(layout); rank++) {
+            rc = read_rank(&r, t, layout, rank, err);
+            if (!rc && r.read.needs > 0)
+                on_read(arg, &r.read);
+        }
+        rsd_layout_free(layout);
+    }
     rsi_made_drop(made);
     return rc;
 }

@@ -29,6 +29,17 @@ END
 
 t 'numbers come from a config' -c 'echo "{\"groups\": 2, \"text_config\": {\"layers\": 2}}" >$T/config.json && $R convert -q $T/hf.safetensors $T/again --recipe $T/qkv.recipe --config $T/config.json && $R diff -q $T/fused.safetensors $T/again'
 
+t 'plan shows what tensors are made of, and what each rank reads' plan "$T/hf.safetensors" --recipe "$T/qkv.recipe" --config "$T/config.json" --layout 'mesh tp=2; * shard(1)@tp'
+out <<'END'
+target  dtype  shape      parts  made of
+qkv     uint8  [2, 8, 1]      6  l.0.q .. l.1.v, 6 tensors
+
+rank  needs  reads  pieces  tensors
+   0    8 B    8 B       6        1
+   1    8 B    8 B       6        1
+ all   16 B   16 B      12        2
+END
+
 t 'to any layout and back' -c '$R convert -q $T/hf.safetensors $T/tp --recipe $T/qkv.recipe --config $T/config.json --layout "mesh tp=2; * shard(1)@tp" && $R diff -q $T/fused.safetensors $T/tp && $R convert -q $T/tp $T/tp.safetensors --recipe $T/qkv.recipe --config $T/config.json --reverse && $R diff -q $T/hf.safetensors $T/tp.safetensors'
 
 t 'filters see the old names, --rename and --dtype the new ones' -c 'cd $T && $R convert -q hf.safetensors one.safetensors --include "l.0.*" --recipe qkv.recipe --set groups=2 --set layers=1 --rename "s/^/x./" --dtype "x.qkv=i8" && $R inspect one.safetensors x.qkv'
