@@ -281,8 +281,16 @@ def deepspeed_universal(folder):
     return {k: v for k, v in want.items() if k.startswith(("a.", "b.", "optim.state.a", "optim.state.b"))}
 
 
-def deepspeed_autotp(folder, stage):
-    """A Llama that DeepSpeed itself cuts over two ranks; joined by its own converter."""
+def small_mixtral():
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=65, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_local_experts=4)
+    return MixtralForCausalLM(MixtralConfig(num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=32, **sizes))
+
+
+def deepspeed_automatic(folder, stage, experts):
+    """A Llama that DeepSpeed itself cuts over two ranks, or a Mixtral whose experts it divides; joined by its own converter."""
     import subprocess
 
     import deepspeed
@@ -290,15 +298,19 @@ def deepspeed_autotp(folder, stage):
     deepspeed.ops.__compatible_ops__.clear()
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
     deepspeed.init_distributed("gloo")
-    model = small_llama()
+    model = small_mixtral() if experts else small_llama()
     config = {
         "train_micro_batch_size_per_gpu": 1,
         "optimizer": {"type": "Adam", "params": {"lr": 0.1, "torch_adam": True}},
-        "tensor_parallel": {"autotp_size": 2},
         "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
         "zero_allow_untested_optimizer": True,
     }
+    if experts:
+        config["expert_parallel"] = {"enabled": True, "autoep_size": 2, "preset_model": "mixtral", "use_grouped_mm": False}
+    else:
+        config["tensor_parallel"] = {"autotp_size": 2}
     engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config)
+    shapes = {name: getattr(p, "ds_shape", p.shape) for name, p in engine.module.named_parameters()}
     ids = torch.arange(8).view(1, 8)
     for _ in range(2):
         engine.backward(engine(input_ids=ids, labels=ids).loss)
@@ -313,7 +325,8 @@ def deepspeed_autotp(folder, stage):
         for file in (folder / "universal" / "zero").glob("*/*.pt"):
             name, key = file.parent.name, file.stem
             if key in ("fp32", "exp_avg", "exp_avg_sq"):
-                tensor = torch.load(file, weights_only=False)["param"]
+                tensor = torch.load(file, weights_only=False)
+                tensor = tensor["param"] if isinstance(tensor, dict) else tensor.view(shapes[name])
                 want[name if key == "fp32" else f"optim.state.{name}.{key}"] = tensor
     return want
 
@@ -471,8 +484,10 @@ CASES = {
     "deepspeed_zero1_bf16": (2, deepspeed_stage, {"stage": 1, "bf16": True}),
     "deepspeed_zero2": (2, deepspeed_stage, {"stage": 2}),
     "deepspeed_zero3": (2, deepspeed_stage, {"stage": 3}),
-    "deepspeed_autotp_zero1": (2, deepspeed_autotp, {"stage": 1}),
-    "deepspeed_autotp_zero3": (2, deepspeed_autotp, {"stage": 3}),
+    "deepspeed_autotp_zero1": (2, deepspeed_automatic, {"stage": 1, "experts": False}),
+    "deepspeed_autotp_zero3": (2, deepspeed_automatic, {"stage": 3, "experts": False}),
+    "deepspeed_autoep_zero1": (2, deepspeed_automatic, {"stage": 1, "experts": True}),
+    "deepspeed_autoep_zero3": (2, deepspeed_automatic, {"stage": 3, "experts": True}),
     "deepspeed_experts": (4, deepspeed_experts, {}),
     "deepspeed_universal": (2, deepspeed_universal, {}),
     "megatron_torch_dist": (2, megatron_torch_dist, {}),
