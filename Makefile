@@ -23,7 +23,7 @@ help:
 	@echo 'make format   let clang-format lay out every C file'
 	@echo 'make check    layers, file names, format'
 	@echo 'make install  into PREFIX (default /usr/local); DESTDIR works'
-	@echo 'make deb      Debian packages in $(BUILD)/deb: library, headers, tool, MPI, Python'
+	@echo 'make deb      Debian packages in $(BUILD)/deb: library, headers, tool, MPI, UCX, Python'
 	@echo 'make uninstall  remove the files that the last make install copied'
 	@echo 'RESHARD_NO_INSTALL=1 keeps any of them from installing packages'
 
