@@ -176,6 +176,29 @@ def sharded_tensors(rank, folder, writer, reader):
     return torch.equal(again.local_shards()[0].tensor, full[4 * rank :][:4])
 
 
+def sharded_with_an_empty_rank(rank, folder):
+    """Five rows on four ranks leave the last one without any, which torch can't save."""
+    spec = ChunkShardingSpec(dim=0, placements=[f"rank:{r}/cpu" for r in range(4)])
+    full = torch.arange(5.0).reshape(5, 1)
+    made, again = sharded_tensor.empty(spec, 5, 1), sharded_tensor.zeros(spec, 5, 1)
+    for shard in made.local_shards():
+        shard.tensor.copy_(full[2 * rank :][:2])
+    reshard.torch.save({"t": made}, f"{folder}/sharded-empty")
+    reshard.torch.load({"t": again}, f"{folder}/sharded-empty")
+    return all(torch.equal(shard.tensor, full[2 * rank :][:2]) for shard in again.local_shards())
+
+
+def overlapping(rank, folder):
+    """Ranks 0 and 1 have boxes that begin at the same row and are of different sizes; torch keeps either."""
+    full = torch.arange(8.0).reshape(8, 1)
+    start, rows = ((0, 2), (0, 4), (4, 2), (6, 2))[rank]
+    try:
+        reshard.torch.save({"t": _wrapped(full, start, rows)[0]}, f"{folder}/overlapping")
+    except reshard.Error as e:
+        return str(e)
+    return "saved"
+
+
 def strided(rank, folder, rows):
     """FSDP2 over tensor parallelism. With uneven rows a rank has several boxes, which torch can't save."""
     on, full = mesh(2, 2), torch.arange(rows * 3.0).reshape(rows, 3)
@@ -284,6 +307,13 @@ class OnFourRanks(Case):
         for writer, reader in SIDES:
             with self.subTest(writer=writer, reader=reader):
                 self.assertEqual(self.on_ranks(sharded_tensors, writer, reader), [True] * 4)
+
+    def test_sharded_tensors_with_an_empty_rank(self):
+        self.assertEqual(self.on_ranks(sharded_with_an_empty_rank), [True] * 4)
+
+    def test_boxes_that_overlap_are_refused(self):
+        for message in self.on_ranks(overlapping):
+            self.assertIn('"t": the box [0:2, 0:1] of rank 0 overlaps the box [0:4, 0:1] of rank 1', message)
 
     def test_strided_shards(self):
         self.assertEqual(self.on_ranks(strided, 8), [(True, True)] * 4)

@@ -97,11 +97,15 @@ class StorageReader(FileSystemReader):
     def read_metadata(self, *args, **kwargs):
         if not self._is_local():
             return super().read_metadata(*args, **kwargs)
-        self._calm = _sent.Calm()
         self._catalogue = Catalogue(os.fspath(self.path), kwargs.get("rank"), self._rename)
         return self._catalogue.metadata(self.load_id)
 
+    def set_up_storage_reader(self, metadata, is_coordinator, *args, **kwargs):
+        super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
+        self._calm = _sent.Calm()  # the planner works now
+
     def prepare_local_plan(self, plan):
+        self._calm = None
         plan, self._plan = _sent.load_plan(super().prepare_local_plan(plan))
         return plan
 
@@ -122,7 +126,7 @@ class StorageReader(FileSystemReader):
             if not self.storage_data:
                 self.storage_data = catalogue.metadata(self.load_id).storage_data
             super().read_data(LoadPlan(theirs), self._guarded(planner))
-        self._catalogue = self._plan = self._calm = None  # closes its files
+        self._catalogue = self._plan = None  # closes its files
         done = Future()
         done.set_result(None)
         return done

@@ -80,6 +80,7 @@ class StorageWriter(FileSystemWriter):
         self._checksum = _reading.choice(None if checksum is True else checksum, "checksum")
         self._threads, self._max_memory = threads, max_memory
         self._part = self._plan = self._calm = None
+        self._leads = False
 
     def __getstate__(self):
         return {**self.__dict__, "_part": None, "_plan": None, "_calm": None}
@@ -97,9 +98,11 @@ class StorageWriter(FileSystemWriter):
 
     def set_up_storage_writer(self, is_coordinator, *args, **kwargs):
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
-        self._calm = _sent.Calm() if self._is_ours() else None
+        self._leads, self._calm = is_coordinator, _sent.Calm()  # the planner works now
 
     def prepare_local_plan(self, plan):
+        if not self._leads:  # whose planner goes on with all plans
+            self._calm = None
         if not self._is_ours():
             return super().prepare_local_plan(plan)
         self._part = None
@@ -113,6 +116,7 @@ class StorageWriter(FileSystemWriter):
         return plan
 
     def prepare_global_plan(self, plans):
+        self._calm = None
         plans = super().prepare_global_plan(plans)
         return _sent.kept_plans(plans) if self._is_ours() else plans
 
@@ -134,7 +138,7 @@ class StorageWriter(FileSystemWriter):
                 items.append(self._tensor(item, data))
             if item.type != WriteItemType.BYTE_IO and data.dtype != item.tensor_data.properties.dtype:
                 dtypes[item.index.fqn] = data.dtype
-        self._plan = self._calm = None
+        self._plan = None
         done = Future()
         done.set_result(self._write(rank, plan.items, items, dtypes, "stream.zstd" if packed else None))
         return done
