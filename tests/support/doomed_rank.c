@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { GRACE_MS = 120000 }; /* for the others to come to the roll call, which ends when all have */
@@ -32,10 +33,13 @@ bool doom_parse(const char *what, const char *rank, const char *at, doom *out)
     if (colon && colon - at < (ptrdiff_t)sizeof(out->in))
         memcpy(out->in, at, (size_t)(colon - at));
     at = colon ? colon + 1 : at;
-    out->signal = strcmp(what, "kill") == 0 ? SIGKILL : strcmp(what, "stop") == 0 ? SIGSTOP : 0;
+    out->signal = strcmp(what, "kill") == 0   ? SIGKILL
+                  : strcmp(what, "stop") == 0 ? SIGSTOP
+                  : strcmp(what, "cut") == 0  ? 0
+                                              : -1;
     out->rank = (int32_t)strtol(rank, &end_rank, 10);
     out->at = strtol(at, &end_at, 10);
-    return out->signal && end_rank > rank && end_at > at && !*end_rank && !*end_at;
+    return out->signal >= 0 && end_rank > rank && end_at > at && !*end_rank && !*end_at;
 }
 
 static void write_note(const char *phase, const char *call)
@@ -50,6 +54,15 @@ static void write_note(const char *phase, const char *call)
         close(fd);
 }
 
+static void wait_for_cut(void)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s.cut", now.is->note);
+    for (int ms = 0; ms < GRACE_MS && access(path, F_OK) != 0; ms++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
 void doom_watch(const char *call, void *arg)
 {
     bool        own = getpid() == now.process && pthread_equal(pthread_self(), now.thread);
@@ -60,7 +73,10 @@ void doom_watch(const char *call, void *arg)
         atomic_fetch_add(now.calls, 1) + 1 != now.is->at)
         return;
     write_note(phase, call);
-    kill(now.process, now.is->signal);
+    if (now.is->signal)
+        kill(now.process, now.is->signal);
+    else
+        wait_for_cut();
 }
 
 static rsd_err counted_send(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
@@ -104,7 +120,7 @@ bool doom_begin(const doom *d, rsd_comm *comm, int64_t ms)
     now.phase = "begin";
     comm->timeout_ms = ms;
     comm->grace_ms = GRACE_MS;
-    comm->present = comm->size - 1;
+    comm->present = d->signal ? comm->size - 1 : comm->size / 2;
     comm->ops.wait_some = patient_wait_some;
     if (comm->rank == d->rank) {
         comm->ops.send = counted_send;

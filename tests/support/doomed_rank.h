@@ -8,15 +8,16 @@
 #include "comm/comm.h"
 
 typedef struct doom {
-    int32_t     rank;
-    int         signal; /* SIGKILL or SIGSTOP */
-    char        in[8];  /* counts calls of this phase only; "": all */
-    long        at;     /* the call before which it comes, 1: the first; 0: never */
-    const char *note;   /* a file that is made just before, with one line: "PHASE CALL" */
+    int32_t rank;
+    int     signal; /* SIGKILL or SIGSTOP; 0: the network is cut between two halves of the ranks */
+    char    in[8];  /* counts calls of this phase only; "": all */
+    long    at;     /* the call before which it comes, 1: the first; 0: never */
+    const char *note; /* a file that is made just before, with one line: "PHASE CALL"; a rank that
+                         is to be cut off then waits for another, with ".cut" behind the name */
 } doom;
 
-/* From "kill" or "stop", the rank and the number of the call, "7" or "write:7"; false: they are
- * none. */
+/* From "kill", "stop" or "cut", the rank and the number of the call, "7" or "write:7"; false: they
+ * are none. */
 bool doom_parse(const char *what, const char *rank, const char *at, doom *out);
 /* On every rank. Counts from now on, and lets nobody's time run out before the rank is gone: then
  * the others wait for `ms`. `d` and its note have to stay. False: no memory. */
