@@ -281,6 +281,16 @@ static void ranks_get_the_hash_of_the_metadata_and_not_their_bytes(void **state)
     rsd_store_close(store);
 }
 
+static void without_xxhash_there_is_no_catalogue(void **state)
+{
+    rsd_store *store = saved(1);
+
+    (void)state;
+    assert_false(has_catalogue(store));
+    said(store);
+    rsd_store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,5 +304,9 @@ int main(void)
         cmocka_unit_test(ranks_get_the_hash_of_the_metadata_and_not_their_bytes),
     };
 
-    return rsi_hash128_available() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+    const struct CMUnitTest without[] = { cmocka_unit_test(without_xxhash_there_is_no_catalogue) };
+
+    if (!rsi_hash128_available())
+        return cmocka_run_group_tests_name("without xxHash", without, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
