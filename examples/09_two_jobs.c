@@ -57,8 +57,8 @@ static rsd_err hand_over(rsd_comm *comm, rsd_error *err)
             rc = RSD_E_BUG;
         }
     if (!rc && dst.n)
-        printf("rollout rank %d has columns %d to %d\n", (int)rank - TRAINERS,
-               (int)to.box.off[1], (int)(to.box.off[1] + to.box.len[1] - 1));
+        printf("rollout rank %d has columns %d to %d\n", (int)rank - TRAINERS, (int)to.box.off[1],
+               (int)(to.box.off[1] + to.box.len[1] - 1));
     rsd_plan_free(plan);
     rsd_layout_free(rows);
     rsd_layout_free(cols);
