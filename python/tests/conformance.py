@@ -88,11 +88,9 @@ def _plain_gloo(module):
     base = module.DTensorTestBase
     init = base.init_pg
 
-    def init_pg(self, *args, **kwargs):
-        given = [("gloo" if isinstance(a, str) and a.startswith("cpu:gloo") else a) for a in args]
-        if isinstance(kwargs.get("backend"), str) and kwargs["backend"].startswith("cpu:gloo"):
-            kwargs["backend"] = "gloo"
-        return init(self, *given, **kwargs)
+    def init_pg(self, eager_init, backend=None):
+        backend = backend or self.backend
+        return init(self, eager_init, "gloo" if backend.startswith("cpu:gloo") else backend)
 
     base.init_pg = init_pg
 
