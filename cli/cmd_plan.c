@@ -417,7 +417,7 @@ static int write_page(planning *p)
 {
     size_t     cap = rsd_rules_text(p->rules, NULL, 0) + 1;
     char      *rules = malloc(cap);
-    page_about about = { p->a->operand[0], rules, rsd_ckpt_format(p->ckpt) };
+    page_about about = { p->a->operand[0], rules, rsd_ckpt_format(p->ckpt), NULL };
     page      *to = NULL;
     int        code;
 
@@ -452,8 +452,6 @@ static int run(const args *a)
                                    : simulate(a);
     if (args_has(a, "from"))
         return misuse(a, "--from needs --simulate");
-    if (args_has(a, "recipe") && (args_has(a, "html") || args_has(a, "json")))
-        return misuse(a, "--recipe can't be combined with --html or --json");
     if (!args_has(a, "recipe") &&
         (args_has(a, "set") || args_has(a, "config") || args_has(a, "reverse")))
         return misuse(a, "--set, --config and --reverse need --recipe");
@@ -516,6 +514,10 @@ const command cmd_plan = {
             "\n"
             "--html writes one page that works offline: each tensor's tiles before and after "
             "with the moves between them, and the bytes of each rank. FILE `-` is stdout.\n"
+            "\n"
+            "--recipe plans the tensors that a recipe makes of CKPT's: of which ones each is made, "
+            "and what every rank would read of these. With --html the page shows both for each "
+            "tensor, and the tiles before and moves of those that are copied as they are.\n"
             "\n"
             "--simulate needs no ranks: it counts what a save in the layout --from, a load and a "
             "live reshard to --layout would move, from shapes alone, and estimates the time. CKPT "

@@ -14,7 +14,7 @@
 #define RANK_VALUES 5
 #define MOST_VALUE  2000 /* bytes of an object's value */
 
-/* A tiling as JSON. */
+/* A tiling, or what ranks read of a tensor's sources, as JSON. */
 typedef struct tiling {
     char    *text;
     uint64_t hash;
@@ -25,7 +25,7 @@ struct page {
     const char *file; /* its final name */
     char       *temp; /* NULL: written directly to its destination */
     json_out    json;
-    bool        plan;
+    bool        plan, dropped;
     holders     held;
     int64_t    *bytes; /* [nbytes] of each file */
     size_t      nbytes;
@@ -102,6 +102,8 @@ int page_begin(const args *a, const char *file, const page_about *about, page **
     json_text(&p->json, "format", format_name(about->format));
     if (p->plan)
         json_text(&p->json, "rules", about->rules);
+    if (about->recipe)
+        json_text(&p->json, "recipe", about->recipe);
     json_open_array(&p->json, "tensors");
     *out = p;
     return EXIT_DONE;
@@ -219,7 +221,8 @@ static bool count_bytes(page *p, size_t n, const tile *t, int64_t item)
     return true;
 }
 
-static void write_tensor(page *p, const rsd_tensor_info *info, size_t before, int64_t after)
+/* A tensor; what it is made of is written by the caller, before the end. */
+static void open_tensor(page *p, const rsd_tensor_info *info, int64_t before, int64_t after)
 {
     json_open_array(&p->json, NULL);
     json_text(&p->json, NULL, info->name);
@@ -227,17 +230,17 @@ static void write_tensor(page *p, const rsd_tensor_info *info, size_t before, in
     json_ints(&p->json, NULL, info->ndim, info->shape);
     json_int(&p->json, NULL, info->bytes);
     json_uint(&p->json, NULL, rsd_dtype_size(info->dtype));
-    json_uint(&p->json, NULL, before);
+    json_int(&p->json, NULL, before);
     json_int(&p->json, NULL, after);
-    json_close(&p->json);
 }
 
-int page_tensor(page *p, rsd_ckpt *ckpt, size_t t, const rsd_layout *after)
+/* The tiling that a tensor is stored as; `counted`: its bytes are added to those of the files. */
+static int stored_tiling(page *p, rsd_ckpt *ckpt, size_t t, bool counted, int64_t *out)
 {
     rsd_error       err = { .msg = "" };
     rsd_tensor_info info = { .size = sizeof(info) };
     tile           *tiles = NULL;
-    size_t          n = 0, before = 0, wanted = 0;
+    size_t          n = 0, number = 0;
     bool            good;
     int             code;
 
@@ -246,27 +249,133 @@ int page_tensor(page *p, rsd_ckpt *ckpt, size_t t, const rsd_layout *after)
     code = tiles_stored(p->a, ckpt, t, &p->held, &tiles, &n);
     if (code)
         return code;
-    good = count_bytes(p, n, tiles, (int64_t)rsd_dtype_size(info.dtype)) &&
-           number_tiling(p, n, tiles, &before);
+    good = !counted || count_bytes(p, n, tiles, (int64_t)rsd_dtype_size(info.dtype));
+    if (good && out)
+        good = number_tiling(p, n, tiles, &number);
     free(tiles);
-    if (good && after) {
-        good = tiles_of_layout(after, &tiles, &n);
-        if (good) {
-            good = number_tiling(p, n, tiles, &wanted);
-            free(tiles);
-        }
-    }
     if (!good)
         return no_memory(p);
-    write_tensor(p, &info, before, after ? (int64_t)wanted : -1);
+    if (out)
+        *out = (int64_t)number;
     return EXIT_DONE;
+}
+
+static int wanted_tiling(page *p, const rsd_layout *layout, int64_t *out)
+{
+    tile  *tiles = NULL;
+    size_t n = 0, number = 0;
+    bool   good = tiles_of_layout(layout, &tiles, &n);
+
+    if (good) {
+        good = number_tiling(p, n, tiles, &number);
+        free(tiles);
+    }
+    *out = (int64_t)number;
+    return good ? EXIT_DONE : no_memory(p);
+}
+
+int page_tensor(page *p, rsd_ckpt *ckpt, size_t t, const rsd_layout *after)
+{
+    rsd_error       err = { .msg = "" };
+    rsd_tensor_info info = { .size = sizeof(info) };
+    int64_t         before = -1, wanted = -1;
+    int             code;
+
+    if (rsd_ckpt_tensor(ckpt, t, &info, &err))
+        return fail(p->a, &err);
+    code = stored_tiling(p, ckpt, t, true, &before);
+    if (!code && after)
+        code = wanted_tiling(p, after, &wanted);
+    if (code)
+        return code;
+    open_tensor(p, &info, before, wanted);
+    json_close(&p->json);
+    return EXIT_DONE;
+}
+
+/* ---- tensors made of others ---- */
+
+int page_source(page *p, rsd_ckpt *ckpt, size_t t)
+{
+    return stored_tiling(p, ckpt, t, true, NULL);
+}
+
+/* [name, dtype, shape] of each source. */
+static int write_sources(page *p, rsd_ckpt *ckpt, const rsd_made *made)
+{
+    json_open_array(&p->json, "from");
+    for (size_t i = 0; i < made->nfrom; i++) {
+        rsd_tensor_info info = { .size = sizeof(info) };
+        rsd_error       err = { .msg = "" };
+        size_t          t;
+
+        if (rsd_ckpt_find(ckpt, made->from[i], &t, &err) || rsd_ckpt_tensor(ckpt, t, &info, &err))
+            return fail(p->a, &err);
+        json_open_array(&p->json, NULL);
+        json_text(&p->json, NULL, info.name);
+        json_text(&p->json, NULL, rsd_dtype_name(info.dtype));
+        json_ints(&p->json, NULL, info.ndim, info.shape);
+        json_close(&p->json);
+    }
+    json_close(&p->json);
+    return EXIT_DONE;
+}
+
+int page_made(page *p, rsd_ckpt *ckpt, const page_recipe *r)
+{
+    const rsd_made *made = r->made;
+    rsd_tensor_info info = { .name = made->name, .dtype = made->dtype, .ndim = made->ndim };
+    rsd_error       err = { .msg = "" };
+    int64_t         before = -1, after = -1;
+    size_t          t, reads = 0;
+    char           *text = strdup(r->reads);
+    int             code = text && add_tiling(p, text, &reads) ? EXIT_DONE : no_memory(p);
+
+    if (!code && made->as_is) /* where its parts lie is known */
+        code = rsd_ckpt_find(ckpt, made->from[0], &t, &err)
+                   ? fail(p->a, &err)
+                   : stored_tiling(p, ckpt, t, false, &before);
+    if (!code)
+        code = wanted_tiling(p, r->after, &after);
+    if (code)
+        return code;
+    info.bytes = (int64_t)rsd_dtype_size(made->dtype);
+    for (int d = 0; d < made->ndim; d++) {
+        info.shape[d] = made->shape[d];
+        info.bytes *= made->shape[d];
+    }
+    open_tensor(p, &info, before, after);
+    json_open_object(&p->json, NULL);
+    code = write_sources(p, ckpt, made);
+    json_int(&p->json, "line", made->line);
+    json_uint(&p->json, "parts", made->parts);
+    json_bool(&p->json, "tied", made->tied);
+    json_bool(&p->json, "reordered", made->reordered);
+    json_bool(&p->json, "scaled", made->scaled);
+    json_uint(&p->json, "reads", reads);
+    json_close(&p->json);
+    json_close(&p->json);
+    return code;
+}
+
+void page_dropped(page *p, const char *name, int32_t line)
+{
+    if (!p->dropped) {
+        json_close(&p->json); /* the tensors */
+        json_open_array(&p->json, "dropped");
+    }
+    p->dropped = true;
+    json_open_array(&p->json, NULL);
+    json_text(&p->json, NULL, name);
+    json_int(&p->json, NULL, line);
+    json_close(&p->json);
 }
 
 int page_objects(page *p, rsd_ckpt *ckpt, size_t n, const size_t *which)
 {
     int code = EXIT_DONE;
 
-    json_close(&p->json); /* the tensors */
+    json_close(&p->json); /* the tensors, or those that are dropped */
     json_open_array(&p->json, "objects");
     for (size_t i = 0; !code && i < n; i++) {
         const char *name;

@@ -57,13 +57,15 @@ function natural(a, b) {
 const plural = (n, word) => n.toLocaleString("en") + " " + word + (n === 1 ? "" : "s");
 const hue = holder => (holder * 137.5 + 205) % 360;
 
-// A tensor: [name, dtype, shape, bytes, item bytes, tiling before, tiling after or -1]
+// A tensor: [name, dtype, shape, bytes, item bytes, tiling before or -1, tiling after or -1], and of one that a recipe makes
+// {from: [[name, dtype, shape], ...], line, parts, tied, reordered, scaled, reads: number of a list among the tilings}
 const tensors = data.tensors.map((t, i) => ({
     i, name: t[0], dtype: t[1], shape: t[2], bytes: t[3], item: t[4], count: t[3] / t[4],
-    before: data.tilings[t[5]], after: t[6] < 0 ? null : data.tilings[t[6]],
-    key: (t[0] + " " + t[1] + " [" + t[2].join(", ") + "]").toLowerCase()
+    before: t[5] < 0 ? null : data.tilings[t[5]], after: t[6] < 0 ? null : data.tilings[t[6]], made: t[7],
+    key: [t[0], t[1], "[" + t[2].join(", ") + "]", ...(t[7] ? t[7].from.map(s => s[0]) : [])].join(" ").toLowerCase()
 }));
-const chunks = t => t.before.n;
+const unit = data.recipe === undefined ? "chunk" : "part";
+const chunks = t => t.made ? t.made.parts : t.before.n;
 const kindText = t => t.dtype + " [" + t.shape.join(", ") + "]";
 
 // ---- the list: only the rows that can be seen exist ----
@@ -79,7 +81,7 @@ function rowFor(k) {
         "aria-setsize": found.length, "aria-posinset": k + 1 },
         make("span", { class: "name", text: spelled(t.name), title: spelled(t.name) }),
         make("span", { class: "kind" }, make("span", { text: kindText(t) }),
-            make("span", { text: plural(chunks(t), "chunk") }), make("span", { text: sizeText(t.bytes) })));
+            make("span", { text: plural(chunks(t), unit) }), make("span", { text: sizeText(t.bytes) })));
     row.style.top = k * ROW + "px";
     row.addEventListener("click", () => { choose(k); open(found[k]); });
     return row;
@@ -169,8 +171,9 @@ function start() {
     document.title = "reshard " + data.path;
     $("path").textContent = data.path;
     $("summary").textContent = data.format + ", " + plural(tensors.length, "tensor") + ", " +
-        countText(tensors.reduce((n, t) => n + t.count, 0)) + " parameters, " + sizeText(bytes) + " in " +
-        plural(data.files.length, "file") + (plan ? ", to " + plural(data.ranks.filter(r => r[0] > 0).length, "rank") : "");
+        countText(tensors.reduce((n, t) => n + t.count, 0)) + " parameters, " + sizeText(bytes) + (data.recipe === undefined ? " in " : " from ") +
+        plural(data.files.length, "file") + (plan ? ", to " + plural(data.ranks.filter(r => r[0] > 0).length, "rank") : "") +
+        (data.recipe === undefined ? "" : ", made by recipe " + spelled(data.recipe));
     let saved = "auto";
     try { saved = localStorage.getItem("reshard-theme") || "auto"; } catch (e) { /* as above */ }
     theme(saved);

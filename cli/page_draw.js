@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tensor on the page: its tiles before and, of a plan, after, and the moves between them. A tile is
+// One tensor on the page: its tiles before and, of a plan, after, and the moves between them; or what it is made of. A tile is
 // [holder, offsets, lengths] in the tiling's flat list; boxes that several hold are one tile with several holders.
 "use strict";
 
@@ -206,7 +206,7 @@ function select(state, side, tile) {
         }
     state.status.textContent = same ? "" : holdersText(side, tile) + ": " + boxText(tile) + ", " +
         sizeText(count(tile) * state.t.item);
-    if (plan) {
+    if (state.both) {
         drawMoves(state);
         fillTable(state);
     }
@@ -226,15 +226,15 @@ function pictureKey(state, e) {
 // only, as on a phone, `after` stands below `before`.
 function sizeSides(state) {
     const shape = state.t.shape, two = state.axes.length === 2, space = $("view").clientWidth - 84;
-    state.stacked = state.after && space < 560;
-    const w = space < 560 ? Math.max(200, space) : state.after ? 360 : 620, gap = state.stacked ? 90 : 180;
+    state.stacked = state.both && space < 560;
+    const w = space < 560 ? Math.max(200, space) : state.both ? 360 : 620, gap = state.stacked ? 90 : 180;
     const ratio = two ? shape[state.axes[0]] / shape[state.axes[1]] || 1 : 0.12;
-    const h = Math.min(state.stacked ? w : state.after ? 420 : 460, Math.max(two ? w * 0.3 : 60, w * ratio));
+    const h = Math.min(state.stacked ? w : state.both ? 420 : 460, Math.max(two ? w * 0.3 : 60, w * ratio));
     const thin = two && ratio > 1.6 && !state.stacked ? Math.max(w * 0.45, h / ratio) : w;
     state.sides.forEach((s, k) => Object.assign(s, state.stacked ? { x: 1, y: 24 + k * (h + gap), w: thin, h }
                                                                 : { x: k * (w + gap) + (k ? w - thin : 0) + 1, y: 24, w: thin, h }));
     if (state.stacked) return { width: w + 2, height: 2 * h + gap + 48 };
-    return { width: state.after ? 2 * w + gap + 2 : w + 2, height: h + 48 };
+    return { width: state.both ? 2 * w + gap + 2 : w + 2, height: h + 48 };
 }
 
 function picture(state) {
@@ -260,12 +260,12 @@ function picture(state) {
 // ---- around it ----
 
 function legend(state) {
-    const list = make("ul", { class: "legend" }), files = [...new Set(state.before.tiles.flatMap(t => t.holders))];
+    const list = make("ul", { class: "legend" }), files = state.before ? [...new Set(state.before.tiles.flatMap(t => t.holders))] : [];
     const most = narrow() ? MOST_LEGEND_NARROW : MOST_LEGEND;
     for (const f of files.slice(0, most))
         list.append(make("li", {}, make("span", { class: "swatch", hue: fileHue(f) }), fileName(f)));
     if (files.length > most) list.append(make("li", { text: "and " + plural(files.length - most, "more file") }));
-    if (plan)
+    if (state.both)
         list.append(make("li", {}, make("span", { class: "line-key" }), "moves, in the colour of its source"),
             make("li", {}, make("span", { class: "line-key stay" }), "already local"));
     return list;
@@ -291,6 +291,29 @@ function fillTable(state) {
         state.table.append(make("p", { class: "note", text: plural(moves.length - MOST_ROWS, "more piece") + "; select a tile to see its own." }));
 }
 
+// A title that starts with ">" is one of numbers.
+function plainTable(titles, rows, more) {
+    const cells = (tag, texts) => make("tr", {}, ...texts.map((text, k) => make(tag, { text, class: titles[k].startsWith(">") ? "num" : "" })));
+    const out = [make("div", { class: "scroll" }, make("table", {}, make("thead", {}, cells("th", titles.map(t => t.replace(/^>/, "")))),
+        make("tbody", {}, ...rows.slice(0, MOST_ROWS).map(r => cells("td", r)))))];
+    if (rows.length > MOST_ROWS) out.push(make("p", { class: "note", text: "and " + plural(rows.length - MOST_ROWS, "more " + more) }));
+    return out;
+}
+
+function madeOf(made) {
+    const how = ["tied", "reordered", "scaled"].filter(k => made[k]).map(k => ", " + k).join("");
+    const from = made.from.map(([name, dtype, shape]) => [spelled(name), dtype + " [" + shape.join(", ") + "]"]);
+    return make("div", { class: "made" }, make("h3", { text: "Made of " + (from.length ? plural(from.length, "tensor") : "constants") }),
+        make("p", { class: "note", text: "by the rule in line " + made.line + " of " + spelled(data.recipe) + how }),
+        ...(from.length ? plainTable(["tensor", "dtype and shape"], from, "tensor") : []));
+}
+
+function readsOf(made) {
+    const rows = data.tilings[made.reads].map(r => ["rank " + r.rank, sizeText(r.needs), sizeText(r.reads), r.pieces.toLocaleString("en")]);
+    return make("div", { class: "reads" }, make("h3", { text: "Read by each rank" }),
+        ...plainTable(["rank", ">needs", ">reads", ">in pieces"], rows, "rank"));
+}
+
 function notes(state) {
     const out = [];
     for (const s of state.sides) {
@@ -303,11 +326,12 @@ function notes(state) {
 
 function openTensor(t, view) {
     const ndim = t.shape.length;
-    const state = { t, at: t.shape.map(() => 0), chosen: null, before: { tiles: tilesOf(t.before, ndim) }, after: null, moves: null };
+    const state = { t, at: t.shape.map(() => 0), chosen: null, before: null, after: null, both: t.before && t.after, moves: null };
+    if (t.before) state.before = { tiles: tilesOf(t.before, ndim) };
     if (t.after) state.after = { after: true, tiles: tilesOf(t.after, ndim) };
-    state.sides = state.after ? [state.before, state.after] : [state.before];
+    state.sides = [state.before, state.after].filter(s => s);
     state.axes = bestAxes(t, state.sides);
-    if (state.after) state.moves = movesOf(state, null);
+    if (state.both) state.moves = movesOf(state, null);
     const card = make("div", { class: "card" });
     state.status = make("p", { class: "status", role: "status" });
     state.table = make("div", {});
@@ -317,7 +341,7 @@ function openTensor(t, view) {
         state.chosen = null;
         state.status.textContent = "";
         card.replaceChildren(axisTools(state, again), picture(state), state.status, legend(state), state.drawn, ...notes(state));
-        if (state.after) {
+        if (state.both) {
             drawMoves(state);
             fillTable(state);
         }
@@ -325,8 +349,8 @@ function openTensor(t, view) {
     };
     again();
     view.replaceChildren(make("h2", {}, make("code", { text: spelled(t.name) })),
-        make("p", { class: "meta", text: kindText(t) + ", " + sizeText(t.bytes) + ", " + plural(t.before.n, "chunk") }),
-        card, state.table,
+        make("p", { class: "meta", text: kindText(t) + ", " + sizeText(t.bytes) + ", " + plural(chunks(t), unit) }),
+        ...(t.made ? [madeOf(t.made), make("h3", { text: "Tiles" })] : []), card, ...(t.made ? [readsOf(t.made)] : []), state.table,
         make("p", {}, make("button", { type: "button", onclick: overview, text: "back to the overview" })));
     view.scrollTop = 0;
 }

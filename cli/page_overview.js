@@ -180,9 +180,14 @@ function objects() {
 function facts() {
     const all = [[countText(tensors.reduce((n, t) => n + t.count, 0)), "parameters"],
         [sizeText(tensors.reduce((n, t) => n + t.bytes, 0)), "in tensors"], [tensors.length.toLocaleString("en"), "tensors"],
-        [tensors.reduce((n, t) => n + chunks(t), 0).toLocaleString("en"), "chunks"], [data.files.length.toLocaleString("en"), "files"],
+        [tensors.reduce((n, t) => n + chunks(t), 0).toLocaleString("en"), unit + "s"], [data.files.length.toLocaleString("en"), "files"],
         [data.objects.length.toLocaleString("en"), "objects"]];
     return make("dl", { class: "facts" }, ...all.map(([much, what]) => make("div", {}, make("dd", { text: much }), make("dt", { text: what }))));
+}
+
+function dropped() {
+    const rows = data.dropped.map(([name, line]) => [spelled(name), "line " + line]);
+    return [make("h3", { text: "Dropped by the recipe" }), make("div", { class: "card" }, ...plainTable(["tensor", "rule"], rows, "tensor"))];
 }
 
 function overview() {
@@ -195,6 +200,7 @@ function overview() {
         parts.push(...rankBars());
     }
     if (tensors.length) parts.push(...dtypeBars(), ...largest(), ...tree());
+    if (data.dropped) parts.push(...dropped());
     if (data.objects.length) parts.push(...objects());
     parts.push(...fileBars());
     $("view").replaceChildren(...parts);

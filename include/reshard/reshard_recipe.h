@@ -38,6 +38,7 @@ typedef struct rsd_made {
     int32_t            line;  /* of its rule */
     bool reordered; /* elements follow each other in another order: transposed, permuted */
     bool scaled;    /* times, plus, LoRA */
+    bool as_is;     /* its only source with all elements in their places: at most renamed */
 } rsd_made;
 
 /* Says what a recipe would make of a checkpoint, without reading data: every target tensor, and
@@ -59,7 +60,8 @@ typedef struct rsd_made_read {
 } rsd_made_read;
 
 /* Says what each rank would read to load the targets under `rules`, without reading data: a call
- * for every target and every rank that has a part of it. [local] */
+ * for every target and every rank that has a part of it, in the order of rsd_recipe_check and of
+ * ranks. [local] */
 RSD_API rsd_err rsd_recipe_reads(const rsd_recipe *recipe, rsd_ckpt *source, const rsd_rules *rules,
                                  void (*on_read)(void *arg, const rsd_made_read *read), void *arg,
                                  rsd_error *err);

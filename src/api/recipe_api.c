@@ -122,6 +122,22 @@ static rsd_err list_sources(const rsi_made *made, const rsi_made_tensor *t, rsi_
     return RSD_OK;
 }
 
+static bool is_as_is(const rsi_made *made, const rsi_made_tensor *t)
+{
+    const rsi_made_term   *term = &t->term[0];
+    const rsi_made_source *s;
+
+    if (t->nterms != 1 || term->source == RSI_MADE_NONE || term->scales != RSI_MADE_NONE ||
+        term->low != RSI_MADE_NONE || t->affine || rsi_made_reorders(t))
+        return false;
+    for (int k = 0; k < term->form->n; k++)
+        if (term->form->loop[k].from_axis < 0)
+            return false;
+    s = &made->source[term->source];
+    return s->dtype == t->dtype && s->ndim == t->ndim &&
+           (t->ndim == 0 || memcmp(s->shape, t->shape, (size_t)t->ndim * sizeof(s->shape[0])) == 0);
+}
+
 rsd_err rsd_recipe_check(const rsd_recipe *recipe, rsd_ckpt *source,
                          void (*on_made)(void *arg, const rsd_made *made),
                          void (*on_dropped)(void *arg, const char *name, int32_t line), void *arg,
@@ -145,6 +161,7 @@ rsd_err rsd_recipe_check(const rsd_recipe *recipe, rsd_ckpt *source,
                                        .tied = t->tied,
                                        .reordered = rsi_made_reorders(t),
                                        .scaled = t->affine || t->from == RSI_ITEM_LORA,
+                                       .as_is = is_as_is(made, t),
                                        .line = t->line };
 
         rc = list_sources(made, t, &mem, &one.from, &one.nfrom, err);

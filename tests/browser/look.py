@@ -27,6 +27,12 @@ MOST_ELEMENTS = 600  # of a page with 5,000 tensors: rows that can't be seen mus
 LONGEST = 20  # seconds until the page has done what was asked of it
 LAYOUT = "mesh dp=2 tp=4; *norm* replicate; *experts* shard(0)@dp shard(2)@tp; * shard(0)@dp shard(1)@tp"
 
+RECIPE = """model.layers.3.{*x} -> drop
+model.layers.{i}.attn.wq.weight[a b] -> wq[b (i a)] for i in 0..3
+model.layers.{i}.norm.weight -> model.layers.{i}.norm.weight times 2
+{*x} -> {*x}
+"""
+
 
 def safetensors(path, tensors):
     header, at = {}, 0
@@ -62,6 +68,9 @@ def make_pages(folder):
     tool("inspect", DATA / "golden" / "training.pt", "--html", folder / "objects.html")
     tool("plan", folder / "many", "--layout", "mesh tp=3; * shard(1)@tp", "--html", folder / "many_plan.html")
     tool("plan", folder / "small.safetensors", "--layout", "mesh tp=2; * shard(0)@tp", "--html", folder / "files.html")
+    (folder / "stack.recipe").write_text(RECIPE)
+    tool("plan", folder / "small", "--recipe", folder / "stack.recipe", "--layout", "mesh tp=2; *norm* replicate; * shard(1)@tp",
+         "--html", folder / "made.html")
 
 
 class Browser:
@@ -244,8 +253,45 @@ def files_without_ranks_are_shown_as_files(b):
     equal(len(b.all("svg .move.stay")), 0)
 
 
+def a_tensor_made_of_others_shows_them_and_what_ranks_read(b):
+    b.open("made.html", "#wq")
+    equal(b.text(".meta"), "float32 [96, 192], 72.0 KiB, 3 parts")
+    equal([e.text for e in b.all("#view h3")], ["Made of 3 tensors", "Tiles", "Read by each rank"])
+    assert b.text(".made .note").endswith("stack.recipe, reordered"), b.text(".made .note")
+    assert "by the rule in line 2 of " in b.text(".made .note"), b.text(".made .note")
+    equal([e.text for e in b.all(".made tbody tr")], [f"model.layers.{i}.attn.wq.weight float32 [64, 96]" for i in range(3)])
+    equal([e.text for e in b.all(".reads tbody tr")], ["rank 0 36.0 KiB 36.0 KiB 2", "rank 1 36.0 KiB 36.0 KiB 2"])
+    equal(len(b.all("svg .tile")), 2)
+    equal(len(b.all("svg .move")), 0)
+    b.all("svg .tile")[1].click()
+    equal(b.text(".status"), "rank 1: [0:96, 96:192], 36.0 KiB")
+    b.shoot("made_light")
+    b.dark(True)
+    b.shoot("made_dark")
+    b.dark(False)
+
+
+def a_tensor_that_a_recipe_only_copies_shows_its_moves_too(b):
+    b.open("made.html", "#model.layers.0.mlp.experts")
+    equal(b.text(".made h3"), "Made of 1 tensor")
+    equal(len(b.all("svg .tile")), 4 + 2)  # of 8 before, those at index 0 of axis 0
+    assert len(b.all("svg .move")) > 0
+    b.shoot("made_copied")
+    b.open("made.html", "#model.layers.0.norm.weight")
+    equal(len(b.all("svg .tile")), 1)
+    assert b.text(".made .note").endswith(", scaled"), b.text(".made .note")
+
+
+def a_source_is_found_and_dropped_ones_are_listed(b):
+    b.open("made.html")
+    equal(b.text("#view").split("Dropped by the recipe")[1].split("\n")[2], "model.layers.3.attn.wq.weight line 1")
+    b.shoot("made_overview")
+    b.search("layers.2.attn.wq")
+    equal([e.text for e in b.all(".row .name")], ["wq"])
+
+
 def names_are_never_markup(b):
-    for page in ("small.html", "plan.html"):
+    for page in ("small.html", "plan.html", "made.html"):
         b.open(page)
         b.search("script")
         b.all(".row")[0].click()
@@ -341,6 +387,9 @@ TESTS = [
     more_moves_than_can_be_seen_are_drawn_in_part,
     pieces_add_up_to_the_tensor,
     files_without_ranks_are_shown_as_files,
+    a_tensor_made_of_others_shows_them_and_what_ranks_read,
+    a_tensor_that_a_recipe_only_copies_shows_its_moves_too,
+    a_source_is_found_and_dropped_ones_are_listed,
     names_are_never_markup,
     the_system_s_theme_is_followed_and_the_switch_overrides_it,
     the_keyboard_is_enough,

@@ -40,6 +40,81 @@ rank  needs  reads  pieces  tensors
  all   16 B   16 B      12        2
 END
 
+cat >"$T/some.recipe" <<'END'
+l.0.v -> drop
+l.0.{*x} -> a.{*x}
+l.1.q[q j], l.1.{k,v}[i j] -> b[j (q + i + i)] as f32 times 2
+1.0 -> c[] as f32
+END
+some='--recipe some.recipe --layout "mesh tp=2; b shard(1)@tp; a.k shard(0)@tp; * replicate"'
+
+t 'the plan as JSON: what each target is made of, and what each rank reads of that' -c "cd \$T && \$R plan hf.safetensors $some --json"
+out <<'END'
+{
+  "path": "hf.safetensors",
+  "recipe": "some.recipe",
+  "made": [
+    {"name": "a.k", "dtype": "uint8", "shape": [2, 1], "from": ["l.0.k"], "line": 2, "parts": 1, "tied": false, "reordered": false, "scaled": false, "ranks": [{"rank": 0, "needs": 1, "reads": 1, "pieces": 1}, {"rank": 1, "needs": 1, "reads": 1, "pieces": 1}]},
+    {"name": "a.q", "dtype": "uint8", "shape": [4, 1], "from": ["l.0.q"], "line": 2, "parts": 1, "tied": false, "reordered": false, "scaled": false, "ranks": [{"rank": 0, "needs": 4, "reads": 4, "pieces": 1}, {"rank": 1, "needs": 4, "reads": 4, "pieces": 1}]},
+    {"name": "b", "dtype": "float32", "shape": [1, 8], "from": ["l.1.q", "l.1.k", "l.1.v"], "line": 3, "parts": 3, "tied": false, "reordered": false, "scaled": true, "ranks": [{"rank": 0, "needs": 16, "reads": 4, "pieces": 1}, {"rank": 1, "needs": 16, "reads": 4, "pieces": 2}]},
+    {"name": "c", "dtype": "float32", "shape": [], "from": [], "line": 4, "parts": 1, "tied": false, "reordered": false, "scaled": false, "ranks": [{"rank": 0, "needs": 4, "reads": 0, "pieces": 0}, {"rank": 1, "needs": 4, "reads": 0, "pieces": 0}]}
+  ],
+  "dropped": [
+    {"name": "l.0.v", "line": 1}
+  ],
+  "tensors": 4,
+  "ranks": [
+    {"rank": 0, "needs": 25, "reads": 9, "pieces": 3, "tensors": 4},
+    {"rank": 1, "needs": 25, "reads": 9, "pieces": 4, "tensors": 4}
+  ],
+  "total": {
+    "needs": 50,
+    "reads": 18,
+    "pieces": 7
+  }
+}
+END
+
+t 'the plan as a page: of a target that is one source as it is, the tiles before too' -c "cd \$T && \$R plan hf.safetensors $some --html - | sed -n '/\"recipe\"/,/\"objects\"/p; /\"files\"/,/^ *}/p' | sed '/^}/,\$d'"
+out <<'END'
+  "recipe": "some.recipe",
+  "tensors": [
+    ["a.k", "uint8", [2, 1], 2, 1, 1, 2, {"from": [["l.0.k", "uint8", [2, 1]]], "line": 2, "parts": 1, "tied": false, "reordered": false, "scaled": false, "reads": 0}],
+    ["a.q", "uint8", [4, 1], 4, 1, 4, 5, {"from": [["l.0.q", "uint8", [4, 1]]], "line": 2, "parts": 1, "tied": false, "reordered": false, "scaled": false, "reads": 3}],
+    ["b", "float32", [1, 8], 32, 4, -1, 7, {"from": [["l.1.q", "uint8", [4, 1]], ["l.1.k", "uint8", [2, 1]], ["l.1.v", "uint8", [2, 1]]], "line": 3, "parts": 3, "tied": false, "reordered": false, "scaled": true, "reads": 6}],
+    ["c", "float32", [], 4, 4, -1, 9, {"from": [], "line": 4, "parts": 1, "tied": false, "reordered": false, "scaled": false, "reads": 8}]
+  ],
+  "dropped": [
+    ["l.0.v", 1]
+  ],
+  "objects": [],
+  "files": [
+    ["hf.safetensors", -1, 16]
+  ],
+  "ranks": [
+    [25, 9, -1, -1, -1],
+    [25, 9, -1, -1, -1]
+  ]
+END
+
+echo 'l.0.q[(2 a) b] -> l.0.q[(a 2) b]; l.1.q[(p:_ + c) b] -> l.1.q[(*2 c) b] where p = 2; {*x}.v -> {*x}.v times 2; {*x}.k -> {*x}.k as i8' >"$T/alter.recipe"
+
+t 'targets of the shape of their source, but with other elements or of another dtype, have no tiles before' -c 'cd $T && $R plan hf.safetensors --recipe alter.recipe --layout "mesh a=1; * replicate" --html - | sed -n "s/^ *\[\"\(l[^\"]*\).*, \([-0-9]*\), [0-9]*, {.*/\1 \2/p"'
+out <<'END'
+l.0.k -1
+l.0.q -1
+l.0.v -1
+l.1.k -1
+l.1.q -1
+l.1.v -1
+END
+
+t 'a target without a rule of the layout is misuse' -c 'cd $T && $R plan hf.safetensors --recipe some.recipe --layout "mesh tp=2; b shard(1)@tp" --html x.html; code=$?; ls x.html* 2>/dev/null; exit $code'
+code 2
+err <<'END'
+reshard: no rule matches the tensor "a.k"; a last rule "* replicate" would
+END
+
 t 'to any layout and back' -c '$R convert -q $T/hf.safetensors $T/tp --recipe $T/qkv.recipe --config $T/config.json --layout "mesh tp=2; * shard(1)@tp" && $R diff -q $T/fused.safetensors $T/tp && $R convert -q $T/tp $T/tp.safetensors --recipe $T/qkv.recipe --config $T/config.json --reverse && $R diff -q $T/hf.safetensors $T/tp.safetensors'
 
 t 'filters see the old names, --rename and --dtype the new ones' -c 'cd $T && $R convert -q hf.safetensors one.safetensors --include "l.0.*" --recipe qkv.recipe --set groups=2 --set layers=1 --rename "s/^/x./" --dtype "x.qkv=i8" && $R inspect one.safetensors x.qkv'
