@@ -205,6 +205,8 @@ int main(int argc, char **argv)
 
     if ((argc == 3 || argc == 4) && strcmp(argv[1], "--list") == 0)
         return bench_list(argv[2], argc == 4 ? argv[3] : NULL);
+    if (argc == 4 && strcmp(argv[1], "--read") == 0)
+        return bench_read(argv[2], argv[3]);
     if (argc == 2 && strcmp(argv[1], "--scale") == 0)
         return bench_scale();
     for (int i = 1; i < argc; i++) {

@@ -35,6 +35,8 @@ int bench_scale(void);
 /* What `bench --list PATH [NAME]` does, for open.1000: prints the tensors of a checkpoint, or the
  * chunks of one. */
 int bench_list(const char *path, const char *only);
+/* What `bench --read PATH NAME` does, for open.cat.512k: reads a tensor and compares checksums. */
+int bench_read(const char *path, const char *name);
 
 /* One contender: does the work once. */
 typedef void (*bench_work)(void *arg);

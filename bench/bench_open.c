@@ -145,6 +145,7 @@ static bool make_512k_catalogue(const char *path)
 typedef struct opening {
     char      path[PATH_MAX];
     char     *only; /* the tensor asked for; NULL: all */
+    bool      read; /* its elements, too */
     size_t    tensors;
     rsd_error err;
 } opening;
@@ -225,12 +226,12 @@ static bool st_1m(bench_result *out)
     return true;
 }
 
-/* 1,000 tensors of 4 KiB in the files of 8 ranks: whole ones, or each in 8 chunks. */
+/* 1,000 tensors of 4 KiB in the files of ranks: whole ones, or each in chunks. */
 static bool make_files(const char *path, const char *layout_rules)
 {
     static unsigned char bytes[4096];
-    const int64_t        shape[] = { 32, 64 };
-    rsd_view             view = { .box = { 2, { 0 }, { 32, 64 } }, .data = bytes };
+    const int64_t        shape[] = { 512, 4 };
+    rsd_view             view = { .box = { 2, { 0 }, { 512, 4 } }, .data = bytes };
     rsd_rules           *rules;
     rsd_layout          *layout;
     rsd_state           *state;
@@ -258,6 +259,29 @@ static bool make_whole(const char *path)
 static bool make_chunked(const char *path)
 {
     return make_files(path, "mesh dp=8; * shard(0)@dp");
+}
+
+static bool make_sums(const char *path)
+{
+    return make_files(path, "mesh dp=512; * shard(0)@dp");
+}
+
+int bench_read(const char *path, const char *name)
+{
+    static unsigned char bytes[4096];
+    rsd_read_opts        opts = { .size = sizeof(opts), .verify = RSD_ALWAYS };
+    rsd_view             view = { .box = { 2, { 0 }, { 512, 4 } }, .data = bytes };
+    rsd_ckpt            *ckpt;
+    size_t               t;
+    rsd_err              rc = rsd_ckpt_open(NULL, path, &ckpt, NULL);
+
+    if (rc)
+        return 3;
+    rc = rsd_ckpt_find(ckpt, name, &t, NULL);
+    if (!rc)
+        rc = rsd_ckpt_read(ckpt, t, &view, &opts, NULL);
+    rsd_ckpt_close(ckpt);
+    return rc ? 3 : 0;
 }
 
 int bench_list(const char *path, const char *only)
@@ -293,13 +317,14 @@ static void list_in_process(void *arg)
         int null = open("/dev/null", O_WRONLY);
 
         dup2(null, STDOUT_FILENO);
-        execl("/proc/self/exe", "bench", "--list", o->path, o->only, (char *)NULL);
+        execl("/proc/self/exe", "bench", o->read ? "--read" : "--list", o->path, o->only,
+              (char *)NULL);
         _exit(3);
     }
     o->tensors = waitpid(pid, &status, 0) == pid && status == 0 ? 1000 : 0;
 }
 
-static bool measure_process(const char *name, bool (*make)(const char *path), char *only,
+static bool measure_process(const char *name, bool (*make)(const char *path), char *only, bool read,
                             bench_result *out)
 {
     static opening   o;
@@ -311,6 +336,7 @@ static bool measure_process(const char *name, bool (*make)(const char *path), ch
     if (!bench_prepare(o.path, make))
         return false;
     o.only = only;
+    o.read = read;
     bench_warm(o.path);
     bench_turns(1, work, arg, 41, &seconds, NULL);
     out->value = seconds * 1e3;
@@ -321,13 +347,13 @@ static bool measure_process(const char *name, bool (*make)(const char *path), ch
 static bool open_1000(bench_result *out)
 {
     snprintf(out->note, sizeof(out->note), "1,000 tensors in 8 files: process start to listing");
-    return measure_process("dcp.whole", make_whole, NULL, out);
+    return measure_process("dcp.whole", make_whole, NULL, false, out);
 }
 
 static bool open_8000(bench_result *out)
 {
     snprintf(out->note, sizeof(out->note), "the same with each tensor in 8 chunks");
-    return measure_process("dcp.chunked", make_chunked, NULL, out);
+    return measure_process("dcp.chunked", make_chunked, NULL, false, out);
 }
 
 static bool one_512k(bench_result *out)
@@ -336,10 +362,25 @@ static bool one_512k(bench_result *out)
 
     snprintf(out->note, sizeof(out->note),
              "one tensor of 512 k chunks, from its catalogue; 30 ms and 20 MiB at most");
-    return measure_process("dcp.512k.catalogue", make_512k_catalogue, name, out);
+    return measure_process("dcp.512k.catalogue", make_512k_catalogue, name, false, out);
+}
+
+static bool cat_512k(bench_result *out)
+{
+    static char name[] = "model.layers.500.weight";
+
+    snprintf(
+        out->note, sizeof(out->note),
+        "the same with its elements and their checksums, a file each; 30 ms and 20 MiB at most");
+    return measure_process("dcp.512k.sums", make_sums, name, true, out);
 }
 
 const bench_case open_cases[] = {
-    { "open.one.512k", one_512k }, { "open.dcp.512k", dcp_512k }, { "open.1000", open_1000 },
-    { "open.8000", open_8000 },    { "open.st.1m", st_1m },       { 0 },
+    { "open.one.512k", one_512k },
+    { "open.cat.512k", cat_512k },
+    { "open.dcp.512k", dcp_512k },
+    { "open.1000", open_1000 },
+    { "open.8000", open_8000 },
+    { "open.st.1m", st_1m },
+    { 0 },
 };

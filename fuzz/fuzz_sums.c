@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzzes the reader of side files: as the input is, and with a last line that fits it, because no
- * fuzzer guesses a hash. What is accepted covers each file once, and writing it gives it back. */
+ * fuzzer guesses a hash. What is accepted covers each file once, and writing it gives it back. Read
+ * in parts, it is accepted or refused for the same reason. */
 #include "base/mem.h"
 #include "format/sums.h"
+#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +63,31 @@ static void write_again(const rsi_sums_book *book, const char *text, size_t len)
     rsi_free(size);
 }
 
+static rsd_err read_parts(const char *text, size_t len)
+{
+    rsd_error          err = { 0 };
+    rsi_sums_book     *book = NULL;
+    const rsi_sum_row *row;
+    rsd_store         *store;
+    rsi_file          *side;
+    rsd_err            rc;
+    size_t             n;
+
+    require(rsd_store_open("mem:", &store, NULL) == RSD_OK);
+    require(rsi_file_open(store, "sums", RSD_OPEN_CREATE, len, &side, NULL) == RSD_OK);
+    require(len == 0 || rsi_file_write(side, 0, text, len, NULL) == RSD_OK);
+    require(rsi_file_close(side, NULL) == RSD_OK);
+    require(rsi_file_open(store, "sums", RSD_OPEN_READ, 0, &side, NULL) == RSD_OK);
+    rc = rsi_sums_index(side, &book, &err);
+    for (size_t i = 0; !rc && i < book->nfiles; i++)
+        rc = rsi_sums_rows_near(book, i, 0, UINT64_MAX, &row, &n, &err);
+    require(!rc || err.msg[0] != '\0');
+    rsi_sums_book_free(book);
+    rsi_file_close(side, NULL);
+    rsd_store_close(store);
+    return rc;
+}
+
 static void read_text(const char *text, size_t len)
 {
     rsi_sums_book *book;
@@ -75,6 +102,8 @@ static void read_text(const char *text, size_t len)
         write_again(book, text, len);
         rsi_sums_book_free(book);
     }
+    require(rsi_mem_stats_get().bytes == 0);
+    require(read_parts(text, len) == rc);
     require(rsi_mem_stats_get().bytes == 0);
 }
 

@@ -85,7 +85,7 @@ static rsd_err read_book(rsd_store *store, const char *folder, rsi_sums_book **b
     rsd_err   rc = name ? RSD_OK : RSD_E_NOMEM;
 
     if (!rc && rsi_file_open(store, name, RSD_OPEN_READ, 0, &side, NULL) == RSD_OK)
-        rc = rsi_sums_load(side, book, NULL);
+        rc = rsi_sums_load(side, true, book, NULL);
     rsi_file_close(side, NULL);
     rsi_free(name);
     return rc == RSD_E_NOMEM ? rsi_fail(err, rc, "no memory for checksums") : RSD_OK;

@@ -81,18 +81,18 @@ static rsd_err look_at(const rsi_carry *carry, const char *name, rsi_file **file
 /* Compares a file with the checksum file, if listed there. */
 static rsd_err compare(const rsi_carry *carry, const char *name, rsi_file *file, rsd_error *err)
 {
-    rsd_ckpt            *source = carry->source;
-    const rsi_sums_book *book = NULL;
-    const rsi_sum_row   *row;
-    size_t               n, place = SIZE_MAX;
-    rsd_err              rc = RSD_OK;
+    rsd_ckpt          *source = carry->source;
+    rsi_sums_book     *book = NULL;
+    const rsi_sum_row *row;
+    size_t             n, place = SIZE_MAX;
+    rsd_err            rc;
 
     if (rsi_ckpt_sums_book(&source->sums, &source->files, &book, NULL) == RSD_OK && book)
         place = rsi_sums_find(book, name);
     if (place == SIZE_MAX)
         return RSD_OK;
-    row = rsi_sums_rows_of(book, place, &n);
-    if (file->size != book->file[place].size)
+    rc = rsi_sums_rows_near(book, place, 0, UINT64_MAX, &row, &n, err);
+    if (!rc && file->size != book->file[place].size)
         rc = rsi_fail(err, RSD_E_CORRUPT, "its size differs from the checksum file");
     for (size_t i = 0; i < n && !rc; i++)
         rc = rsi_check_row(file, &row[i], err);
@@ -173,8 +173,8 @@ static int by_name(const void *key, const void *entry)
 static void tell_missing(const rsi_carry *carry, char *const *names, size_t n,
                          const rsd_convert_opts *opts)
 {
-    rsd_ckpt            *source = carry->source;
-    const rsi_sums_book *book = NULL;
+    rsd_ckpt      *source = carry->source;
+    rsi_sums_book *book = NULL;
 
     if (rsi_ckpt_sums_book(&source->sums, &source->files, &book, NULL) || !book)
         return;

@@ -105,8 +105,7 @@ static uint64_t to_row_end(rsi_convert_ends *e, const rsi_out_part *part, const 
     first = (e->box.off[0] - box->off[0]) * (int64_t)row_bytes; /* of the chunk, in the part */
     at = e->at + (uint64_t)((int64_t)done - first);
     left = (uint64_t)(first + e->box.len[0] * (int64_t)row_bytes) - done;
-    row = rsi_ckpt_sums_rows(&e->taken->source->sums, e->file, at, 1, &n);
-    if (n == 0)
+    if (rsi_ckpt_sums_rows(&e->taken->source->sums, e->file, at, 1, &row, &n, NULL) || n == 0)
         return fits;
     left = row->off + row->len - at < left ? row->off + row->len - at : left;
     return left < fits ? left : fits;

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define SMALL ((uint64_t)1 << 20) /* bytes that are read without checking both ends first */
+#define SMALL ((uint64_t)1 << 20) /* bytes that are read at once */
 
 /* The bound name first. */
 static rsd_err open_sums(rsi_ckpt_sums *sums, const rsi_files *files, bool follow, rsd_error *err)
@@ -71,31 +71,36 @@ static rsd_err find_places(rsi_ckpt_sums *sums, const rsi_files *files, rsd_erro
     return RSD_OK;
 }
 
-/* Another file of that name may have any size: only what looks like a checksum file is read
- * whole. */
-static rsd_err check_ends(rsi_file *side, rsd_error *err)
+static rsd_err read_all(rsi_sums_book *book, rsd_error *err)
 {
-    char     start[RSI_SUMS_END] = { 0 }, end[RSI_SUMS_END] = { 0 };
-    uint64_t size = side->size;
-    size_t   len = size < RSI_SUMS_END ? (size_t)size : RSI_SUMS_END;
-    rsd_err  rc = len ? rsi_file_read(side, 0, start, len, err) : RSD_OK;
+    const rsi_sum_row *row;
+    rsd_err            rc = RSD_OK;
+    size_t             n;
 
-    if (!rc && len)
-        rc = rsi_file_read(side, size - len, end, len, err);
-    return rc ? rc : rsi_sums_ends_check(start, end, size, err);
+    for (size_t i = 0; i < book->nfiles && !rc; i++)
+        rc = rsi_sums_rows_near(book, i, 0, UINT64_MAX, &row, &n, err);
+    return rc;
 }
 
-rsd_err rsi_sums_load(rsi_file *side, rsi_sums_book **out, rsd_error *err)
+rsd_err rsi_sums_load(rsi_file *side, bool whole, rsi_sums_book **out, rsd_error *err)
 {
     uint64_t size = side->size;
-    char    *text = NULL;
-    rsd_err  rc = size > SMALL && rsi_sums_available() ? check_ends(side, err) : RSD_OK;
+    char    *text;
+    rsd_err  rc = RSD_OK;
 
-    if (!rc) {
-        text = size < SIZE_MAX ? rsi_calloc((size_t)size + 1, 1) : NULL;
-        if (!text)
-            rc = rsi_fail(err, RSD_E_NOMEM, "no memory for checksums of %" PRIu64 " bytes", size);
+    if (size > SMALL && rsi_sums_available()) {
+        rc = rsi_sums_index(side, out, err);
+        if (!rc && whole)
+            rc = read_all(*out, err);
+        if (rc && *out) {
+            rsi_sums_book_free(*out);
+            *out = NULL;
+        }
+        return rc;
     }
+    text = rsi_calloc((size_t)size + 1, 1);
+    if (!text)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for checksums of %" PRIu64 " bytes", size);
     if (!rc && size)
         rc = rsi_file_read(side, 0, text, (size_t)size, err);
     if (!rc)
@@ -125,7 +130,7 @@ static bool is_foreign(const rsi_ckpt_sums *sums, const rsi_files *files)
 
 static rsd_err read_book(rsi_ckpt_sums *sums, const rsi_files *files, rsd_error *err)
 {
-    rsd_err rc = rsi_sums_load(sums->file, &sums->book, err);
+    rsd_err rc = rsi_sums_load(sums->file, false, &sums->book, err);
 
     if (!rc)
         rc = find_places(sums, files, err);
@@ -142,7 +147,7 @@ static rsd_err read_book(rsi_ckpt_sums *sums, const rsi_files *files, rsd_error 
 }
 
 /* A read that failed for lack of memory may be retried. */
-rsd_err rsi_ckpt_sums_book(rsi_ckpt_sums *sums, const rsi_files *files, const rsi_sums_book **out,
+rsd_err rsi_ckpt_sums_book(rsi_ckpt_sums *sums, const rsi_files *files, rsi_sums_book **out,
                            rsd_error *err)
 {
     rsd_error why = { .rank = -1 };
@@ -163,16 +168,33 @@ rsd_err rsi_ckpt_sums_book(rsi_ckpt_sums *sums, const rsi_files *files, const rs
     return rc;
 }
 
-const rsi_sum_row *rsi_ckpt_sums_rows(const rsi_ckpt_sums *sums, uint32_t file, uint64_t off,
-                                      uint64_t len, size_t *n)
+rsd_err rsi_ckpt_sums_all(rsi_ckpt_sums *sums, const rsi_files *files, const rsi_sums_book **out,
+                          rsd_error *err)
+{
+    rsi_sums_book *book = NULL;
+    rsd_err        rc = rsi_ckpt_sums_book(sums, files, &book, err);
+
+    if (rc)
+        return rc;
+    *out = book;
+    rc = book ? read_all(book, err) : RSD_OK;
+    return rc ? rsi_while(err, rc, "checksum file \"%s\"", sums->file->name) : RSD_OK;
+}
+
+rsd_err rsi_ckpt_sums_rows(const rsi_ckpt_sums *sums, uint32_t file, uint64_t off, uint64_t len,
+                           const rsi_sum_row **out, size_t *n, rsd_error *err)
 {
     const rsi_sum_row *row;
     size_t             all, lo = 0, hi, end;
+    rsd_err            rc;
 
     *n = 0;
-    if (!sums->book || sums->place[file] == SIZE_MAX)
-        return NULL;
-    row = rsi_sums_rows_of(sums->book, sums->place[file], &all);
+    *out = NULL;
+    if (!sums->book || sums->place[file] == SIZE_MAX || len == 0)
+        return RSD_OK;
+    rc = rsi_sums_rows_near(sums->book, sums->place[file], off, len, &row, &all, err);
+    if (rc)
+        return rsi_while(err, rc, "checksum file \"%s\"", sums->file->name);
     for (hi = all; lo < hi;) {
         size_t mid = lo + (hi - lo) / 2;
 
@@ -184,5 +206,6 @@ const rsi_sum_row *rsi_ckpt_sums_rows(const rsi_ckpt_sums *sums, uint32_t file, 
     for (end = lo; end < all && (row[end].off < off || row[end].off - off < len); end++)
         ;
     *n = end - lo;
-    return *n ? row + lo : NULL;
+    *out = *n ? row + lo : NULL;
+    return RSD_OK;
 }

@@ -30,18 +30,23 @@ typedef struct rsi_ckpt_sums {
 rsd_err rsi_ckpt_sums_find(rsi_ckpt_sums *sums, rsi_files *files, bool follow, rsd_error *err);
 void    rsi_ckpt_sums_close(rsi_ckpt_sums *sums);
 
-/* The book of a checksum file. A large file that is something else is not read whole. */
-rsd_err rsi_sums_load(rsi_file *side, rsi_sums_book **out, rsd_error *err);
+/* The book of a checksum file; `*out` is NULL before. Of a long one rows are read when asked for,
+ * or all with `whole`. A large file that is something else is not read whole. */
+rsd_err rsi_sums_load(rsi_file *side, bool whole, rsi_sums_book **out, rsd_error *err);
 /* The digest by which ranks check that they have the same checkpoint: the last line of a checksum
  * file, or all of it if it is shorter. */
 rsd_err rsi_ckpt_sums_trailer(rsi_file *side, char out[RSI_SUMS_TRAILER], rsd_error *err);
 
-/* Reads the checksum file, once. *out is NULL if none exists. */
-rsd_err rsi_ckpt_sums_book(rsi_ckpt_sums *sums, const rsi_files *files, const rsi_sums_book **out,
+/* Reads the checksum file, once. *out is NULL if none exists. Rows of a long one are read and
+ * checked when asked for. */
+rsd_err rsi_ckpt_sums_book(rsi_ckpt_sums *sums, const rsi_files *files, rsi_sums_book **out,
                            rsd_error *err);
-/* After the checksum file has been read: the rows with a byte in [off, off + len) of a file, len >
- * 0. NULL if there are none. */
-const rsi_sum_row *rsi_ckpt_sums_rows(const rsi_ckpt_sums *sums, uint32_t file, uint64_t off,
-                                      uint64_t len, size_t *n);
+/* The same with all rows. */
+rsd_err rsi_ckpt_sums_all(rsi_ckpt_sums *sums, const rsi_files *files, const rsi_sums_book **out,
+                          rsd_error *err);
+/* After the checksum file has been read: the rows with a byte in [off, off + len) of a file; those
+ * of a file rise in memory. NULL if there are none. */
+rsd_err rsi_ckpt_sums_rows(const rsi_ckpt_sums *sums, uint32_t file, uint64_t off, uint64_t len,
+                           const rsi_sum_row **out, size_t *n, rsd_error *err);
 
 #endif

@@ -19,6 +19,8 @@
 #include "base/error.h"
 #include "base/hash128.h"
 
+#include <pthread.h>
+
 #define RSI_SUMS_NAME  ".reshard-sums" /* in a folder; appended to the name of a single file */
 #define RSI_SUMS_FIRST "reshard sums 1\n"
 
@@ -79,7 +81,17 @@ typedef struct rsi_sums_file {
     const char *name;
     uint64_t    size;
     size_t      first, nrows; /* in the book */
+    size_t      page, npages; /* the same, of a book that is read in parts */
 } rsi_sums_file;
+
+typedef struct rsi_sums_page { /* some rows of one file, in a text that is read in parts */
+    uint64_t      at;          /* in the text */
+    uint64_t      off;         /* of the first row */
+    size_t        row, line;   /* of the first row, in the book and in the text */
+    uint32_t      len, nrows;  /* bytes of text; rows */
+    unsigned char hash[RSI_HASH128_BYTES]; /* of the text */
+    bool          read;                    /* its rows are in the book */
+} rsi_sums_page;
 
 typedef struct rsi_sums_book { /* a checksum file that was read and checked */
     rsi_sums_file *file;       /* [nfiles], sorted by name */
@@ -87,6 +99,11 @@ typedef struct rsi_sums_book { /* a checksum file that was read and checked */
     rsi_sum_row   *row; /* [nrows] by file and offset */
     size_t         nrows, row_cap;
     rsi_arena      mem; /* names */
+    /* Of a book that is read in parts: rows appear in `row` as their pages are read. */
+    struct rsi_file *side;
+    rsi_sums_page   *page; /* [npages], in the order of the text */
+    size_t           npages, page_cap;
+    pthread_mutex_t  lock; /* guards what is read later */
 } rsi_sums_book;
 
 /* Whether a text of `len` bytes with this start and end can be a checksum file; for use before
@@ -98,11 +115,20 @@ rsd_err rsi_sums_ends_check(const char *start, const char *end, uint64_t len, rs
  * last line does not match the others, RSD_E_FORMAT if they break the rules above,
  * RSD_E_UNSUPPORTED for another version. Memory is bounded by the length of the text. */
 rsd_err rsi_sums_read(const void *text, size_t len, rsi_sums_book **out, rsd_error *err);
+/* The same for a long text, in memory that grows with the number of files and by a thirtieth of the
+ * text: it is hashed from start to end, names and sizes of files are kept, and where rows are. Rows
+ * are checked when they are asked for. `side` stays open as long as the book. */
+rsd_err rsi_sums_index(struct rsi_file *side, rsi_sums_book **out, rsd_error *err);
 void    rsi_sums_book_free(rsi_sums_book *b);
 
 /* The index of a file in the book; SIZE_MAX if not listed. */
 size_t rsi_sums_find(const rsi_sums_book *b, const char *file);
-/* The rows of file i, by rising offset. */
+/* Rows of file i by rising offset, among them all with a byte in [off, off + len). Reads what has
+ * not been read; RSD_E_FORMAT if that breaks the rules, RSD_E_MISMATCH if it has changed. Any
+ * thread. */
+rsd_err rsi_sums_rows_near(rsi_sums_book *b, size_t i, uint64_t off, uint64_t len,
+                           const rsi_sum_row **row, size_t *n, rsd_error *err);
+/* The rows of file i of a book that was read whole, by rising offset. */
 const rsi_sum_row *rsi_sums_rows_of(const rsi_sums_book *b, size_t i, size_t *n);
 
 #endif

@@ -114,13 +114,16 @@ rsd_err rsi_check_foreign(rsd_ckpt *ckpt, rsd_error *err)
     const rsi_ckpt_sums *sums = &ckpt->sums;
     const rsi_sum_row   *row;
     size_t               n;
+    rsd_err              rc;
 
     if (!ckpt->files.single || !sums->book)
         return RSD_OK;
     if (sums->place[0] != SIZE_MAX) {
         rsi_file *file = ckpt->files.file[0];
 
-        row = rsi_sums_rows_of(sums->book, sums->place[0], &n);
+        rc = rsi_ckpt_sums_rows(sums, 0, 0, 1, &row, &n, err);
+        if (rc)
+            return rc;
         if (sums->book->file[sums->place[0]].size == file->size ||
             (n && row->len <= file->size && rsi_check_row(file, row, NULL) != RSD_E_CORRUPT))
             return RSD_OK;
@@ -162,7 +165,7 @@ rsd_err rsi_check_opening(rsd_ckpt *ckpt,
 
         if (!span.what)
             continue;
-        row = span.len ? rsi_ckpt_sums_rows(&ckpt->sums, span.file, span.off, span.len, &n) : NULL;
+        rc = rsi_ckpt_sums_rows(&ckpt->sums, span.file, span.off, span.len, &row, &n, err);
         for (size_t i = 0; i < n && !rc; i++) {
             rsd_error what = { .rank = -1 };
 
@@ -236,9 +239,9 @@ static rsd_err prove_opening(rsd_ckpt *ckpt, rsd_error *err)
 
 rsd_err rsi_check_begin(rsd_ckpt *ckpt, rsd_choice verify, bool *on, rsd_error *err)
 {
-    const rsi_sums_book *book = NULL;
-    rsd_error            why = { .rank = -1 };
-    rsd_err              rc;
+    rsi_sums_book *book = NULL;
+    rsd_error      why = { .rank = -1 };
+    rsd_err        rc;
 
     *on = false;
     if (verify == RSD_NEVER)

@@ -39,10 +39,10 @@ static rsd_err touch(rsi_fetching *f, uint64_t off, uint64_t len, bool later, rs
 {
     const rsi_sum_row *row, *last = f->ntouched ? f->touched[f->ntouched - 1] : NULL;
     uint64_t           at;
-    size_t             bytes, n = 0;
+    size_t             bytes, n;
+    rsd_err            rc = rsi_ckpt_sums_rows(&f->ckpt->sums, f->file, off, len, &row, &n, err);
 
-    row = len ? rsi_ckpt_sums_rows(&f->ckpt->sums, f->file, off, len, &n) : NULL;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !rc; i++) {
         bool known = f->row && &row[i] >= f->row && &row[i] < f->row + f->nrows &&
                      rsi_fetch_row_part(f, (size_t)(&row[i] - f->row), &at, &bytes);
 
@@ -51,9 +51,8 @@ static rsd_err touch(rsi_fetching *f, uint64_t off, uint64_t len, bool later, rs
         if (known || (last && &row[i] <= last))
             continue;
         if (later && f->tools->streams) {
-            rsd_err rc = rsi_row_stream_owe(f->tools->streams, f->tools->extents, f->t, f->file,
-                                            &row[i], &owed, err);
-
+            rc = rsi_row_stream_owe(f->tools->streams, f->tools->extents, f->t, f->file, &row[i],
+                                    &owed, err);
             if (rc)
                 return rc;
         }
@@ -63,7 +62,7 @@ static rsd_err touch(rsi_fetching *f, uint64_t off, uint64_t len, bool later, rs
             return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", f->ntouched + 1);
         f->touched[f->ntouched++] = &row[i];
     }
-    return RSD_OK;
+    return rc;
 }
 
 static rsd_err check_touched(void *arg, size_t i, rsd_error *err)

@@ -285,20 +285,23 @@ static rsd_err read_row(void *arg, size_t i, rsd_error *err)
 
 /* Sets `row` if the wanted bytes are contiguous in the file and have the same layout in the
  * caller's memory or for the taker. */
-static void find_rows(rsi_fetching *f)
+static rsd_err find_rows(rsi_fetching *f, rsd_error *err)
 {
     const rsi_region *r = &f->region;
     bool              straight = (uint64_t)r->run == region_bytes(f) && !f->extent.decoded &&
                     (f->tools->taker ? !rsi_stored_otherwise(&f->extent) : runs_fit(f, &r->box));
+    rsd_err rc;
 
     for (int k = 0; k < r->box.ndim && f->tools->taker; k++)
         straight = straight && r->dim[k] == k;
     if (!straight)
-        return;
-    f->row = rsi_ckpt_sums_rows(&f->ckpt->sums, f->file, r->start, region_bytes(f), &f->nrows);
+        return RSD_OK;
+    rc = rsi_ckpt_sums_rows(&f->ckpt->sums, f->file, r->start, region_bytes(f), &f->row, &f->nrows,
+                            err);
     for (size_t i = 0; i < f->nrows && f->tools->taker && f->row; i++)
         if (f->row[i].off > r->start && (f->row[i].off - r->start) % (uint64_t)r->elem_bytes)
             f->row = NULL; /* a taker gets whole elements only */
+    return rc;
 }
 
 /* ---- all jobs ---- */
@@ -333,7 +336,7 @@ rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *whole, rsd_erro
     int64_t       stride[RSD_MAX_NDIM];
     bool          packed = true;
     size_t        njobs;
-    rsd_err       rc;
+    rsd_err       rc = RSD_OK;
 
     rsi_region_make(&f->region, box, &f->chunk.box, elem, f->extent.offset, f->extent.stride,
                     (int64_t)(f->tools->taker ? NEAR : BLOCK));
@@ -352,7 +355,9 @@ rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *whole, rsd_erro
              region_bytes(f) == f->extent.record_bytes;
     f->row = NULL;
     if (f->rows && (!*whole || f->verify == RSD_ALWAYS))
-        find_rows(f);
+        rc = find_rows(f, err);
+    if (rc)
+        return rc;
     njobs = f->row ? f->nrows : (size_t)f->region.nblocks;
     f->crc = *whole ? rsi_calloc(njobs, sizeof(f->crc[0])) : NULL;
     if (*whole && !f->crc)

@@ -82,8 +82,8 @@ static rsd_err check_rows(rsd_ckpt *ckpt, const rsi_dcp_row *row, rsd_choice ver
     rsd_err            rc = rsi_check_begin(ckpt, verify, &on, err);
 
     if (!rc && on && row->length > 0)
-        sum =
-            rsi_ckpt_sums_rows(&ckpt->sums, file, (uint64_t)row->offset, (uint64_t)row->length, &n);
+        rc = rsi_ckpt_sums_rows(&ckpt->sums, file, (uint64_t)row->offset, (uint64_t)row->length,
+                                &sum, &n, err);
     for (size_t k = 0; k < n && !rc; k++)
         rc = rsi_check_row(ckpt->files.file[file], &sum[k], err);
     return rc ? rsi_while(err, rc, "file \"%s\"", dcp->meta->file[row->file]) : RSD_OK;

@@ -431,7 +431,7 @@ static rsd_err check_side_file(rsi_verifying *v, rsd_error *err)
 {
     rsi_damage damage = { .kind = RSI_DAMAGE_SIDE, .what.rank = -1 };
     rsd_ckpt  *ckpt = v->ckpt;
-    rsd_err    rc = rsi_ckpt_sums_book(&ckpt->sums, &ckpt->files, &v->book, &damage.what);
+    rsd_err    rc = rsi_ckpt_sums_all(&ckpt->sums, &ckpt->files, &v->book, &damage.what);
 
     if (!rc)
         rc = rsi_check_foreign(ckpt, &damage.what);

@@ -24,29 +24,38 @@ static rsd_store *saved(bool seal)
     return store;
 }
 
+static const rsi_sum_row *rows(const rsi_ckpt_sums *sums, uint32_t file, uint64_t off, uint64_t len,
+                               size_t *n)
+{
+    const rsi_sum_row *row;
+
+    assert_int_equal(rsi_ckpt_sums_rows(sums, file, off, len, &row, n, NULL), RSD_OK);
+    return row;
+}
+
 static void without_a_side_file_there_is_no_book(void **state)
 {
-    rsd_store           *store = saved(false);
-    rsd_ckpt            *ckpt = fix_open(store, "ck");
-    const rsi_sums_book *book = (const rsi_sums_book *)store;
-    size_t               n;
+    rsd_store     *store = saved(false);
+    rsd_ckpt      *ckpt = fix_open(store, "ck");
+    rsi_sums_book *book = (rsi_sums_book *)store;
+    size_t         n;
 
     (void)state;
     assert_false(ckpt->sums.there);
     assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, NULL), RSD_OK);
     assert_null(book);
-    assert_null(rsi_ckpt_sums_rows(&ckpt->sums, 0, 0, 1, &n));
+    assert_null(rows(&ckpt->sums, 0, 0, 1, &n));
     rsd_ckpt_close(ckpt);
     rsd_store_close(store);
 }
 
 static void the_side_file_is_read_once_and_not_on_opening(void **state)
 {
-    rsd_store           *inner = saved(true), *store;
-    fix_counts           counts = { 0 };
-    const rsi_sums_book *book;
-    rsd_ckpt            *ckpt;
-    uint64_t             reads;
+    rsd_store     *inner = saved(true), *store;
+    fix_counts     counts = { 0 };
+    rsi_sums_book *book;
+    rsd_ckpt      *ckpt;
+    uint64_t       reads;
 
     (void)state;
     store = fix_counting_store(inner, &counts);
@@ -65,33 +74,33 @@ static void the_side_file_is_read_once_and_not_on_opening(void **state)
 
 static void the_rows_of_a_range_are_those_that_have_a_byte_of_it(void **state)
 {
-    rsd_store           *store = saved(true);
-    rsd_ckpt            *ckpt = fix_open(store, "ck");
-    const rsi_sums_book *book;
-    const rsi_sum_row   *all, *row;
-    size_t               n, total;
+    rsd_store         *store = saved(true);
+    rsd_ckpt          *ckpt = fix_open(store, "ck");
+    rsi_sums_book     *book;
+    const rsi_sum_row *all, *row;
+    size_t             n, total;
 
     (void)state;
     assert_int_equal(rsi_ckpt_sums_book(GUARD(ckpt), &book, NULL), RSD_OK);
-    all = rsi_ckpt_sums_rows(&ckpt->sums, 1, 0, UINT64_MAX, &total);
+    all = rows(&ckpt->sums, 1, 0, UINT64_MAX, &total);
     assert_true(total > 2);
-    row = rsi_ckpt_sums_rows(&ckpt->sums, 1, all[1].off, 1, &n);
+    row = rows(&ckpt->sums, 1, all[1].off, 1, &n);
     assert_true(row == &all[1] && n == 1);
-    row = rsi_ckpt_sums_rows(&ckpt->sums, 1, all[1].off - 1, 2, &n);
+    row = rows(&ckpt->sums, 1, all[1].off - 1, 2, &n);
     assert_true(row == &all[0] && n == 2);
-    row = rsi_ckpt_sums_rows(&ckpt->sums, 1, all[1].off, all[1].len + 1, &n);
+    row = rows(&ckpt->sums, 1, all[1].off, all[1].len + 1, &n);
     assert_true(row == &all[1] && n == 2);
-    assert_null(rsi_ckpt_sums_rows(&ckpt->sums, 1, all[total - 1].off + all[total - 1].len, 9, &n));
+    assert_null(rows(&ckpt->sums, 1, all[total - 1].off + all[total - 1].len, 9, &n));
     rsd_ckpt_close(ckpt);
     rsd_store_close(store);
 }
 
 static void a_side_file_that_is_damaged_stays_damaged(void **state)
 {
-    rsd_store           *store = saved(true);
-    const rsi_sums_book *book;
-    rsd_ckpt            *ckpt;
-    rsd_error            err;
+    rsd_store     *store = saved(true);
+    rsi_sums_book *book;
+    rsd_ckpt      *ckpt;
+    rsd_error      err;
 
     (void)state;
     fix_flip(store, "ck/" RSI_SUMS_NAME, 50);
@@ -108,9 +117,9 @@ static void a_side_file_that_is_damaged_stays_damaged(void **state)
  */
 static void a_side_file_that_comes_after_opening_is_not_taken(void **state)
 {
-    rsd_store           *store = saved(false);
-    rsd_ckpt            *ckpt = fix_open(store, "ck");
-    const rsi_sums_book *book;
+    rsd_store     *store = saved(false);
+    rsd_ckpt      *ckpt = fix_open(store, "ck");
+    rsi_sums_book *book;
 
     (void)state;
     fix_put_text(store, "ck/" RSI_SUMS_NAME, "of another time");

@@ -7,9 +7,11 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "ckpt_fixture.h"
 #include "format/sums.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define HASH "00112233445566778899aabbccddeeff"
@@ -36,12 +38,46 @@ static size_t seal(const char *text, size_t len, char *out)
     return len + 38;
 }
 
+static rsi_file *file_of(rsd_store *store, const char *text, size_t len)
+{
+    rsi_file *side;
+
+    fix_put(store, "sums", text, len);
+    assert_int_equal(rsi_file_open(store, "sums", RSD_OPEN_READ, 0, &side, NULL), RSD_OK);
+    return side;
+}
+
+/* The same text read in parts, until all rows have been asked for. */
+static rsd_err read_parts(const char *text, size_t len, rsd_error *err)
+{
+    rsd_store         *store = fix_store();
+    rsi_file          *side = file_of(store, text, len);
+    rsi_sums_book     *book = NULL;
+    rsd_err            rc = rsi_sums_index(side, &book, err);
+    const rsi_sum_row *row;
+    size_t             n;
+
+    for (size_t i = 0; !rc && i < book->nfiles; i++)
+        rc = rsi_sums_rows_near(book, i, 0, UINT64_MAX, &row, &n, err);
+    rsi_sums_book_free(book);
+    rsi_file_close(side, NULL);
+    rsd_store_close(store);
+    return rc;
+}
+
 static rsd_err read_sealed(const char *text, size_t len, rsi_sums_book **out, rsd_error *err)
 {
-    char buf[8192];
+    char      buf[8192];
+    size_t    all;
+    rsd_error parts = { 0 };
+    rsd_err   rc;
 
     assert_true(len + 39 < sizeof(buf));
-    return rsi_sums_read(buf, seal(text, len, buf), out, err);
+    all = seal(text, len, buf);
+    rc = rsi_sums_read(buf, all, out, err);
+    assert_int_equal(read_parts(buf, all, &parts), rc);
+    assert_true(!rc || parts.msg[0]);
+    return rc;
 }
 
 static void assert_refused(const char *text, const char *why)
@@ -171,7 +207,7 @@ static void huge_numbers_are_refused_and_take_no_memory(void **state)
                    "a row of 18446744073709551615");
     assert_refused("reshard sums 1\nfile 9 a\n0 4 " HASH "\n18446744073709551612 9 " HASH "\n",
                    "a row at byte 18446744073709551612");
-    assert_true(rsi_mem_stats_get().peak < 1 << 16);
+    assert_true(rsi_mem_stats_get().peak < 1 << 19);
 }
 
 static void files_out_of_order_or_twice_are_refused(void **state)
@@ -251,6 +287,174 @@ static void without_xxhash_it_is_unsupported(void **state)
     assert_int_equal(rsi_sums_read(GOOD, strlen(GOOD), &book, NULL), RSD_E_UNSUPPORTED);
 }
 
+/* ---- a long text, read in parts ---- */
+
+enum { FILES = 3, ROWS = 7000, ROW_BYTES = 100 };
+
+/* Several buffers of rows, sealed; *len: of the text. */
+static char *long_text(size_t *len)
+{
+    char  *text = calloc(FILES * (ROWS + 1), 64), *out = calloc(FILES * (ROWS + 1), 64);
+    size_t n = (size_t)sprintf(text, "reshard sums 1\n");
+
+    assert_true(text && out);
+    for (int f = 0; f < FILES; f++) {
+        n += (size_t)sprintf(text + n, "file %d f%d\n", ROWS * ROW_BYTES, f);
+        for (int r = 0; r < ROWS; r++)
+            n += (size_t)sprintf(text + n, "%d %d %08x%024x\n", r * ROW_BYTES, ROW_BYTES, f, r);
+    }
+    *len = seal(text, n, out);
+    free(text);
+    return out;
+}
+
+/* Seals again what was changed. */
+static void reseal(char *text, size_t len)
+{
+    char *copy = calloc(len + 1, 1);
+
+    assert_non_null(copy);
+    seal(text, len - 38, copy);
+    memcpy(text, copy, len);
+    free(copy);
+}
+
+static void each_row_of_a_long_text_is_found_by_itself(void **state)
+{
+    size_t             len, n, all;
+    char              *text = long_text(&len);
+    rsd_store         *store = fix_store();
+    rsi_file          *side = file_of(store, text, len);
+    rsi_sums_book     *whole, *book;
+    const rsi_sum_row *row, *want;
+
+    (void)state;
+    assert_int_equal(rsi_sums_read(text, len, &whole, NULL), RSD_OK);
+    assert_int_equal(rsi_sums_index(side, &book, NULL), RSD_OK);
+    assert_int_equal(book->nfiles, FILES);
+    for (size_t k = 0; k < (size_t)FILES * ROWS; k++) {
+        const size_t i = k * 7919 % ((size_t)FILES * ROWS), f = i / ROWS; /* here and there */
+        bool         met = false;
+
+        want = rsi_sums_rows_of(whole, f, &all) + i % ROWS;
+        assert_int_equal(rsi_sums_rows_near(book, f, want->off + ROW_BYTES - 1, 1, &row, &n, NULL),
+                         RSD_OK);
+        for (size_t r = 0; r < n; r++)
+            met = met || memcmp(&row[r], want, sizeof(*want)) == 0;
+        assert_true(met && n < 100);
+    }
+    assert_int_equal(rsi_sums_rows_near(book, 1, 0, UINT64_MAX, &row, &n, NULL), RSD_OK);
+    assert_int_equal(n, ROWS);
+    assert_memory_equal(row, rsi_sums_rows_of(whole, 1, &all), n * sizeof(*row));
+    rsi_sums_book_free(book);
+    rsi_sums_book_free(whole);
+    rsi_file_close(side, NULL);
+    rsd_store_close(store);
+    free(text);
+}
+
+static void any_damaged_byte_of_a_long_text_is_noticed_at_once(void **state)
+{
+    size_t len;
+    char  *text = long_text(&len);
+
+    (void)state;
+    for (size_t at = 20; at < len - 38; at += len / 29) {
+        rsd_store     *store = fix_store();
+        rsi_sums_book *book = NULL;
+        rsi_file      *side;
+
+        text[at] ^= 1;
+        side = file_of(store, text, len);
+        assert_int_equal(rsi_sums_index(side, &book, NULL), RSD_E_CORRUPT);
+        assert_null(book);
+        text[at] ^= 1;
+        rsi_file_close(side, NULL);
+        rsd_store_close(store);
+    }
+    free(text);
+}
+
+static void a_row_that_breaks_the_rules_is_refused_where_it_is_needed(void **state)
+{
+    static const char *const bad[] = { "300000 101 ", "300001 100 ", "300000 099 ", "300000 100x" };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++) {
+        size_t             len, n;
+        char              *text = long_text(&len), *at = strstr(text, "\n300000 100 ") + 1;
+        rsd_store         *store = fix_store();
+        rsi_sums_book     *book;
+        rsi_file          *side;
+        const rsi_sum_row *row;
+        rsd_error          err;
+
+        memcpy(at, bad[k], strlen(bad[k]));
+        reseal(text, len);
+        side = file_of(store, text, len);
+        assert_int_equal(rsi_sums_index(side, &book, NULL), RSD_OK);
+        assert_int_equal(rsi_sums_rows_near(book, 0, 300000, 1, &row, &n, &err), RSD_E_FORMAT);
+        assert_non_null(strstr(err.msg, k == 0 ? "line 3004" : "line 3003"));
+        assert_int_equal(rsi_sums_rows_near(book, 0, 0, 1, &row, &n, NULL), RSD_OK);
+        assert_int_equal(rsi_sums_rows_near(book, 1, 300000, 1, &row, &n, NULL), RSD_OK);
+        assert_int_equal(read_parts(text, len, NULL), RSD_E_FORMAT);
+        rsi_sums_book_free(book);
+        rsi_file_close(side, NULL);
+        rsd_store_close(store);
+        free(text);
+    }
+}
+
+static void rows_are_not_taken_from_a_text_that_changed_later(void **state)
+{
+    size_t             len, n;
+    char              *text = long_text(&len);
+    rsd_store         *store = fix_store();
+    rsi_file          *side = file_of(store, text, len);
+    rsi_sums_book     *book;
+    const rsi_sum_row *row;
+
+    (void)state;
+    assert_int_equal(rsi_sums_index(side, &book, NULL), RSD_OK);
+    fix_xor(store, "sums", (uint64_t)(strstr(text, "\n300000 100 ") + 20 - text), 1);
+    assert_int_equal(rsi_sums_rows_near(book, 0, 300000, 1, &row, &n, NULL), RSD_E_MISMATCH);
+    assert_int_equal(rsi_sums_rows_near(book, 2, 300000, 1, &row, &n, NULL), RSD_OK);
+    rsi_sums_book_free(book);
+    rsi_file_close(side, NULL);
+    rsd_store_close(store);
+    free(text);
+}
+
+static void the_nth_allocation_of_reading_in_parts_may_fail(void **state)
+{
+    size_t             len, n;
+    char              *text = long_text(&len);
+    rsd_store         *store = fix_store();
+    rsi_file          *side = file_of(store, text, len);
+    const rsi_sum_row *row;
+    const int64_t      before = fix_memory();
+    rsd_err            rc = RSD_E_NOMEM;
+
+    (void)state;
+    for (uint64_t nth = 1; rc; nth++) {
+        rsi_sums_book *book = NULL;
+
+        rsi_mem_fail_at(nth, 0);
+        rc = rsi_sums_index(side, &book, NULL);
+        assert_true(!rc == (book != NULL));
+        if (!rc)
+            rc = rsi_sums_rows_near(book, 1, 0, UINT64_MAX, &row, &n, NULL);
+        assert_true(!rc || rc == RSD_E_NOMEM);
+        rsi_sums_book_free(book);
+        assert_true(nth < 100);
+    }
+    rsi_mem_fail_at(0, 0);
+    assert_int_equal(fix_memory(), before);
+    rsi_file_close(side, NULL);
+    rsd_store_close(store);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +470,11 @@ int main(void)
         cmocka_unit_test(names_that_lead_out_of_the_checkpoint_are_refused),
         cmocka_unit_test(lines_that_are_written_in_another_way_are_refused),
         cmocka_unit_test(the_nth_allocation_may_fail),
+        cmocka_unit_test(each_row_of_a_long_text_is_found_by_itself),
+        cmocka_unit_test(any_damaged_byte_of_a_long_text_is_noticed_at_once),
+        cmocka_unit_test(a_row_that_breaks_the_rules_is_refused_where_it_is_needed),
+        cmocka_unit_test(rows_are_not_taken_from_a_text_that_changed_later),
+        cmocka_unit_test(the_nth_allocation_of_reading_in_parts_may_fail),
     };
     const struct CMUnitTest without[] = { cmocka_unit_test(without_xxhash_it_is_unsupported) };
 
