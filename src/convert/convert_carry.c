@@ -92,7 +92,9 @@ static rsd_err compare(const rsi_carry *carry, const char *name, rsi_file *file,
     if (place == SIZE_MAX)
         return RSD_OK;
     rc = rsi_sums_rows_near(book, place, 0, UINT64_MAX, &row, &n, err);
-    if (!rc && file->size != book->file[place].size)
+    if (rc)
+        return rsi_while(err, rc, "checksum file \"%s\"", source->sums.file->name);
+    if (file->size != book->file[place].size)
         rc = rsi_fail(err, RSD_E_CORRUPT, "its size differs from the checksum file");
     for (size_t i = 0; i < n && !rc; i++)
         rc = rsi_check_row(file, &row[i], err);
