@@ -171,7 +171,7 @@ static rsd_err add_leaf(universal *u, leaves *to, const rsi_spot *spot, size_t s
 }
 
 /* What the source says of its model-parallel ranks: parameters are whole here. */
-static bool tells_slices(const char *name)
+static bool counts_slices(const char *name)
 {
     static const char dims[] = "checkpoint_parallel_dimensions.";
 
@@ -191,10 +191,15 @@ static rsd_err take(universal *u, const rsi_spot *spot, const rsd_value *v, bool
     }
     if (strncmp(spot->name, optim, sizeof(optim) - 1) == 0)
         return add_leaf(u, &u->optim, spot, sizeof(optim) - 1, v, err);
-    if (strncmp(spot->name, own, sizeof(own) - 1) == 0)
-        return tells_slices(spot->name + sizeof(own) - 1)
-                   ? RSD_OK
-                   : add_leaf(u, &u->rest, spot, sizeof(own) - 1, v, err);
+    if (strncmp(spot->name, own, sizeof(own) - 1) == 0) {
+        if (counts_slices(spot->name + sizeof(own) - 1)) {
+            rsd_err rc = rsd_value_create_int(u->owner, 1, &v, err);
+
+            if (rc)
+                return rc;
+        }
+        return add_leaf(u, &u->rest, spot, sizeof(own) - 1, v, err);
+    }
     return tensor ? add_weights(u, spot->name, v, err) : add_leaf(u, &u->rest, spot, 0, v, err);
 }
 

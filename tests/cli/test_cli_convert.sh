@@ -28,9 +28,11 @@ out <<'END'
 reshard: left out: (1, 2): the type of a key on its path: DCP has text instead
 END
 
-t 'the universal form of tensor-parallel ranks says that there are none' -c '$R convert -q golden/folders/zero1_parallel $T/universal --to universal 2>/dev/null && $R inspect $T/universal | grep -E "mp_world_size|parallel_dim|^qkv"'
+t 'the universal form of tensor-parallel ranks says that there is one' -c '$R convert -q golden/folders/zero1_parallel $T/universal --to universal 2>/dev/null && $R inspect $T/universal | grep -E "mp_world_size|parallel_dim|^qkv"'
 out <<'END'
 qkv.weight                             float32  [8, 3]  whole        1   96 B  zero/qkv.weight/fp32.pt
+deepspeed.checkpoint_parallel_dimensions.pp_degree                             1
+deepspeed.checkpoint_parallel_dimensions.tp_degree                             1
 deepspeed.mp_world_size                                                        1
 END
 

@@ -34,9 +34,9 @@ damage: replicas of "step" differ: that of file "rank_0.pt" is loaded, file "ran
 END
 code 1
 
-t 'DeepSpeed with experts says what is not read of them' -c '"$R" inspect golden/folders/zero2_experts | tail -n 1'
+t 'experts that the ranks of DeepSpeed divide are read' -c '"$R" inspect golden/folders/zero2_experts | tail -n 1'
 out <<'END'
-zero (DeepSpeed ZeRO stage 1 or 2 on 2 ranks, experts without fp32 weights and optimizer states): 16 tensors in 19 chunks, 129 parameters, 516 B; 56 objects
+zero (DeepSpeed ZeRO stage 1 or 2 on 4 ranks): 28 tensors in 55 chunks, 205 parameters, 820 B; 56 objects
 END
 
 t 'a whole nn.Module tells what it hides' -c '"$R" inspect golden/folders/module.pt | tail -n 2'

@@ -3,7 +3,7 @@
 # tools/run-tests and tools/run-mpi-tests on a build of made-up programs, with an mpirun that warns on stderr as Open MPI 5 does.
 . "$(dirname "$0")/../cli/expect.sh"
 
-mkdir -p "$T/tools" "$T/tests/data" "$T/build/tests" "$T/bin"
+mkdir -p "$T/tools" "$T/tests/data" "$T/tests/hosts" "$T/build/tests" "$T/bin"
 cp ../../tools/run-tests ../../tools/run-mpi-tests ../../tools/mpi-jobs "$T/tools"
 program() # FILE COMMANDS
 {
@@ -14,6 +14,7 @@ program bin/mpirun.openmpi 'echo "a warning of mpirun" >&2
 while [ "$1" != -n ]; do shift; done
 shift 2
 "$@"'
+program tests/hosts/run 'echo "0 passed, 0 failed, 0 skipped"'
 program build/reshard 'echo a table'
 for job in mpi_comm_openmpi mpi_launched mpi_cases mpi_stash mpi_live_openmpi mpi_random mpi_async; do
     program build/tests/$job 'echo "[  PASSED  ] 2 test(s)."'
