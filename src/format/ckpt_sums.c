@@ -47,6 +47,7 @@ void rsi_ckpt_sums_close(rsi_ckpt_sums *sums)
     rsi_file_close(sums->file, NULL);
     rsi_sums_book_free(sums->book);
     rsi_free(sums->place);
+    rsi_sums_release(&sums->opened);
     *sums = (rsi_ckpt_sums){ 0 };
 }
 

@@ -18,6 +18,7 @@ typedef struct rsi_ckpt_sums {
     rsi_sums_book *book;
     size_t        *place; /* [files.n] of each file in the book; SIZE_MAX: not listed */
     rsd_error      why, proof;
+    rsi_sums       opened; /* rows of the bytes of file 0 that opening read, if it made them */
     /* DCP: set by the reader of the metadata before the checksum file is looked for. */
     const char *key;        /* the data file that `bound` is named after; else NULL */
     const char *bound;      /* the name that a save inside a folder uses (sums.h) */

@@ -11,7 +11,8 @@
 
 enum { WORD = 8, HASHED = 256 << 10 };
 
-rsd_err rsi_meta_identify(const rsi_source *metadata, rsi_meta_id *out, rsd_error *err)
+rsd_err rsi_meta_identify(const rsi_source *metadata, rsi_sums *rows, rsi_meta_id *out,
+                          rsd_error *err)
 {
     rsi_hash128_stream *stream = rsi_hash128_create();
     unsigned char      *buf = rsi_alloc_aligned(64, HASHED);
@@ -21,13 +22,19 @@ rsd_err rsi_meta_identify(const rsi_source *metadata, rsi_meta_id *out, rsd_erro
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory to hash metadata");
     else
         rsi_hash128_begin(stream);
+    if (!rc && rows)
+        rc = rsi_sums_begin(rows, 0, 0, err);
     for (uint64_t at = 0; at < metadata->size && !rc; at += HASHED) {
         size_t n = metadata->size - at < HASHED ? (size_t)(metadata->size - at) : HASHED;
 
         rc = rsi_source_read(metadata, at, buf, n, err);
         if (!rc)
             rsi_hash128_feed(stream, buf, n);
+        if (!rc && rows)
+            rc = rsi_sums_feed(rows, buf, n, err);
     }
+    if (!rc && rows)
+        rc = rsi_sums_end(rows, err);
     if (!rc) {
         rsi_hash128_end(stream, out->hash);
         out->bytes = metadata->size;

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/hash128.h"
+#include "format/sums.h"
 #include "format/dcp_meta.h"
 #include "store/store.h"
 
@@ -24,8 +25,10 @@ typedef struct rsi_meta_id {
     unsigned char hash[RSI_HASH128_BYTES];
 } rsi_meta_id;
 
-/* Of a whole file, in bounded memory. Needs xxHash. */
-rsd_err rsi_meta_identify(const rsi_source *metadata, rsi_meta_id *out, rsd_error *err);
+/* Of a whole file, in bounded memory. Needs xxHash. `rows`, if not NULL, get the checksums of the
+ * bytes read, as of file 0. */
+rsd_err rsi_meta_identify(const rsi_source *metadata, rsi_sums *rows, rsi_meta_id *out,
+                          rsd_error *err);
 
 /* False: metadata of so many bytes are parsed as fast, or they hold what a catalogue can't. */
 bool rsi_catalogue_worth(const rsi_dcp_meta *meta, uint64_t bytes);
@@ -34,8 +37,8 @@ bool rsi_catalogue_worth(const rsi_dcp_meta *meta, uint64_t bytes);
 bool rsi_catalogue_make(const rsi_dcp_meta *meta, const rsi_meta_id *of, rsi_bytes *out);
 /* Reads a catalogue and checks that it belongs to `metadata`, whose bytes it hashes, and that its
  * numbers make sense. Fails if it is damaged or of other metadata. `store` is what both are read
- * through: ranks that open from another's log take the hash from there. */
+ * through: ranks that open from another's log take the hash from there, and get no `rows`. */
 rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata, rsd_store *store,
-                           rsi_dcp_meta **out, rsd_error *err);
+                           rsi_sums *rows, rsi_dcp_meta **out, rsd_error *err);
 
 #endif

@@ -244,6 +244,7 @@ static rsd_err check_head(const rsi_source *source, const rsi_source *metadata, 
 
 typedef struct identifying {
     const rsi_source *metadata;
+    rsi_sums         *rows;
     rsi_meta_id       id;
 } identifying;
 
@@ -251,15 +252,15 @@ static rsd_err identify(void *arg, rsd_error *err)
 {
     identifying *k = arg;
 
-    return rsi_meta_identify(k->metadata, &k->id, err);
+    return rsi_meta_identify(k->metadata, k->rows, &k->id, err);
 }
 
 /* Its own hash, then that of the metadata. */
 static rsd_err check_hashes(const unsigned char *bytes, size_t len, const rsi_source *metadata,
-                            rsd_store *store, rsd_error *err)
+                            rsd_store *store, rsi_sums *rows, rsd_error *err)
 {
     unsigned char own[RSI_HASH128_BYTES];
-    identifying   k = { .metadata = metadata };
+    identifying   k = { .metadata = metadata, .rows = rows };
     rsd_err       rc;
 
     rsi_hash128(bytes, len - sizeof(own), own);
@@ -273,7 +274,7 @@ static rsd_err check_hashes(const unsigned char *bytes, size_t len, const rsi_so
 }
 
 rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata, rsd_store *store,
-                           rsi_dcp_meta **out, rsd_error *err)
+                           rsi_sums *rows, rsi_dcp_meta **out, rsd_error *err)
 {
     const size_t   len = (size_t)source->size;
     reading        r = { .nomem = false };
@@ -291,7 +292,7 @@ rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata,
     if (!rc && len < HEAD + RSI_HASH128_BYTES)
         rc = rsi_fail(err, RSD_E_CORRUPT, "it is cut short");
     if (!rc)
-        rc = check_hashes(bytes, len, metadata, store, err);
+        rc = check_hashes(bytes, len, metadata, store, rows, err);
     if (!rc) {
         r.in = (rsi_reader){ .at = bytes + HEAD, .end = bytes + len - RSI_HASH128_BYTES };
         if (!take_all(&r, metadata->size))
@@ -327,7 +328,9 @@ rsd_err rsi_dcp_read_catalogue(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *er
     source.arg = file;
     source.size = file->size;
     source.name = file->name;
-    rc = rsi_catalogue_read(&source, &metadata, ckpt->files.store, out, err);
+    rc = rsi_catalogue_read(&source, &metadata, ckpt->files.store, &ckpt->sums.opened, out, err);
+    if (rc)
+        rsi_sums_release(&ckpt->sums.opened);
     rsi_file_close(file, NULL);
     return rc;
 }
@@ -351,7 +354,7 @@ rsd_err rsi_dcp_make_catalogue(rsd_ckpt *ckpt, rsi_bytes *out, rsd_error *err)
     if (!rc)
         rc = rsi_dcp_check_tensors(meta, false, err);
     if (!rc)
-        rc = rsi_meta_identify(&source, &id, err);
+        rc = rsi_meta_identify(&source, NULL, &id, err);
     if (!rc && rsi_catalogue_worth(meta, source.size) && !rsi_catalogue_make(meta, &id, out))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a catalogue");
     rsi_dcp_meta_free(meta);

@@ -281,6 +281,60 @@ static void ranks_get_the_hash_of_the_metadata_and_not_their_bytes(void **state)
     rsd_store_close(store);
 }
 
+/* Reads one element; the first read compares what opening read with the checksum file. */
+static rsd_err read_one(rsd_store *store, fix_counts *counts, uint64_t *bytes)
+{
+    rsd_store *counting = fix_counting_store(store, counts);
+    rsd_ckpt  *ckpt = fix_open(counting, "ck");
+    int32_t    element[4] = { 0 };
+    rsd_view   view = { .box = fix_box2(5, 0, 1, 1), .data = element };
+    rsd_err    rc;
+
+    *bytes = counts->bytes;
+    rc = rsd_ckpt_read(ckpt, 0, &view, NULL, NULL);
+    *bytes = counts->bytes - *bytes;
+    rsd_ckpt_close(ckpt);
+    rsd_store_close(counting);
+    return rc;
+}
+
+static void metadata_that_opening_hashed_are_not_read_again(void **state)
+{
+    rsd_store *store = saved(1);
+    fix_counts counts = { 0 };
+    uint64_t   size, sums, bytes;
+
+    (void)state;
+    assert_int_equal(rsi_store_file_size(store, "ck/.metadata", &size, NULL), RSD_OK);
+    assert_int_equal(rsi_store_file_size(store, "ck/" RSI_SUMS_NAME, &sums, NULL), RSD_OK);
+    assert_int_equal(read_one(store, &counts, &bytes), RSD_OK);
+    assert_in_range(bytes, sums, sums + size / 2);
+    rsd_store_close(store);
+}
+
+static void metadata_that_the_checksum_file_does_not_confirm_are_refused(void **state)
+{
+    rsd_store     *store = saved(1);
+    fix_counts     counts = { 0 };
+    uint64_t       bytes;
+    size_t         len;
+    unsigned char *text = fix_get(store, "ck/" RSI_SUMS_NAME, &len), hash[RSI_HASH128_BYTES];
+    char          *row = strstr((char *)text, " .metadata\n");
+
+    (void)state;
+    row = strchr(row + 11, '\n') - 1; /* the last digit of its first row */
+    *row = *row == '0' ? '1' : '0';
+    rsi_hash128(text, len - RSI_SUMS_TRAILER, hash);
+    for (size_t i = 0; i < sizeof(hash); i++)
+        snprintf((char *)text + len - 33 + 2 * i, 3, "%02x", hash[i]);
+    text[len - 1] = '\n';
+    rsi_store_remove(store, "ck/" RSI_SUMS_NAME, NULL);
+    fix_put(store, "ck/" RSI_SUMS_NAME, text, len);
+    assert_int_equal(read_one(store, &counts, &bytes), RSD_E_CORRUPT);
+    free(text);
+    rsd_store_close(store);
+}
+
 static void without_xxhash_there_is_no_catalogue(void **state)
 {
     rsd_store *store = saved(1);
@@ -302,6 +356,8 @@ int main(void)
         cmocka_unit_test(a_forged_catalogue_does_no_harm),
         cmocka_unit_test(adding_checksums_adds_the_catalogue),
         cmocka_unit_test(ranks_get_the_hash_of_the_metadata_and_not_their_bytes),
+        cmocka_unit_test(metadata_that_opening_hashed_are_not_read_again),
+        cmocka_unit_test(metadata_that_the_checksum_file_does_not_confirm_are_refused),
     };
 
     const struct CMUnitTest without[] = { cmocka_unit_test(without_xxhash_there_is_no_catalogue) };
