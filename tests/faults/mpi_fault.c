@@ -103,6 +103,7 @@ static rsd_err save_rank(fault_bed *bed, rsd_comm *comm, const doom *d)
         rc = rsi_barrier(comm, &bed->err[rank]);
     if (rc)
         fprintf(stderr, "mpi_fault: rank %d: %s\n", (int)rank, bed->err[rank].msg);
+    doom_told(comm);
     return rc;
 }
 

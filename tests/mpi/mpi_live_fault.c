@@ -110,6 +110,7 @@ int main(int argc, char **argv)
     else if (rsd_comm_rank(comm) == d.rank)
         printf("messages: %ld\n", doom_calls());
     fflush(stdout);
+    doom_told(comm);
     rsd_comm_free(comm);
     return rc ? 1 : 0;
 }

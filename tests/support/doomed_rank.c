@@ -13,7 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 120000 }; /* for the others to come to the roll call, which ends when all have */
+enum {
+    GRACE_MS = 120000, /* for the others to come to the roll call, which ends when all have */
+    TELL_MS = 10000    /* for the other ranks to tell how it ended */
+};
 
 static struct {
     const doom  *is;
@@ -54,13 +57,38 @@ static void write_note(const char *phase, const char *call)
         close(fd);
 }
 
+/* Returns what is left of the milliseconds. */
+static int wait_for(const char *path, int ms)
+{
+    for (; ms > 0 && access(path, F_OK) != 0; ms--)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    return ms;
+}
+
 static void wait_for_cut(void)
 {
     char path[256];
 
     snprintf(path, sizeof(path), "%s.cut", now.is->note);
-    for (int ms = 0; ms < GRACE_MS && access(path, F_OK) != 0; ms++)
-        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    wait_for(path, GRACE_MS);
+}
+
+void doom_told(const rsd_comm *comm)
+{
+    char path[256];
+    int  fd, ms = TELL_MS;
+
+    if (!now.is || access(now.is->note, F_OK) != 0)
+        return;
+    snprintf(path, sizeof(path), "%s.told.%d", now.is->note, (int)comm->rank);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd >= 0)
+        close(fd);
+    for (int32_t r = 0; r < comm->size; r++) {
+        snprintf(path, sizeof(path), "%s.told.%d", now.is->note, (int)r);
+        if (r != now.is->rank || !now.is->signal)
+            ms = wait_for(path, ms);
+    }
 }
 
 void doom_watch(const char *call, void *arg)

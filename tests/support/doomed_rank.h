@@ -26,6 +26,9 @@ bool doom_begin(const doom *d, rsd_comm *comm, int64_t ms);
 void doom_phase(const char *phase);
 /* The watch of sys_faults.h on the rank. */
 void doom_watch(const char *call, void *arg);
+/* After a rank has said how it ended for it: waits until the others that are left have too, since a
+ * launcher ends them all when one fails. Each makes a file, the note's name with ".told.RANK". */
+void doom_told(const rsd_comm *comm);
 /* Calls of this rank so far that count. */
 long doom_calls(void);
 
