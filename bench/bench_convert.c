@@ -111,8 +111,8 @@ static const char permute[] =
     "model.layers.{i}.self_attn.q_proj.weight[(n j 2) h] -> q.{i}[(n 2 j) h]"
     " where j = 64; model.layers.{i}.self_attn.{k,v}_proj.weight"
     "[(n j 2) h] -> {k,v}.{i}[(n 2 j) h] where j = 64";
-static const char turn[] =
-    "model.layers.{i}.self_attn.{q,k,v}_proj.weight[x h] -> {q,k,v}.{i}[h x]";
+static const char turn[] = "model.layers.{i}.self_attn.q_proj.weight[x h] -> q.{i}[h x]\n"
+                           "model.layers.{i}.self_attn.{*s}_proj.weight[x h] -> {*s}.{i}[h x]";
 static const char stack_experts[] = "model.layers.{i}.experts.{e}.{w1,w3}.weight[x h]"
                                     " -> fc1.{i}[e (x + x) h]";
 

@@ -106,7 +106,7 @@ def save_async(path, state, **options):
 
 
 class Saving:
-    """A save in the background. It goes on without further calls; dropping it, or leaving the program, waits for it."""
+    """A save in the background. It continues without further calls; dropping it, or leaving the program, waits for it."""
 
     __slots__ = ("_core", "path", "__weakref__")
 

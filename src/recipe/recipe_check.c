@@ -149,7 +149,7 @@ static rsd_err match(const counter *a, const rsi_branch *fa, const counter *b, c
         if (there && named)
             return rsi_text_wrong(a->p, ia->at, "\"%s\" is already in the other side", f->name);
         if (!f->repeat && !there && !named && strcmp(f->name, "1") != 0)
-            return rsi_text_wrong(a->p, ia->at, "\"%s\" has the factor \"%s\", but \"%s\" has not",
+            return rsi_text_wrong(a->p, ia->at, "\"%s\" has the factor \"%s\", but \"%s\" lacks it",
                                   ia->name.text, f->name, ib->name.text);
     }
     return RSD_OK;

@@ -45,7 +45,7 @@ class Group:
 
 
 def _comm(process_group, background):
-    """A save in the background has a comm of its own, beside which others can go on."""
+    """A save in the background has a comm of its own, beside which others can run."""
     from ._comm import comm_of
 
     comm = comm_of(process_group)

@@ -171,7 +171,7 @@ def async_save(
 
 
 class AsyncSave:
-    """A save in the background, used like a concurrent.futures.Future. It goes on without further calls; dropping it, or
+    """A save in the background, used like a concurrent.futures.Future. It continues without further calls; dropping it, or
     leaving the program, waits for it."""
 
     def __init__(self, core, path):
