@@ -2,6 +2,7 @@
 BUILD ?= build
 MESON_ARGS ?=
 CASES ?= *
+PREFIX ?= /usr/local
 RUN = tools/with-deps $(BUILD)
 # Ninja gets make's -jN as its own; on a terminal it shows how far it is.
 NINJA = [ -t 1 ] || quiet=--quiet; $(RUN) ninja -C $(BUILD) $$quiet $(filter-out -j,$(filter -j%,$(MAKEFLAGS)))
@@ -89,11 +90,12 @@ format:
 	@tools/setup $(BUILD) check
 	@$(RUN) tools/check-format --fix
 
-# Builds only what is installed: no tests, fuzz targets or benchmarks.
+# Builds only what is installed: no tests, fuzz targets or benchmarks. The files for pkg-config and CMake were written when the
+# build was configured and are no targets.
 install: setup-build
-	@$(RUN) meson configure $(BUILD) $(if $(PREFIX),-Dprefix=$(abspath $(PREFIX)))
+	@$(RUN) meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX))
 	@$(NINJA) $$($(RUN) meson introspect --installed $(BUILD) | tr ',' '\n' | \
-		sed -n '/meson-private/d; s|^[{ ]*"$(abspath $(BUILD))/\([^"]*\)".*|\1|p')
+		sed -n '/meson-private/d; /\.cmake"/d; s|^[{ ]*"$(abspath $(BUILD))/\([^"]*\)".*|\1|p')
 	@$(RUN) meson install -C $(BUILD) --no-rebuild
 
 deb:

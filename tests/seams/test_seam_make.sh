@@ -18,7 +18,12 @@ program tools/configure :
 program tools/run-tests "$says"
 program build/reshard "$says"
 program bin/ninja "$says"
-program bin/meson 'case $1 in introspect) echo "{\"$PWD/build/reshard\": \"/usr/bin/reshard\", \"$PWD/src/a.h\": \"/usr/include/a.h\"}" ;; esac'
+program bin/meson 'case $1 in
+introspect)
+    echo "{\"$PWD/build/reshard\": \"/usr/bin/reshard\", \"$PWD/src/a.h\": \"/usr/include/a.h\"," \
+        "\"$PWD/build/meson-private/a.pc\": \"/usr/lib/pkgconfig/a.pc\", \"$PWD/build/aConfig.cmake\": \"/usr/lib/cmake/a.cmake\"}" ;;
+configure) echo "meson $*" ;;
+esac'
 unset MAKEFLAGS MFLAGS MAKELEVEL
 PATH=$T/bin:$PATH
 cd "$T" || exit 1
@@ -36,6 +41,7 @@ END
 t 'targets that use one build folder wait for each other' -c 'make -j4 test demo | cut -d " " -f 1'
 out <<'END'
 setup
+meson
 ninja
 run-tests
 setup
@@ -52,6 +58,12 @@ END
 t 'make install builds what is installed and nothing else' -c 'make install | tail -n 1'
 out <<'END'
 ninja -C build --quiet reshard
+END
+
+t 'make install goes to PREFIX, or /usr/local' -c 'make install PREFIX=there | grep Dprefix && make install | grep Dprefix'
+out <<END
+meson configure build -Dprefix=$PWD/there
+meson configure build -Dprefix=/usr/local
 END
 
 t 'make uninstall removes what was installed' -c 'touch build/meson-logs/install-log.txt && make uninstall'
