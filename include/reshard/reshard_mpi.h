@@ -7,6 +7,13 @@
 #ifndef RESHARD_MPI_H
 #define RESHARD_MPI_H
 
+/* In C++, without the old C++ bindings of MPI, which would need another library. */
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
 #include <mpi.h>
 #include <reshard/reshard_plugin.h>
 
