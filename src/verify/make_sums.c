@@ -201,6 +201,16 @@ static rsd_err publish(making *s, const char *beside, const rsi_bytes *catalogue
     return rc;
 }
 
+/* Other metadata left it behind, and these get none. A failure leaves it, void as before. */
+static void remove_catalogue(making *s)
+{
+    char *name = rsi_files_name_beside(&s->ckpt->files, RSI_CATALOGUE_NAME);
+
+    if (name)
+        rsi_store_remove(s->ckpt->files.store, name, NULL);
+    rsi_free(name);
+}
+
 /* It replaces any other: one that belongs to these metadata has the same bytes. */
 static rsd_err add_catalogue(making *s, rsd_error *err)
 {
@@ -209,6 +219,8 @@ static rsd_err add_catalogue(making *s, rsd_error *err)
 
     if (!rc && bytes.len)
         rc = publish(s, RSI_CATALOGUE_NAME, &bytes, true, err);
+    else if (!rc && s->ckpt->format == RSD_FORMAT_DCP && !s->ckpt->files.single)
+        remove_catalogue(s);
     rsi_free(bytes.at);
     return rc;
 }

@@ -22,7 +22,7 @@ static rsd_err compare(rsi_file *file, const rsi_bytes *want, rsd_error *why)
     if (!rc && (!is || memcmp(is, want->at, want->len) != 0))
         rc = rsi_fail(why, RSD_E_CORRUPT,
                       "it does not match the metadata and is ignored; `reshard manifest "
-                      "--overwrite` makes a new one");
+                      "--overwrite` replaces or removes it");
     rsi_free(is);
     return rc ? rsi_while(why, rc, "catalogue \"%s\"", file->name) : RSD_OK;
 }

@@ -255,6 +255,25 @@ static void adding_checksums_adds_the_catalogue(void **state)
     rsd_store_close(store);
 }
 
+static void adding_checksums_removes_a_catalogue_that_small_metadata_have_from_others(void **state)
+{
+    const rsd_checksum_opts opts = { .size = sizeof(opts), .overwrite = true };
+    rsd_store              *store = saved(1), *small = fix_store();
+    size_t                  len;
+    unsigned char          *bytes = fix_get(store, CATALOGUE, &len);
+
+    (void)state;
+    assert_int_equal(ckpt_sample_save(small, SAMPLE_DCP, NULL), RSD_OK);
+    fix_put(small, CATALOGUE, bytes, len);
+    assert_int_equal(verify(small).n, 1);
+    assert_int_equal(rsd_ckpt_add_checksums(small, "ck", &opts, NULL), RSD_OK);
+    assert_int_equal(verify(small).n, 0);
+    assert_false(has_catalogue(small));
+    free(bytes);
+    rsd_store_close(store);
+    rsd_store_close(small);
+}
+
 /* Ranks of several processes: one reads, the others get its log. */
 static void ranks_get_the_hash_of_the_metadata_and_not_their_bytes(void **state)
 {
@@ -355,6 +374,7 @@ int main(void)
         cmocka_unit_test(metadata_written_by_others_make_a_catalogue_void),
         cmocka_unit_test(a_forged_catalogue_does_no_harm),
         cmocka_unit_test(adding_checksums_adds_the_catalogue),
+        cmocka_unit_test(adding_checksums_removes_a_catalogue_that_small_metadata_have_from_others),
         cmocka_unit_test(ranks_get_the_hash_of_the_metadata_and_not_their_bytes),
         cmocka_unit_test(metadata_that_opening_hashed_are_not_read_again),
         cmocka_unit_test(metadata_that_the_checksum_file_does_not_confirm_are_refused),
