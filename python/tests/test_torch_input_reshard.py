@@ -108,6 +108,60 @@ def _dtensor(rank):
     assert all(torch.equal(a, b) for a, b in zip(gradients(False), gradients(True)))
 
 
+def _trained(rank, shape, optimizer, steps, dim):
+    """Weights, gradients and outputs of a two-layer MLP after some steps, column by row on the last axis, batches spread over
+    the first; the module's input alone is kept, and the forward pass run again. With and without input_reshard."""
+    import functools
+    import warnings
+
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.utils.checkpoint import checkpoint
+
+    import reshard.torch
+
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp", "tp")[-len(shape) :])
+
+    def train(wrap):
+        torch.manual_seed(5)
+        model = torch.nn.Sequential(torch.nn.Linear(10, 16), torch.nn.ReLU(), torch.nn.Linear(16, 12))
+        parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        model = reshard.torch.input_reshard(model, mesh["tp"], dim) if wrap else model
+        if "dp" in mesh.mesh_dim_names:
+            fully_shard(model, mesh=mesh["dp"])
+        optim = optimizer(model.parameters())
+        seen = []
+        for step in range(steps):
+            torch.manual_seed(step + (mesh["dp"].get_local_rank() if len(shape) > 1 else 0))
+            y = checkpoint(functools.partial(model), torch.rand(16, 10), use_reentrant=False)
+            y.sum().backward()
+            seen += [y.detach(), *[p.grad.to_local().clone() for p in model.parameters()]]
+            optim.step()
+            optim.zero_grad()
+        return seen + [p.detach().to_local() for p in model.parameters()]
+
+    return all(torch.equal(a, b) for a, b in zip(train(False), train(True), strict=True))
+
+
+def _recomputed(rank):
+    import functools
+
+    import torch
+
+    assert _trained(rank, (4,), functools.partial(torch.optim.SGD, lr=0.25), 1, 0)
+
+
+def _in_two_dimensions(rank, dim):
+    import functools
+
+    import torch
+
+    assert _trained(rank, (2, 2), functools.partial(torch.optim.Adam, lr=0.1, foreach=False), 5, dim)
+
+
 @needs_torch
 class InputReshard(unittest.TestCase):
     def test_gradients_are_bit_for_bit_the_same(self):
@@ -121,6 +175,14 @@ class InputReshard(unittest.TestCase):
 
     def test_of_a_module_of_dtensors(self):
         shared(4).run(_dtensor)
+
+    def test_an_sgd_step_with_recomputed_activations(self):
+        shared(4).run(_recomputed)
+
+    def test_five_adam_steps_in_two_dimensions(self):
+        for dim in (0, None):
+            with self.subTest(dim=dim):
+                shared(4).run(_in_two_dimensions, dim)
 
     def test_without_a_dimension_nothing_happens(self):
         import torch

@@ -250,6 +250,16 @@ def metadata_of_a_save(rank, folder):
     )
 
 
+def on_fewer_ranks(rank, folder):
+    """Saves on four ranks, then three times on the first two."""
+    warnings.simplefilter("ignore")
+    for shape in ((4,), (2,), (2,), (2,)):
+        mesh, group = on_mesh(rank, shape)
+        if mesh:
+            dcp.save({"w": dtensor(whole((8, 8)), mesh, ["S0"])}, storage_writer=StorageWriter(folder), process_group=group)
+        dist.barrier()
+
+
 def killed(rank, folder, moment):
     """Rank 2 fails between writing and the publication."""
     warnings.simplefilter("ignore")
@@ -347,6 +357,11 @@ class OnFourRanks(Case):
 
     def test_overwriting_replaces(self):
         self.assertEqual(self.run_all(twice, True), [True] * 4)
+
+    def test_files_of_ranks_that_are_no_more_are_removed(self):
+        self.run_all(on_fewer_ranks)
+        names = sorted(path.name for path in self.folder.glob("*.distcp"))
+        self.assertEqual(names, [f"__{rank}_{number}.distcp" for rank in (0, 1) for number in (2, 3)])
 
     def test_an_existing_checkpoint_is_kept_without_overwrite(self):
         for message in self.run_all(twice, False):

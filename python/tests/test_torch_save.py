@@ -113,28 +113,34 @@ def extra_state(rank, folder, writer, reader):
 
 
 def boxes(rank, folder, writer, reader):
-    """Explicit and uneven shards: two kinds of objects that say themselves what they hold."""
+    """Explicit and uneven shards: two kinds of objects that say themselves what they hold, one of them several shards."""
     full, wrong = torch.arange(16.0).reshape(16, 1), []
-    before, after = [(0, 4), (4, 3), (7, 4), (11, 5)], [(0, 2), (2, 4), (6, 6), (12, 4)]
-    kinds = {"wrapper": _wrapped, "object": _checkpointable}
-    for name, make in kinds.items():
+    uneven = [[(0, 4)], [(4, 3)], [(7, 4)], [(11, 5)]]
+    several = [[(12, 1), (0, 3)], [(3, 2)], [(14, 2), (5, 1), (13, 1)], [(6, 6)]]
+    cases = {
+        "object": (_checkpointable, uneven, [[(0, 2)], [(2, 4)], [(6, 6)], [(12, 4)]]),
+        "wrapper": (_wrapped, uneven, [[(0, 6)], [(6, 2)], [(8, 1)], [(9, 7)]]),
+        "to several": (_wrapped, uneven, several),
+        "from several": (_wrapped, several, uneven),
+    }
+    for name, (make, before, after) in cases.items():
         path = f"{folder}/{name}-{writer}-{reader}"
         save(writer, {"t": make(full, *before[rank])[0]}, path)
         x, local = make(torch.zeros(16, 1), *after[rank])
         load(reader, {"t": x}, path)
-        start, rows = after[rank]
-        if not torch.equal(local, full[start : start + rows]):
+        if not all(torch.equal(part, full[start : start + rows]) for part, (start, rows) in zip(local, after[rank])):
             wrong.append(name)
     return wrong
 
 
-def _wrapped(full, start, rows):
-    local = full[start : start + rows].clone()
-    wrapper = LocalShardsWrapper([local], [(start, 0)])
+def _wrapped(full, *places):
+    local = [full[start : start + rows].clone() for start, rows in places]
+    wrapper = LocalShardsWrapper(local, [(start, 0) for start, _ in places])
     return DTensor.from_local(wrapper, mesh(4), [Shard(0)], run_check=False, shape=full.shape, stride=full.stride()), local
 
 
-def _checkpointable(full, start, rows):
+def _checkpointable(full, place):
+    start, rows = place
     local = full[start : start + rows].clone()
 
     class Rows(torch.Tensor):
@@ -160,7 +166,7 @@ def _checkpointable(full, start, rows):
                 return args[0]
             raise NotImplementedError(func)
 
-    return Rows(), local
+    return Rows(), [local]
 
 
 def sharded_tensors(rank, folder, writer, reader):
@@ -193,7 +199,7 @@ def overlapping(rank, folder):
     full = torch.arange(8.0).reshape(8, 1)
     start, rows = ((0, 2), (0, 4), (4, 2), (6, 2))[rank]
     try:
-        reshard.torch.save({"t": _wrapped(full, start, rows)[0]}, f"{folder}/overlapping")
+        reshard.torch.save({"t": _wrapped(full, (start, rows))[0]}, f"{folder}/overlapping")
     except reshard.Error as e:
         return str(e)
     return "saved"

@@ -276,6 +276,18 @@ class Damage(Case):
             load({"w": torch.zeros(4096)}, self.folder)
         self.assertIn("__0_0.distcp", str(caught.exception))
 
+    def test_a_missing_chunk_is_refused(self):
+        with open(self.folder / ".metadata", "r+b") as f:
+            metadata = pickle.load(f)
+            metadata.state_dict_metadata["w"].size = torch.Size([8192])
+            f.seek(0)
+            f.write(pickle.dumps(metadata))
+            f.truncate()
+        for load_it in (load, lambda state, path: reshard.torch.load(state, path)):
+            with self.assertRaises((dcp.CheckpointException, reshard.Error)) as caught:
+                load_it({"w": torch.zeros(8192)}, self.folder)
+            self.assertIn('tensor "w": chunks: the boxes leave a hole', str(caught.exception))
+
     def test_missing_keys_and_wrong_sizes_are_refused(self):
         for state, word in (({"x": torch.zeros(1)}, "Missing key"), ({"w": torch.zeros(5)}, "Size mismatch")):
             with self.assertRaises(dcp.CheckpointException) as caught:
