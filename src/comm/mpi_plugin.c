@@ -109,9 +109,9 @@ static rsd_err find_transport(const rsi_launch *launch, rsi_mpi_transport *out, 
         reason = dlerror();
         if (i == 0)
             rsi_fail(err, RSD_E_UNSUPPORTED,
-                     "%s started this program, but %s can't be loaded: %s; RESHARD_MPI=none makes "
-                     "each process work alone",
-                     launch->launcher, launch->library[i], reason ? reason : "no reason given");
+                     "%s started this program, but reshard's library for it can't be loaded: %s; "
+                     "RESHARD_MPI=none makes each process work alone",
+                     launch->launcher, reason ? reason : launch->library[i]);
     }
     return RSD_E_UNSUPPORTED;
 }

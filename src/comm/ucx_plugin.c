@@ -21,8 +21,8 @@ static rsd_err find_transport(rsd_err (**out)(int32_t, int32_t, const rsd_meetin
     const char *reason = symbol ? NULL : dlerror();
 
     if (!symbol)
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "%s can't be loaded: %s", UCX,
-                        reason ? reason : "no reason given");
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "reshard's library for UCX can't be loaded: %s",
+                        reason ? reason : UCX);
     memcpy(out, &symbol, sizeof(symbol)); /* C has no cast for this, POSIX allows it */
     return RSD_OK;
 }

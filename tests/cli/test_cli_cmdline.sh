@@ -319,4 +319,12 @@ out <<'END'
 0
 END
 
+t 'under mpirun without the library for that MPI, the reason names it once' -c '
+    cp "$R" "$T/reshard" && : >"$T/libreshard_mpi_openmpi.so.1"
+    OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$T/reshard" convert golden/dcp_rows "$T/never"'
+code 3
+err <<END
+reshard: mpirun of Open MPI started this program, but reshard's library for it can't be loaded: $T/libreshard_mpi_openmpi.so.1: file too short; RESHARD_MPI=none makes each process work alone
+END
+
 finish
