@@ -19,6 +19,7 @@
 #include "write/write_together.h"
 #include "state/stateful.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,6 +47,21 @@ static rsd_err refuse_missing_values(const rsi_save_job *s, rsd_error *err)
     return RSD_OK;
 }
 
+/* A part that a layout gives to a rank outside the comm would be written by nobody. */
+static rsd_err refuse_absent_ranks(const rsi_save_job *s, rsd_error *err)
+{
+    for (size_t i = 0; i < s->state->ntensors; i++) {
+        const rsi_state_tensor *t = &s->state->tensor[i];
+
+        if (t->layout && rsd_layout_world(t->layout) > ranks(s))
+            return rsi_fail(err, RSD_E_MISMATCH,
+                            "tensor \"%s\": the layout names rank %" PRId32
+                            ", but the comm has only ranks 0 to %" PRId32,
+                            t->spot.name, rsd_layout_world(t->layout) - 1, ranks(s) - 1);
+    }
+    return RSD_OK;
+}
+
 /* Checks that all ranks have the same state, or joins their states. `rc` is this rank's result so
  * far. [collective] */
 static rsd_err compare_states(rsi_save_job *s, rsd_err rc, rsd_error *err)
@@ -58,6 +74,7 @@ static rsd_err compare_states(rsi_save_job *s, rsd_err rc, rsd_error *err)
         rc = rsi_states_join(s->commit.comm, s->state, own_only, rc, &s->merged, err);
         s->state = rc ? s->state : s->merged;
     } else {
+        rc = rc ? rc : refuse_absent_ranks(s, err);
         rc = rsi_states_same(s->commit.comm, s->state, rc, err);
     }
     if (!rc && s->shared && s->merged)

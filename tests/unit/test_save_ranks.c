@@ -208,6 +208,38 @@ static void a_tensor_that_ranks_mean_differently_is_named(void **state)
     rsd_store_close(j.store);
 }
 
+/* ---- layouts with more ranks than there are ---- */
+
+static rsd_err save_on_eight(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    int32_t    part[8] = { 0 };
+    rsd_rules *rules;
+    rsd_state *state;
+
+    CHECK(!rsd_rules_parse("mesh tp=8; * shard(0)@tp", &rules, err));
+    CHECK(!rsd_state_create(&state, err));
+    CHECK(!rsd_state_add(state, "w", rules, rsd_comm_rank(comm), RSD_I32, 1, eight, part, err));
+    rsd_rules_free(rules);
+    return save(arg, comm, state, err);
+}
+
+static void a_layout_on_more_ranks_than_the_comm_has_is_refused(void **state)
+{
+    const rsd_format format[] = { RSD_FORMAT_DCP, RSD_FORMAT_SAFETENSORS, RSD_FORMAT_TORCH };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        job j = { .store = fix_store(), .path = "ck", .want = RSD_E_MISMATCH };
+
+        j.opts.format = format[i];
+        j.opts.checksum = RSD_NEVER;
+        j.text = "tensor \"w\": the layout names rank 7, but the comm has only ranks 0 to 3";
+        assert_int_equal(run(4, save_on_eight, &j), RSD_OK);
+        assert_string_equal(fix_list(j.store, ""), "");
+        rsd_store_close(j.store);
+    }
+}
+
 /* ---- layouts of which each rank knows its own part ---- */
 
 static rsd_err make_local(void *arg, rsd_comm *comm, rsd_error *err)
@@ -346,6 +378,7 @@ int main(void)
         cmocka_unit_test(what_only_some_ranks_hold_is_saved_when_told),
         cmocka_unit_test(who_joins_the_states_makes_no_difference),
         cmocka_unit_test(a_tensor_that_ranks_mean_differently_is_named),
+        cmocka_unit_test(a_layout_on_more_ranks_than_the_comm_has_is_refused),
         cmocka_unit_test(a_layout_is_made_of_what_each_rank_holds),
         cmocka_unit_test(a_layout_with_a_hole_is_refused_on_all_ranks),
         cmocka_unit_test(replicas_that_differ_are_named_with_their_ranks),
