@@ -257,7 +257,9 @@ static uint64_t flags_of(const record *rec)
 
 static void put_header(window *w, const rsi_zip_plan *plan, uint64_t at, const record *rec)
 {
-    size_t pad = pad_size(plan, at, rec);
+    static const char zs[64] = "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ"
+                               "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ";
+    size_t            pad = pad_size(plan, at, rec);
 
     put(w, RSI_ZIP_LOCAL_SIG, 4);
     put(w, 0, 2); /* version needed */
@@ -272,8 +274,8 @@ static void put_header(window *w, const rsi_zip_plan *plan, uint64_t at, const r
     put_wide(w, plan, at, rec, 0);
     put_bytes(w, "FB", 2);
     put(w, pad, 2);
-    for (size_t i = 0; i < pad; i++)
-        put_bytes(w, "Z", 1);
+    for (size_t left = pad; left > 0; left -= left < sizeof(zs) ? left : sizeof(zs))
+        put_bytes(w, zs, left < sizeof(zs) ? left : sizeof(zs));
 }
 
 static void put_descriptor(window *w, const rsi_zip_plan *plan, uint64_t at, uint64_t size,

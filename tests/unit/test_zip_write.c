@@ -53,7 +53,8 @@ static void make(written *w, unsigned mask)
         assert_memory_equal(piece, gap, half);
         rsi_zip_gap_write(&w->plan, i, crc, half, len - half, piece);
         assert_memory_equal(piece, gap + half, len - half);
-        for (size_t k = 0; k < len && k < 4096; k += 7) {
+        /* Each piece of the last gap goes through all records. */
+        for (size_t k = 0; k < len && k < 4096 && spec->n < 100; k += 7) {
             rsi_zip_gap_write(&w->plan, i, crc, k, len - k < 7 ? len - k : 7, piece);
             assert_memory_equal(piece, gap + k, len - k < 7 ? len - k : 7);
         }
