@@ -49,6 +49,19 @@ rsd_err rsd_comm_create_custom(const rsd_comm_ops *ops, void *self, rsd_comm **o
     return RSD_OK;
 }
 
+rsd_err rsi_meeting_take(int32_t rank, int32_t count, const rsd_meeting *with, rsd_comm **out,
+                         rsd_meeting *known, rsd_error *err)
+{
+    rsd_err rc = rsi_opts_take(known, sizeof(*known), with, "rsd_meeting", err);
+
+    if (!rc &&
+        (!with || !out || count < 1 || rank < 0 || rank >= count || !known->put || !known->get))
+        rc = rsi_fail(err, RSD_E_INVALID,
+                      "a comm can't be rank %" PRId32 " of %" PRId32 " without put and get", rank,
+                      count);
+    return rc;
+}
+
 void rsd_comm_free(rsd_comm *comm)
 {
     rsd_error err;

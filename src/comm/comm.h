@@ -38,6 +38,10 @@ struct rsd_comm {
     rsd_comm    *leads;       /* the first rank of every machine; NULL: not on this rank */
 };
 
+/* Checks the arguments of a comm whose ranks meet, and copies the caller's struct. */
+rsd_err rsi_meeting_take(int32_t rank, int32_t count, const rsd_meeting *with, rsd_comm **out,
+                         rsd_meeting *known, rsd_error *err);
+
 /* ---- messages ---- */
 
 /* As in rsd_comm_ops; `err` may be NULL. */

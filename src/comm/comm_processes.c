@@ -502,7 +502,7 @@ static void processes_close(void *self)
     pthread_mutex_lock(&h->lock);
     say_left(g);
     forget_mail(g);
-    rsi_shares_free(g);
+    rsi_shared_memory_free(&g->memory);
     while (*at != g)
         at = &(*at)->next;
     *at = g->next;

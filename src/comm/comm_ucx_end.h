@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/free_list.h"
-#include "comm/window.h"
+#include "comm/shared_file.h"
 
 #include <reshard/reshard_plugin.h>
 
@@ -62,10 +62,9 @@ typedef struct rsi_ucx_end {
     rsi_ucx_family     *family;
     uint64_t            id; /* of the group, as in tags */
     int32_t             rank, size;
-    int32_t            *ranks;          /* [size] in the first group */
-    uint64_t            splits, allocs; /* so far: the same numbers on all ranks */
-    rsi_windows         windows;
-    struct rsi_share   *shares; /* memory of others */
+    int32_t            *ranks;  /* [size] in the first group */
+    uint64_t            splits; /* so far: the same number on all ranks */
+    rsi_shared_memory   memory;
 } rsi_ucx_end;
 
 /* What all comms split from one have in common. */
@@ -141,8 +140,6 @@ rsd_err rsi_ucx_reach(void *self, int32_t owner, const rsd_exposed *what, void *
                       rsd_error *err);
 rsd_err rsi_ucx_meet(void *self, int64_t timeout_ms, rsd_error *err);
 void    rsi_ucx_close(void *self);
-/* Frees all windows and what is mapped of others. */
-void rsi_ucx_memory_free(rsi_ucx_end *e);
 /* A new end; `ranks` is copied. NULL: no memory. */
 rsi_ucx_end *rsi_ucx_end_open(rsi_ucx_family *f, uint64_t id, int32_t rank, int32_t n,
                               const int32_t *ranks);

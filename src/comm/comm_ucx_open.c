@@ -108,7 +108,7 @@ void rsi_ucx_close(void *self)
 
     if (rsi_ucx_lock(f, &err)) /* a child's copy */
         return;
-    rsi_ucx_memory_free(e);
+    rsi_shared_memory_free(&e->memory);
     while (*at != e)
         at = &(*at)->next;
     *at = e->next;

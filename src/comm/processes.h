@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/free_list.h"
 #include "comm/mailbox.h"
-#include "comm/window.h"
+#include "comm/shared_file.h"
 
 #include <reshard/reshard_plugin.h>
 
@@ -99,9 +99,8 @@ typedef struct rsi_group {
     bool             *left;           /* [size] has closed its end */
     bool              said_left;      /* as this one has said */
     rsi_mail_list     asked, waiting; /* receives, messages */
-    uint64_t          splits, allocs; /* so far: the same numbers on all ranks */
-    rsi_windows       windows;
-    struct rsi_share *shares; /* memory of others */
+    uint64_t          splits;         /* so far: the same number on all ranks */
+    rsi_shared_memory memory;
 } rsi_group;
 
 /* What all comms split from one have in common. */
@@ -176,7 +175,6 @@ rsd_err rsi_processes_reach(void *self, int32_t owner, const rsd_exposed *what, 
                             rsd_error *err);
 /* A frame of kind SHARE came. `fd` -1: the rank has none. */
 void rsi_share_came(rsi_group *g, int32_t from, const rsi_frame *head, int fd);
-void rsi_shares_free(rsi_group *g);
 
 /* ---- comm_processes.c ---- */
 

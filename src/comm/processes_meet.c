@@ -6,9 +6,9 @@
  * in which rank 0 gathers how they went, so that all ranks fail or none. */
 #include "comm/processes.h"
 #include "comm/clock.h"
+#include "comm/comm.h"
 #include "comm/rounds.h"
 #include "base/bytes.h"
-#include "base/opts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -355,13 +355,9 @@ rsd_err rsd_comm_create_processes(int32_t rank, int32_t count, const rsd_meeting
     rsd_err     rc;
 
     err = err ? err : &(rsd_error){ .rank = -1 };
-    rc = rsi_opts_take(&known, sizeof(known), with, "rsd_meeting", err);
+    rc = rsi_meeting_take(rank, count, with, out, &known, err);
     if (rc)
         return rc;
-    if (!with || !out || count < 1 || rank < 0 || rank >= count || !known.put || !known.get)
-        return rsi_fail(err, RSD_E_INVALID,
-                        "a comm can't be rank %" PRId32 " of %" PRId32 " without put and get", rank,
-                        count);
     m.rounds = rsi_rounds_begin(rank, count, &known);
     m.h = house_create(rank, count);
     if (!m.h)

@@ -2,11 +2,10 @@
 /* Loads the library with the UCX transport (comm_ucx.c) when a program asks for it or was started
  * with RESHARD_MEET. It is never unloaded, since UCX's hooks can't be. */
 #include "comm/ucx_plugin.h"
+#include "comm/comm.h"
 #include "comm/mpi_plugin.h"
-#include "base/opts.h"
 
 #include <dlfcn.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,13 +37,9 @@ rsd_err rsd_comm_create_ucx(int32_t rank, int32_t count, const rsd_meeting *with
     rsd_err             rc;
 
     err = err ? err : &(rsd_error){ .rank = -1 };
-    rc = rsi_opts_take(&known, sizeof(known), with, "rsd_meeting", err);
+    rc = rsi_meeting_take(rank, count, with, out, &known, err);
     if (rc)
         return rc;
-    if (!with || !out || count < 1 || rank < 0 || rank >= count || !known.put || !known.get)
-        return rsi_fail(err, RSD_E_INVALID,
-                        "a comm can't be rank %" PRId32 " of %" PRId32 " without put and get", rank,
-                        count);
     rc = find_transport(&transport, err);
     if (!rc)
         rc = transport(rank, count, &known, &ops, &self, err);

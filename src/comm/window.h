@@ -18,6 +18,7 @@ typedef struct rsi_window {
     char              *base;   /* where the shared memory begins, */
     char              *data;   /* and the first page in it */
     size_t             bytes;  /* from `data` on */
+    int                fd;     /* of shared_file.c: its file; -1: none, or closed */
 } rsi_window;
 
 typedef struct rsi_windows {
