@@ -416,6 +416,29 @@ void fix_add_ramp(rsd_state *state, const char *name, rsd_layout *layout, int nd
     rsd_layout_free(layout);
 }
 
+void fix_save_ramps(rsd_store *store, const char *path, int tensors, int64_t rows, int64_t cols)
+{
+    const int64_t shape[] = { rows, cols };
+    rsd_save_opts opts = {
+        .size = sizeof(opts), .store = store, .threads = 1, .checksum = RSD_NEVER
+    };
+    int32_t   *data = malloc((size_t)(rows * cols) * sizeof(data[0]));
+    rsd_state *state;
+
+    assert_non_null(data);
+    assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
+    for (int i = 0; i < tensors; i++) {
+        char name[16];
+
+        snprintf(name, sizeof(name), "t%d", i);
+        fix_add_ramp(state, name, fix_layout("mesh n=4; * shard(0)@n", RSD_I32, 2, shape), 2, shape,
+                     data);
+    }
+    assert_int_equal(rsd_save(path, NULL, state, &opts, NULL), RSD_OK);
+    rsd_state_free(state);
+    free(data);
+}
+
 rsd_layout *fix_layout(const char *rules, rsd_dtype dtype, int ndim, const int64_t *shape)
 {
     rsd_rules  *parsed;

@@ -68,6 +68,8 @@ rsd_box  fix_box3(const int64_t off[3], const int64_t len[3]);
 /* Adds a tensor of int32 that are their own index; the memory is `data`. `layout` is taken over. */
 void fix_add_ramp(rsd_state *state, const char *name, rsd_layout *layout, int ndim,
                   const int64_t *shape, int32_t *data);
+/* Saves such tensors, t0, t1 and so on, in four row shards; without checksums. */
+void fix_save_ramps(rsd_store *store, const char *path, int tensors, int64_t rows, int64_t cols);
 /* A layout from rules: "mesh tp=2; * shard(0)@tp". */
 rsd_layout *fix_layout(const char *rules, rsd_dtype dtype, int ndim, const int64_t *shape);
 

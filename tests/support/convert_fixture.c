@@ -176,7 +176,9 @@ rsd_err conv_run(rsd_store *store, const char *from, const char *to, rsd_convert
 
 void conv_folder(char *path, size_t cap)
 {
-    snprintf(path, cap, "/tmp/reshard-convert-XXXXXX");
+    const char *top = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+
+    snprintf(path, cap, "%s/reshard-convert-XXXXXX", top);
     assert_non_null(mkdtemp(path));
 }
 

@@ -21,7 +21,8 @@ void conv_same(rsd_store *a_store, const char *a, rsd_store *b_store, const char
 rsd_err conv_run(rsd_store *store, const char *from, const char *to, rsd_convert_opts opts,
                  rsd_error *err);
 
-/* A new folder below the build folder's /tmp, and its end. */
+/* A new folder, in memory where there is such a file system, so that syncs take no time; and its
+ * end. */
 void conv_folder(char *path, size_t cap);
 void conv_remove(const char *path);
 /* A store whose calls fail as `faults` (sys_faults.h) says. */

@@ -22,29 +22,12 @@ enum { RANKS = 4, TENSORS = 3, ROWS = 64, COLS = 8192 };
 static rsd_store    *store;
 static const int64_t shape[] = { ROWS, COLS };
 
-/* Three tensors of 2 MiB in four row shards. */
+/* Three tensors of 2 MiB. */
 static int save_all(void **unused)
 {
-    int32_t      *data = malloc(TENSOR_BYTES);
-    rsd_save_opts opts = { .size = sizeof(opts), .threads = 1, .checksum = RSD_NEVER };
-    rsd_state    *state;
-    rsd_error     err;
-
     (void)unused;
-    assert_non_null(data);
-    opts.store = store = fix_store();
-    assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
-    for (int i = 0; i < TENSORS; i++) {
-        char name[8];
-
-        snprintf(name, sizeof(name), "t%d", i);
-        fix_add_ramp(state, name, fix_layout("mesh n=4; * shard(0)@n", RSD_I32, 2, shape), 2, shape,
-                     data);
-    }
-    if (rsd_save("ck", NULL, state, &opts, &err))
-        fail_msg("%s", err.msg);
-    rsd_state_free(state);
-    free(data);
+    store = fix_store();
+    fix_save_ramps(store, "ck", TENSORS, ROWS, COLS);
     return 0;
 }
 
