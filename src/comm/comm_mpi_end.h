@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by comm_mpi.c and comm_mpi_memory.c: one rank's end of a comm on MPI. */
+/* Shared by the comm_mpi*.c files: one rank's end of a comm on MPI. */
 #ifndef RSI_COMM_MPI_END_H
 #define RSI_COMM_MPI_END_H
 
@@ -42,6 +42,13 @@ rsd_err rsi_mpi_broken(rsi_mpi_end *me, rsd_error *err);
 int rsi_mpi_settle(int code, MPI_Request *request);
 /* True if `did` is true on all ranks. [collective] */
 bool rsi_mpi_all(MPI_Comm comm, bool did);
+
+/* A new end of the family, not on a communicator yet. NULL: no memory. */
+rsi_mpi_end *rsi_mpi_end_create(rsi_mpi_family *f);
+/* Fills in rank and size, once `comm` is set. */
+void rsi_mpi_end_learn(rsi_mpi_end *me);
+
+extern const rsd_comm_ops rsi_mpi_ops;
 
 /* Functions of rsd_comm_ops. */
 rsd_err rsi_mpi_alloc(void *self, size_t bytes, void **out, rsd_error *err);

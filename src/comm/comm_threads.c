@@ -7,6 +7,7 @@
  * Locks: a box's lock guards its lists and the `done` of requests that its rank owns. No thread
  * holds two box locks; the family's lock is taken before them. Bytes are copied without a lock. */
 #include "comm/comm_threads.h"
+#include "comm/clock.h"
 #include "comm/comm.h"
 #include "comm/mailbox.h"
 #include "base/free_list.h"
@@ -436,16 +437,10 @@ static bool all_null(size_t n, void *const *request)
 
 static struct timespec after_ms(int64_t ms)
 {
-    struct timespec t;
+    int64_t ns = rsi_clock_ns() + ms % 1000 * 1000000;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)(ms / 1000);
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
-    }
-    return t;
+    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000 + ms / 1000),
+                              .tv_nsec = (long)(ns % 1000000000) };
 }
 
 static rsd_err threads_wait_some(void *self, size_t n, void **request, int64_t timeout_ms,

@@ -10,6 +10,7 @@
 #include "format/st_folder.h"
 #include "format/st_index.h"
 #include "format/st_listed.h"
+#include "format/st_meta.h"
 #include "format/st_nanotron.h"
 #include "format/torch_archive.h"
 #include "shape/box.h"
@@ -526,40 +527,6 @@ static const rsi_ckpt_ops st_ops = {
     .close = st_close,
 };
 
-/* ---- __metadata__ ---- */
-
-static bool is_own_key(const char *key)
-{
-    return strcmp(key, RSI_ST_DCP_INFO) == 0 || strcmp(key, RSI_ST_DCP_VERSION_KEY) == 0;
-}
-
-/* Adds the lines of one file; compares those that other files have too. */
-static rsd_err join_meta(rsd_ckpt *ckpt, const rsi_st_header *header, rsi_map *known,
-                         rsd_error *err)
-{
-    for (size_t i = 0; i < header->nmeta; i++) {
-        const rsi_st_meta *line = &header->meta[i];
-        uint64_t           at = ckpt->nmeta;
-        bool               was;
-        rsd_meta          *first;
-
-        if (is_own_key(line->key.text))
-            continue;
-        if (!rsi_map_add(known, line->key.text, line->key.len, &at, &was))
-            return rsi_fail(err, RSD_E_NOMEM, "no memory for metadata");
-        first = &ckpt->meta[at];
-        if (was) {
-            first->differs = first->differs || first->value_len != line->value_len ||
-                             memcmp(first->value, line->value, line->value_len) != 0;
-            continue;
-        }
-        *first =
-            (rsd_meta){ .key = line->key.text, .value = line->value, .value_len = line->value_len };
-        ckpt->nmeta++;
-    }
-    return RSD_OK;
-}
-
 static rsd_err read_metas(rsd_ckpt *ckpt, const st *s, rsd_error *err)
 {
     rsi_map known = { 0 };
@@ -572,7 +539,7 @@ static rsd_err read_metas(rsd_ckpt *ckpt, const st *s, rsd_error *err)
     if (!ckpt->meta)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for metadata");
     for (size_t i = 0; i < s->n && !rc; i++)
-        rc = join_meta(ckpt, &s->file[i].header, &known, err);
+        rc = rsi_st_meta_add(ckpt, &s->file[i].header, &known, err);
     rsi_map_release(&known);
     return rc;
 }
