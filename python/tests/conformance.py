@@ -8,9 +8,10 @@ the installed torch's version, that holds test/distributed/checkpoint.
 
 Needs pytest, expecttest, hypothesis, psutil, safetensors, zstandard. Modes: stock replaces nothing, both replaces all names
 that install() does, writer and reader only these, so that stock reads what ours wrote and the reverse. Tests that ask for
-GPUs run on the CPU; those that can't are counted as failed in each mode alike."""
+GPUs run on the CPU, with fully_shard for FSDP; those that can't are counted as failed in each mode alike."""
 
 import argparse
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -35,7 +36,8 @@ MODULES = [
     "test_state_dict_stager.py",
     "e2e/test_e2e_save_and_load.py",
 ]
-MODE, FOLDER = "RESHARD_CONFORMANCE", pathlib.Path(__file__).resolve().parent
+MODE, MODULE, FOLDER = "RESHARD_CONFORMANCE", "RESHARD_CONFORMANCE_MODULE", pathlib.Path(__file__).resolve().parent
+_servers = multiprocessing.get_context("forkserver")
 
 
 # ---- in every process of a test, through sitecustomize ----
@@ -82,6 +84,19 @@ def _without_gpus(module):
         return lambda function: function
 
     module.skip_if_lt_x_gpu = module.requires_accelerator_dist_backend = same
+    module.MultiProcessTestCase._spawn_processes = lambda self: self._start_processes(Rank)
+
+
+class Rank(_servers.Process):
+    """A process of a test, begun by a server that has imported the test's module: doing so takes longer than most tests."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.environ = dict(os.environ)
+
+    def run(self):
+        os.environ.update(self.environ)
+        super().run()
 
 
 def _plain_gloo(module):
@@ -95,11 +110,27 @@ def _plain_gloo(module):
     base.init_pg = init_pg
 
 
+def _fully_sharded(module):
+    """FSDP wants an accelerator, fully_shard does not."""
+
+    def shard(model, *args, device_mesh=None, **kwargs):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        mesh = device_mesh or init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))
+        return model if isinstance(model, FSDPModule) else fully_shard(model, mesh=mesh)
+
+    if hasattr(module, "FSDP"):
+        module.FSDP = shard
+
+
 def substitute():
+    _servers.set_forkserver_preload(["torch.distributed.checkpoint", os.environ[MODULE]])
     for target, act in (
         ("torch.distributed.checkpoint", _storage),
         ("torch.testing._internal.common_distributed", _without_gpus),
         ("torch.testing._internal.distributed._tensor.common_dtensor", _plain_gloo),
+        (os.environ[MODULE], _fully_sharded),
     ):
         sys.meta_path.insert(0, _After(target, act))
 
@@ -113,9 +144,10 @@ def run(tests, module, mode, timeout, select):
         hook = pathlib.Path(folder, "sitecustomize.py")
         hook.write_text(f"import sys; sys.path.append({str(FOLDER)!r}); import conformance; conformance.substitute()\n", encoding="utf-8")
         report = pathlib.Path(folder, "report.xml")
-        path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
-        env = {**os.environ, MODE: mode, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "--maxfail=1000", f"--junitxml={report}", "-p", "no:cacheprovider", str(tests / module)]
+        file = tests / module
+        path = os.pathsep.join([folder, str(file.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        env = {**os.environ, MODE: mode, MODULE: file.stem, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "--maxfail=1000", f"--junitxml={report}", "-p", "no:cacheprovider", str(file)]
         if select:
             command += ["-k", select]
         process = subprocess.Popen(command, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
@@ -126,7 +158,7 @@ def run(tests, module, mode, timeout, select):
             process.communicate()
             return 0, 0, 0, [f"no end within {timeout} s"]
         if os.environ.get("CONFORMANCE_LOG"):
-            pathlib.Path(os.environ["CONFORMANCE_LOG"], f"{mode}-{pathlib.Path(module).stem}.log").write_text(output, encoding="utf-8")
+            pathlib.Path(os.environ["CONFORMANCE_LOG"], f"{mode}-{file.stem}.log").write_text(output, encoding="utf-8")
         if not report.exists():
             return 0, 0, 0, [output.strip().splitlines()[-1] if output.strip() else "no output"]
         good, skipped, bad = 0, 0, []
