@@ -4,6 +4,7 @@
  * so that they do not depend on the order of threads. */
 #include "cli.h"
 
+#include <complex.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -52,12 +53,12 @@ static bool within(const tolerance *tol, rsd_dtype dtype, const char *a, const c
     double       ai, bi;
     const double ar = element_value(dtype, a, &ai), br = element_value(dtype, b, &bi);
 
-    *distance = hypot(ar == br ? 0 : ar - br, ai == bi ? 0 : ai - bi);
+    *distance = cabs(CMPLX(ar == br ? 0 : ar - br, ai == bi ? 0 : ai - bi));
     if (dtype == RSD_I64 || dtype == RSD_U64)
         *distance = apart(dtype, a, b);
     if (!tol->on || !isfinite(*distance))
         return false;
-    return *distance <= tol->atol + tol->rtol * hypot(isinf(br) ? 0 : br, isinf(bi) ? 0 : bi);
+    return *distance <= tol->atol + tol->rtol * cabs(CMPLX(isinf(br) ? 0 : br, isinf(bi) ? 0 : bi));
 }
 
 /* Examines the elements of a block whose bytes differ. */
