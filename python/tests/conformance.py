@@ -114,10 +114,10 @@ def _fully_sharded(module):
     """FSDP wants an accelerator, fully_shard does not."""
 
     def shard(model, *args, device_mesh=None, **kwargs):
-        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed import get_world_size, init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
-        mesh = device_mesh or init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))
+        mesh = device_mesh or init_device_mesh("cpu", (get_world_size(),))
         return model if isinstance(model, FSDPModule) else fully_shard(model, mesh=mesh)
 
     if hasattr(module, "FSDP"):
