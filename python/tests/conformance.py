@@ -111,7 +111,7 @@ def _plain_gloo(module):
 
 
 def _fully_sharded(module):
-    """FSDP wants an accelerator, fully_shard does not."""
+    """FSDP wants an accelerator, fully_shard does not. Not for tests that call more of FSDP or compare whole state dicts."""
 
     def shard(model, *args, device_mesh=None, **kwargs):
         from torch.distributed import get_world_size, init_device_mesh
@@ -120,7 +120,7 @@ def _fully_sharded(module):
         mesh = device_mesh or init_device_mesh("cpu", (get_world_size(),))
         return model if isinstance(model, FSDPModule) else fully_shard(model, mesh=mesh)
 
-    if hasattr(module, "FSDP"):
+    if module.__name__ in ("test_e2e_save_and_load", "test_save_load_api"):
         module.FSDP = shard
 
 
