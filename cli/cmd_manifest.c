@@ -37,7 +37,7 @@ static int run(const args *a)
     opts.arg = &bar;
     rc = rsd_ckpt_add_checksums(NULL, a->operand[0], &opts, &err);
     progress_end(&bar);
-    if (rc == RSD_E_EXISTS)
+    if (rc == RSD_E_EXISTS && !opts.overwrite)
         return refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);
     if (rc)
         return fail(a, &err);

@@ -38,6 +38,12 @@ END
 
 t '--overwrite replaces it' -c 'cd "$T"; "$R" manifest -q --overwrite dcp_rows'
 
+t 'what --overwrite does not replace is not said to need it' -c 'cd "$T"; cp -r dcp_rows linked; mv linked/.reshard-sums sums; ln -s ../sums linked/.reshard-sums; "$R" manifest --overwrite linked'
+code 3
+err <<'END'
+reshard: "linked/.reshard-sums" is neither a file nor a folder and is not replaced
+END
+
 t 'a changed byte is named by file, range and tensor' -c 'cd "$T"; printf X | dd of=dcp_rows/__1_0.distcp bs=1 seek=700 conv=notrunc 2>"$T/dd"; "$R" verify dcp_rows'
 code 1
 out <<'END'
