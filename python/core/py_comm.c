@@ -193,7 +193,7 @@ static comm_object *make(core *c, rsd_comm *comm)
     return self;
 }
 
-/* meet(rank, size, put, get, dial, near, seconds) -> Comm */
+/* meet(rank, size, put, get, dial, near, seconds) -> Comm. dial "ucx": over UCX. */
 PyObject *core_meet(PyObject *module, PyObject *args)
 {
     core       *c = PyModule_GetState(module);
@@ -202,17 +202,20 @@ PyObject *core_meet(PyObject *module, PyObject *args)
     rsd_error   err = { .rank = -1 };
     rsd_comm   *comm = NULL;
     int         rank, size, near;
+    bool        ucx;
     double      seconds;
     rsd_err     rc;
 
     if (!PyArg_ParseTuple(args, "iiOOOpd", &rank, &size, &cb.put, &cb.get, &cb.dial, &near,
                           &seconds))
         return NULL;
-    with.dial = cb.dial != Py_None ? dial : NULL;
+    ucx = PyUnicode_Check(cb.dial);
+    with.dial = cb.dial != Py_None && !ucx ? dial : NULL;
     with.near = near ? RSD_DEFAULT : RSD_NEVER;
     with.timeout_ms = (int64_t)(seconds * 1000);
     cb.thread = PyEval_SaveThread();
-    rc = rsd_comm_create_processes(rank, size, &with, &comm, &err);
+    rc = ucx ? rsd_comm_create_ucx(rank, size, &with, &comm, &err)
+             : rsd_comm_create_processes(rank, size, &with, &comm, &err);
     PyEval_RestoreThread(cb.thread);
     if (!rc) {
         Py_XDECREF(cb.raised);

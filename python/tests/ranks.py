@@ -19,21 +19,23 @@ TIMEOUT = 120.0  # seconds
 AFTER = 10.0  # seconds for the others, once one has failed
 
 
-def run(size, function, *args, timeout=TIMEOUT, may_die=()):
-    """Returns what function(rank, *args) returned on each rank. `may_die`: ranks that may end by a signal; theirs is None."""
+def run(size, function, *args, timeout=TIMEOUT, may_die=(), env=None):
+    """Returns what function(rank, *args) returned on each rank. `may_die`: ranks that may end by a signal; theirs is None.
+    `env`: more variables for them."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="reshard-ranks-"))
     try:
-        return _run(folder, size, function, args, timeout, may_die)
+        return _run(folder, size, function, args, timeout, may_die, env or {})
     finally:
         shutil.rmtree(folder, True)
 
 
-def _run(folder, size, function, args, timeout, may_die):
+def _run(folder, size, function, args, timeout, may_die, env):
     import pickle
 
     module = sys.modules[function.__module__]
     (folder / "call").write_bytes(pickle.dumps((module.__file__, function.__name__, args)))
-    env = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path]))
+    path = os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])
+    env = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=path, **env)
     command = [sys.executable, "-X", "faulthandler", __file__, str(folder), str(size)]
     processes = []
     for rank in range(size):

@@ -3,6 +3,7 @@
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
 import unittest
@@ -166,27 +167,106 @@ def _meeting(store, rank, size, links):
     return _Meeting(ctypes.sizeof(_Meeting), None, _Meeting._put(put), _Meeting._get(get), _Meeting._dial(dial), None, 60000, never)
 
 
-def _suite(rank, size):
-    """The C suite of all comms, over gloo, each case with a new comm. Says which failed, and how many there were."""
+def _suite(rank, size, ucx):
+    """The C suite of all comms, over gloo or UCX, each case with a new comm. Says which failed, and how many there were."""
     import torch.distributed as dist
 
     suite = ctypes.CDLL(os.environ["RESHARD_COMM_SUITE"])
     suite.comm_suite_name.restype = ctypes.c_char_p
     suite.comm_suite_name.argtypes = [ctypes.c_size_t, ctypes.c_int32]
     suite.comm_suite_meet.argtypes = [
-        ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(_Meeting), ctypes.c_char_p, ctypes.c_size_t
+        ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(_Meeting), ctypes.c_bool, ctypes.c_char_p, ctypes.c_size_t
     ]
     failed, count = [], 0
     while (name := suite.comm_suite_name(count, size)) is not None:
         if name:
             links, message = [], ctypes.create_string_buffer(1024)
             store = dist.PrefixStore(f"suite/{count}", dist.distributed_c10d._get_default_store())
-            if suite.comm_suite_meet(count, rank, size, _meeting(store, rank, size, links), message, len(message)):
+            if suite.comm_suite_meet(count, rank, size, _meeting(store, rank, size, links), ucx, message, len(message)):
                 failed.append(f"{name.decode()}: {message.value.decode()}")
             for link in links:
                 link.close()
         count += 1
     return failed, count
+
+
+def _over_ucx(rank):
+    """A save and a load of ranks that take each other for far away; says whether a gloo link was made."""
+    import tempfile
+
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    import reshard.torch
+
+    comm = reshard.torch.comm_of(near=False, timeout=60.0)
+    mesh = init_device_mesh("cpu", (4,))
+    whole = torch.arange(8 * 64 * 12.0).reshape(8 * 64, 12)
+    folder = [tempfile.mkdtemp(prefix="reshard-") if rank == 0 else None]
+    dist.broadcast_object_list(folder)
+    state = {"w": DTensor.from_local(whole.chunk(4)[rank], mesh, [Shard(0)]), "step": 7}
+    reshard.torch.save(state, folder[0] + "/one")
+    reshard.torch.async_save(state, folder[0] + "/two").result()
+    for name in ("one", "two"):
+        state = {"w": DTensor.from_local(torch.zeros(8 * 64, 3), mesh, [Shard(1)]), "step": 0}
+        reshard.torch.load(state, f"{folder[0]}/{name}")
+        assert torch.equal(state["w"].to_local(), whole.chunk(4, 1)[rank]) and state["step"] == 7
+    comm.barrier()
+    if rank == 0:
+        shutil.rmtree(folder[0])
+    return comm._link is not None
+
+
+def _over_gloo(rank):
+    import reshard.torch
+
+    comm = reshard.torch.comm_of(near=False, timeout=60.0)
+    comm.barrier()
+    return comm._link is not None
+
+
+def _wants_ucx(rank, without):
+    """What a comm says if rank `without` must not use UCX."""
+    import reshard
+    import reshard.torch
+
+    os.environ["RESHARD_COMM"] = "gloo" if rank == without else "ucx"
+    try:
+        reshard.torch.comm_of(near=False, timeout=60.0)
+    except reshard.Error as e:
+        return str(e)
+    return ""
+
+
+def _silent(rank):
+    """Rank 1 does not come; the others say so after their timeout."""
+    import torch.distributed as dist
+
+    import reshard
+    import reshard.torch
+
+    store = dist.distributed_c10d._get_default_store()
+    comm = reshard.torch.comm_of(near=False, timeout=60.0)
+    comm.barrier()
+    comm.set_timeout(1.0)
+    if rank == 1:
+        store.wait(["said 0", "said 2"])
+        return None
+    try:
+        comm.barrier()
+    except reshard.Error as e:
+        store.set(f"said {rank}", b"")
+        return e.rank, str(e)
+    raise AssertionError("nothing was raised")
+
+
+_SUITE = os.environ.get("RESHARD_COMM_SUITE", "")
+_BUILD = os.path.dirname(os.path.dirname(_SUITE))
+_UCX = {"RESHARD_COMM": "ucx", "LD_LIBRARY_PATH": os.pathsep.join(filter(None, (_BUILD, os.environ.get("LD_LIBRARY_PATH"))))}
+_needs_suite = unittest.skipUnless(os.path.exists(_SUITE), "needs RESHARD_COMM_SUITE, a build's tests/libcomm_suite.so")
+_needs_ucx = unittest.skipUnless(_BUILD and os.path.exists(_BUILD + "/libreshard_ucx.so.1"), "needs RESHARD_COMM_SUITE of a build with UCX")
 
 
 @needs_torch
@@ -197,11 +277,44 @@ class Comms(unittest.TestCase):
     def test_ranks_of_several_machines_meet_over_gloo(self):
         shared(4).run(_barriers, False)
 
-    @unittest.skipUnless(os.path.exists(os.environ.get("RESHARD_COMM_SUITE", "")), "needs RESHARD_COMM_SUITE, a build's tests/libcomm_suite.so")
+    @_needs_suite
     def test_the_suite_of_all_comms_passes_over_gloo(self):
-        for failed, count in ranks.run(3, _suite, 3, timeout=600):
+        for failed, count in ranks.run(3, _suite, 3, False, timeout=600):
             self.assertEqual(failed, [])
             self.assertGreater(count, 30)
+
+    @_needs_ucx
+    def test_the_suite_of_all_comms_passes_over_ucx(self):
+        for failed, count in ranks.run(3, _suite, 3, True, timeout=600, env=_UCX):
+            self.assertEqual(failed, [])
+            self.assertGreater(count, 30)
+
+    @_needs_ucx
+    def test_ranks_of_several_machines_save_and_load_over_ucx(self):
+        for choice in ("ucx", "auto"):
+            with self.subTest(choice=choice):
+                self.assertEqual(ranks.run(4, _over_ucx, env={**_UCX, "RESHARD_COMM": choice}), [False] * 4)
+
+    @_needs_ucx
+    def test_ranks_of_several_machines_meet_over_ucx(self):
+        ranks.run(4, _barriers, False, env=_UCX)
+
+    @_needs_ucx
+    def test_a_rank_killed_or_silent_is_named_over_ucx(self):
+        results = ranks.run(3, _killed, False, may_die=(1,), env=_UCX)
+        for rank in (0, 2):
+            self.assertEqual(results[rank][0], 1)
+            self.assertIn("rank 1 is gone", results[rank][1])
+        results = ranks.run(3, _silent, env=_UCX)
+        for rank in (0, 2):
+            self.assertEqual(results[rank][0], 1)
+            self.assertIn("rank 1 did not come", results[rank][1])
+
+    @_needs_ucx
+    def test_all_ranks_or_none_use_ucx(self):
+        self.assertEqual(ranks.run(2, _over_gloo, env={**_UCX, "RESHARD_COMM": "gloo"}), [True, True])
+        for text in ranks.run(3, _wants_ucx, 1, env=_UCX):
+            self.assertIn("rank 1: RESHARD_COMM=gloo", text)
 
     def test_long_messages_cross_the_link(self):
         shared(4).run(_moved)

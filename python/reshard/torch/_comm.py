@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A comm for the ranks of a process group. It never sends anything over that group: ranks of one machine use Unix sockets
-and read each other's memory; only if there are several machines, a gloo group of its own joins them (_link.py)."""
+and read each other's memory; several machines are joined by UCX, or by a gloo group of its own (_link.py)."""
 
 import atexit
 import datetime
@@ -11,7 +11,7 @@ import weakref
 import torch.distributed as dist
 
 from .. import _core
-from .._errors import InvalidError
+from .._errors import Error, InvalidError, UnsupportedError
 
 _SLICE = 0.5  # seconds between looks at signals while a key is waited for
 _comms = {}  # name of a group -> Comm
@@ -109,19 +109,58 @@ def _make(name, ranks, timeout, near):
     links = []
 
     def dial(far):
+        if _all_have_ucx(store, rank, len(ranks), timeout):
+            raise _TakeUcx
         from ._link import Link
 
         links.append(Link(store, rank, len(ranks), far, timeout))
         return links[0].sockets()
 
     try:
-        core = _core.meet(rank, len(ranks), store.set, lambda key, left: _get(store, key, left), dial, near, timeout)
+        core = _meet(store, rank, len(ranks), dial, near, timeout)
+    except _TakeUcx:  # on all ranks
+        core = _meet(dist.PrefixStore("over", store), rank, len(ranks), "ucx", near, timeout)
     except BaseException:
         for link in links:
             link.close()
         raise
     core.set_timeout(timeout)
     return Comm(core, links[0] if links else None)
+
+
+def _meet(store, rank, size, dial, near, timeout):
+    return _core.meet(rank, size, store.set, lambda key, left: _get(store, key, left), dial, near, timeout)
+
+
+class _TakeUcx(Exception):
+    """Machines are joined by UCX."""
+
+
+def _all_have_ucx(store, rank, size, timeout):
+    """Whether UCX joins machines; all ranks ask, and rank 0 answers. RESHARD_COMM=gloo on any rank:
+    it does not; ucx: it must."""
+    wanted = os.environ.get("RESHARD_COMM") or "auto"
+    if wanted not in ("auto", "gloo", "ucx"):
+        raise InvalidError(f"RESHARD_COMM is {wanted!r}: it may be auto, gloo or ucx")
+    store.set(f"ucx/{rank}", f"{wanted} " + ("RESHARD_COMM=gloo" if wanted == "gloo" else _why_no_ucx()))
+    if rank == 0:
+        said = [_get(store, f"ucx/{r}", timeout).decode().split(" ", 1) for r in range(size)]
+        reason = next((f"rank {r}: {reason}" for r, (_, reason) in enumerate(said) if reason), "")
+        store.set("ucx", ("must " if any(kind == "ucx" for kind, _ in said) else "may ") + reason)
+    kind, reason = _get(store, "ucx", timeout).decode().split(" ", 1)
+    if reason and kind == "must":
+        raise UnsupportedError(f"RESHARD_COMM is ucx, but not all ranks can use it: {reason}")
+    return not reason
+
+
+def _why_no_ucx():
+    """Empty if a comm of this rank alone works."""
+    kept = {}
+    try:
+        _core.meet(0, 1, kept.__setitem__, lambda key, left: kept[key], "ucx", True, 10.0).close()
+    except Error as e:
+        return str(e)
+    return ""
 
 
 def _get(store, key, left):
