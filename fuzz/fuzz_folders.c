@@ -80,6 +80,11 @@ static const kind kinds[] = {
     { .file = { { "optimizer_pp-0-of-1_dp-0-of-2_tp-0-of-1_exp-0-of-1.pt", 0, false },
                 { "optimizer_pp-0-of-1_dp-1-of-2_tp-0-of-1_exp-0-of-1.pt", 1, false },
                 { "optimizer_config.json", 2, true } } },
+    /* 12: ZeRO with files of layers, which pipeline stages leave */
+    { .file = { { "zero_pp_rank_0_mp_rank_00_optim_states.pt", 0, false },
+                { "mp_rank_00_model_states.pt", 1, false },
+                { "layer_00-model_states.pt", 2, false },
+                { "layer_03-model_00-model_states.pt", 3, false } } },
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 

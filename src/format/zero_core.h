@@ -59,6 +59,8 @@ rsd_err rsi_zero_add_parameters(rsi_zero *z, rsd_error *err);
 /* Adds frozen parameters that are listed; then those of tensor-parallel ranks that are not. */
 rsd_err rsi_zero_add_frozen(rsi_zero *z, rsd_error *err);
 rsd_err rsi_zero_add_untrained(rsi_zero *z, rsd_error *err);
+/* Adds what the files of layers, which pipeline stages leave, have besides trained parameters. */
+rsd_err rsi_zero_add_layers(rsi_zero *z, char *const *names, size_t n, rsd_error *err);
 
 /* ---- zero_pieces.c ---- */
 

@@ -70,10 +70,15 @@ static rsd_err count_slices(rsi_zero *z, char *const *names, size_t n, size_t sl
     const rsd_value *dims = rsd_value_get(root, "checkpoint_parallel_dimensions");
     const rsd_value *pp = dims ? rsd_value_get(dims, "pp_degree") : NULL;
     const rsd_value *tp = dims ? rsd_value_get(dims, "tp_degree") : NULL;
-    size_t           layers = 0; /* files of the second layer: one for each tensor-parallel rank */
+    const char      *first = NULL;
+    size_t           layers = 0; /* files of the first layer: one for each tensor-parallel rank */
 
-    for (size_t i = 0; i < n; i++)
-        layers += strncmp(names[i], "layer_01-", 9) == 0;
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(names[i], "layer_", 6) != 0 || rsi_zero_is_expert(names[i]))
+            continue;
+        first = first ? first : names[i];
+        layers += strncmp(names[i], first, strcspn(first, "-") + 1) == 0;
+    }
     z->slices = tp && rsd_value_int(tp) > 0 ? (size_t)rsd_value_int(tp) : layers ? layers : slices;
     z->pipes = pp && rsd_value_int(pp) > 0 ? (size_t)rsd_value_int(pp) : slices / z->slices;
     if (z->slices > slices || z->pipes > slices || z->slices * z->pipes != slices)
@@ -230,6 +235,7 @@ static rsd_err read_all(rsi_zero *z, char *const *names, size_t n, rsd_error *er
     rc = rc ? rc : rsi_zero_add_tensors(z->t, z->model[0], rsd_value_get(root, "module"), err);
     for (size_t r = z->ranks; !rc && r < z->pipes * z->slices * z->ranks; r += z->ranks)
         rc = rsi_zero_add_buffers(z->t, z->model[r], err);
+    rc = rc ? rc : rsi_zero_add_layers(z, names, n, err);
     rc = rc ? rc : rsi_zero_add_experts(z->ckpt, z->t, names, n, &experts, err);
     if (!rc && z->apart && experts == 0)
         rc = rsi_fail(err, RSD_E_NOTFOUND, "the files of its experts are missing");

@@ -80,7 +80,41 @@ def layers(*pairs, groups=True):
     return three([optim(extra=extra)] * 2, shapes=lst(names(("e.w1", size(1, 2)))), ds_autoep_layers=lst(entry))
 
 
+NONE = b"N"
+
+
+def stages(files, buffers=("1.b",), tp=1, **more):
+    """Two pipeline stages, with files of layers."""
+    degrees = names(("pp_degree", num(2)), ("tp_degree", num(tp)))
+    both = {}
+    for r in range(2):
+        own = {"module": NONE, "buffer_names": lst(*map(txt, buffers if r else ()))}
+        pairs = [*own.items(), ("param_shapes", lst(names((f"{r}.w", size(2))))), ("checkpoint_parallel_dimensions", degrees), *more.items()]
+        both[f"zero_pp_rank_0_mp_rank_0{r}_optim_states.pt"] = optim(2, 1)
+        both[f"mp_rank_0{r}_model_states.pt"] = file(names(*pairs), data=None)
+    return both | files
+
+
 def cases():
+    layer = file(names(("w", tensor()), ("b", tensor())))
+    yield "zero/layers", stages({"layer_00-model_states.pt": layer, "layer_01-model_00-model_states.pt": layer})
+    yield "zero/layer_is_missing", stages({"layer_00-model_states.pt": layer})
+    yield "zero/layer_is_cut", stages({"layer_01-model_states.pt": layer[:-40]})
+    yield "zero/layer_is_text", stages({"layer_01-model_states.pt": b"text"})
+    yield "zero/layer_is_a_list", stages({"layer_01-model_states.pt": file(lst(tensor()))})
+    yield "zero/layer_without_its_buffer", stages({"layer_01-model_states.pt": file(names(("w", tensor())))})
+    yield "zero/layer_has_objects", stages({"layer_01-model_states.pt": file(names(("b", tensor()), ("o", num(1)), ("w", txt("x"))))})
+    yield "zero/layer_with_a_huge_number", stages({"layer_99999999999999999999-model_states.pt": layer, "layer_01-model_states.pt": layer})
+    yield "zero/layer_of_a_slice_too_many", stages({"layer_01-model_states.pt": layer, "layer_01-model_01-model_states.pt": layer})
+    yield "zero/layer_twice", stages({"layer_01-model_states.pt": layer, "layer_1-model_states.pt": layer})
+    first, second = "layer_00-model_00-model_states.pt", "layer_00-model_01-model_states.pt"
+    degrees = names(("pp_degree", num(1)), ("tp_degree", num(2)))
+    slices = parallel(names(), buffer_names=lst(txt("0.b")), checkpoint_parallel_dimensions=degrees)
+    yield "zero/layer_of_two_slices", slices | {first: layer, second: layer}
+    yield "zero/layer_of_a_missing_slice", slices | {first: layer}
+    yield "zero/layer_that_slices_cut_otherwise", slices | {first: layer, second: file(names(("b", tensor()), ("w", tensor(size=(1, 2), stride=(2, 1)))))}
+    yield "zero/layer_that_one_slice_has", slices | {first: layer, second: file(names(("b", tensor())))}
+    yield "zero/layer_buffer_of_one_slice", slices | {first: layer, second: file(names(("w", tensor())))}
     yield "zero/parallel", parallel(names())
     yield "zero/parallel_without_cuts", parallel()
     yield "zero/parallel_cuts_are_text", parallel(txt("none"))

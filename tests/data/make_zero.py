@@ -24,8 +24,9 @@ CASES = {
     "zero2_experts": (2, "experts"),
     "zero1_parallel": (1, "parallel"),
     "zero3_parallel": (3, "parallel"),
+    "zero1_pipeline": (1, "pipeline"),
 }
-RANKS = {"experts": 4, "parallel": 4}  # of which pairs divide the experts, or the parameters
+RANKS = {"experts": 4, "parallel": 4, "pipeline": 4}  # of which pairs divide the experts, or the parameters, or are a stage
 SHAPES = {"embed": (10, 3), "column": (6, 3), "row": (3, 6), "norm": (3,), "average": (5,), "halves": (8, 3), "qkv": (8, 3), "frozen": (4, 3)}
 CUTS = {
     "universal_checkpoint_version": 0.2,
@@ -113,6 +114,29 @@ def train(stage, kind, out):
         def forward(self, x):
             return self.moe(self.a(x))[0].sum()
 
+    class Layer(torch.nn.Module):
+        """Of a pipeline; the first has a frozen parameter."""
+
+        def __init__(self, width, height):
+            super().__init__()
+            self.linear = torch.nn.Linear(width, height)
+            self.frozen = torch.nn.Linear(height, height, bias=False) if width == 5 else None
+            if self.frozen:
+                self.frozen.weight.requires_grad = False
+            self.register_buffer("buf", torch.arange(3.0) + width)
+
+        def forward(self, x):
+            x = self.linear(x) + self.buf.sum()
+            return self.frozen(x) if self.frozen else x
+
+    def pipeline():
+        """Layers 0 and 4 are tied, layer 2 has no parameters."""
+        from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
+
+        tied = TiedLayerSpec("embed", torch.nn.Linear, 5, 5, bias=False)
+        layers = [tied, LayerSpec(Layer, 5, 7), torch.nn.functional.relu, LayerSpec(Layer, 7, 5), tied]
+        return PipelineModule(layers=layers, num_stages=2, loss_fn=torch.nn.functional.mse_loss, partition_method="uniform")
+
     if kind in RANKS:
         deepspeed.init_distributed("gloo")
     groups = None
@@ -120,7 +144,7 @@ def train(stage, kind, out):
         net, groups = Parallel(), Groups()
         net.__dict__["universal_checkpoint_info"] = CUTS
     else:
-        net = WithExperts() if kind == "experts" else Net()
+        net = WithExperts() if kind == "experts" else pipeline() if kind == "pipeline" else Net()
     config = {
         "train_micro_batch_size_per_gpu": 1,
         "optimizer": {"type": "Adam", "params": {"lr": 0.1, "torch_adam": True}},
@@ -137,9 +161,13 @@ def train(stage, kind, out):
     if kind == "experts":
         split = deepspeed.moe.utils.split_params_into_different_moe_groups_for_optimizer
         parameters = split({"params": [p for _, p in some], "name": "all"})
-    elif kind == "parallel":
+    elif kind in RANKS:
         parameters = [p for _, p in some]
     engine, *_ = deepspeed.initialize(model=net, model_parameters=parameters, config=config, mpu=groups)
+    if kind == "pipeline":
+        for _ in range(2):
+            engine.train_batch(data_iter=iter([(torch.full((1, 5), 1.0 + i), torch.ones(1, 5)) for i in range(2)]))
+        return engine.save_checkpoint(out)
     for _ in range(2):
         x = torch.full((1, 5), float(os.environ["RANK"]) + 1, dtype=torch.bfloat16 if bf16 else torch.float32)
         x = (x[0, 0] + 1) // 2 if kind == "parallel" else x  # the same on ranks that cut parameters
@@ -209,6 +237,32 @@ def experts(folder):
     return flat, model
 
 
+def pipeline(folder):
+    """Each stage has vectors of its own; layers' files have what is not trained, and copies of what is tied."""
+    import torch
+
+    flat = {}
+    for stage in range(2):
+        model = torch.load(folder / f"mp_rank_0{stage}_model_states.pt", weights_only=False)
+        files = [folder / f"zero_pp_rank_{r}_mp_rank_0{stage}_optim_states.pt" for r in range(2)]
+        optims = [torch.load(f, weights_only=False)["optimizer_state_dict"] for f in files]
+        states = [o["base_optimizer_state"]["state"][0] for o in optims]
+        vectors = {k: torch.cat([s[k] for s in states]) for k in ("exp_avg", "exp_avg_sq")}
+        vectors["fp32"] = torch.cat([o["single_partition_of_fp32_groups"][0] for o in optims])
+        at = 0
+        for name, shape in model["param_shapes"][0].items():
+            for key, vector in vectors.items():
+                flat[name if key == "fp32" else f"optim.state.{name}.{key}"] = vector[at : at + math.prod(shape)].view(shape)
+            flat[f"optim.state.{name}.step"] = states[0]["step"]
+            at += math.prod(shape)
+    for file in sorted(folder.glob("layer_*")):
+        layer = int(file.name.split("-")[0].removeprefix("layer_"))
+        for key, tensor in torch.load(file, weights_only=False).items():
+            same = flat.setdefault(f"{layer}.{key}", tensor)
+            assert torch.equal(same, tensor)
+    return flat, torch.load(folder / "mp_rank_00_model_states.pt", weights_only=False)
+
+
 def parallel(folder, stage):
     """By DeepSpeed's converter; what is frozen it takes from the first rank alone."""
     import torch
@@ -243,6 +297,9 @@ def listing(name, stage):
         flat, model = parallel(target / "global_step2", stage)
     elif name == "zero2_experts":
         flat, model = experts(target / "global_step2")
+    elif name == "zero1_pipeline":
+        flat, model = pipeline(target / "global_step2")
+        model["module"] = {}
     else:
         flat, model = moments(target / "global_step2", stage)
         weights = get_fp32_state_dict_from_zero_checkpoint(str(target)) if name != "zero1_bf16_optimizer" else {}

@@ -375,6 +375,60 @@ def deepspeed_experts(folder):
     return {k: v for part in all_ranks for k, v in part.items()}
 
 
+class Layer(torch.nn.Module):
+    """Of a pipeline: with a buffer and a frozen parameter."""
+
+    def __init__(self, width, height):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, height)
+        self.frozen = torch.nn.Linear(height, height, bias=False)
+        self.frozen.weight.requires_grad = False
+        self.register_buffer("buf", torch.arange(3.0) + width)
+
+    def forward(self, x):
+        return self.frozen(self.linear(x)) + self.buf.sum()
+
+
+def deepspeed_pipeline(folder, bf16=False):
+    """Two stages of two ranks; the first and the last layer are tied, the one in the middle has no parameters."""
+    import deepspeed
+    from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+
+    deepspeed.ops.__compatible_ops__.clear()
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+    deepspeed.init_distributed("gloo")
+    torch.manual_seed(0)
+    tied = TiedLayerSpec("embed", torch.nn.Linear, 5, 5, bias=False)
+    layers = [tied, LayerSpec(Layer, 5, 7), torch.nn.functional.relu, LayerSpec(Layer, 7, 5), tied]
+    net = PipelineModule(layers=layers, num_stages=2, loss_fn=torch.nn.functional.mse_loss, partition_method="uniform")
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 2,
+        "optimizer": {"type": "Adam", "params": {"lr": 0.1, "torch_adam": True}},
+        "zero_optimization": {"stage": 1},
+        "zero_allow_untested_optimizer": True,
+        "bf16": {"enabled": bf16},
+    }
+    engine, *_ = deepspeed.initialize(model=net, model_parameters=[p for p in net.parameters() if p.requires_grad], config=config)
+    dtype = torch.bfloat16 if bf16 else torch.float32
+    for step in range(2):
+        batch = [(torch.full((1, 5), i + step + 1.0, dtype=dtype), torch.ones(1, 5, dtype=dtype)) for i in range(2)]
+        engine.train_batch(data_iter=iter(batch))
+    engine.save_checkpoint(folder / "ckpt")
+    mine = wholes(dict(engine.module.named_buffers()))
+    for name, p in engine.module.named_parameters():
+        if not p.requires_grad:
+            mine[name] = whole(p)
+            continue
+        mine[name] = safe_get_full_fp32_param(p).detach().clone()
+        for key in ("exp_avg", "exp_avg_sq"):
+            mine[f"optim.state.{name}.{key}"] = safe_get_full_optimizer_state(p, key).clone()
+    all_ranks = [None] * dist.get_world_size()
+    dist.all_gather_object(all_ranks, mine)
+    return {k: v for part in all_ranks for k, v in part.items()}
+
+
 # ---- Megatron -----------------------------------------------------------------------------------
 
 
@@ -489,6 +543,8 @@ CASES = {
     "deepspeed_autoep_zero1": (2, deepspeed_automatic, {"stage": 1, "experts": True}),
     "deepspeed_autoep_zero3": (2, deepspeed_automatic, {"stage": 3, "experts": True}),
     "deepspeed_experts": (4, deepspeed_experts, {}),
+    "deepspeed_pipeline": (4, deepspeed_pipeline, {}),
+    "deepspeed_pipeline_bf16": (4, deepspeed_pipeline, {"bf16": True}),
     "deepspeed_universal": (2, deepspeed_universal, {}),
     "megatron_torch_dist": (2, megatron_torch_dist, {}),
     "megatron_fsdp_dtensor": (2, megatron_fsdp_dtensor, {}),
