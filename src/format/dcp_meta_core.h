@@ -38,7 +38,8 @@ enum {
     KEY_PROPERTIES,
     KEY_SIZE,
     KEY_CHUNKS,
-    KEY_FQN,    /* of an index, as is the next */
+    KEY_INDEX, /* of an index, as are the next two */
+    KEY_FQN,
     KEY_OFFSET, /* of an info, as are the next three */
     KEY_PATH,
     KEY_LENGTH,

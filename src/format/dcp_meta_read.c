@@ -74,6 +74,7 @@ static const char *const key_names[NKEYS] = {
     [KEY_PROPERTIES] = "properties",
     [KEY_SIZE] = "size",
     [KEY_CHUNKS] = "chunks",
+    [KEY_INDEX] = "index",
     [KEY_FQN] = "fqn",
     [KEY_OFFSET] = "offset",
     [KEY_PATH] = "relative_path",
@@ -141,20 +142,24 @@ static rsd_err fold_to(dcp_reading *r, records *list, enum record what, const vo
     return RSD_OK;
 }
 
-bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi_pv *value)
+/* rsi_dcp_attributes; *all is set if there are no others. */
+static bool attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi_pv *value,
+                       bool *all)
 {
-    rsi_pickle_iter it = rsi_pickle_each(r->p, state);
-    rsi_pv          key, v;
-
+    *all = false;
     for (int i = 0; i < n; i++)
         value[i] = NO_VALUE;
     if (rsi_pickle_kind_of(r->p, state) != RSI_PICKLE_DICT)
         return false;
-    while (rsi_pickle_next(r->p, &it, &key) && rsi_pickle_next(r->p, &it, &v))
-        for (int i = 0; i < n; i++)
-            if (key == r->key[first + i])
-                value[i] = v;
+    *all = rsi_pickle_lookup(r->p, state, n, &r->key[first], value) == 0;
     return true;
+}
+
+bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi_pv *value)
+{
+    bool all;
+
+    return attributes(r, state, first, n, value, &all);
 }
 
 static rsd_err skip(dcp_reading *r, const char *class, rsi_pv key, rsd_error *err)
@@ -198,7 +203,7 @@ static const known known_properties = { .class = "TensorProperties",
                                                   "strides" } };
 /* Rows and their keys say where bytes lie and how: an unknown field may change that. */
 static const known known_index = {
-    .class = "MetadataIndex", .first = KEY_FQN, .n = 2, .more = { "index" }, .strict = true
+    .class = "MetadataIndex", .first = KEY_INDEX, .n = 3, .strict = true
 };
 static const known known_info = {
     .class = "_StorageInfo", .first = KEY_OFFSET, .n = 4, .strict = true
@@ -213,16 +218,6 @@ static bool is_known(const dcp_reading *r, const known *k, rsi_pv key)
         if (strcmp(rsi_pickle_text(r->p, key), k->more[i]) == 0)
             return true;
     return false;
-}
-
-/* True if the attributes `v` that were found are all there are. */
-static bool are_all(const dcp_reading *r, rsi_pv state, int n, const rsi_pv *v)
-{
-    size_t found = 0;
-
-    for (int i = 0; i < n; i++)
-        found += v[i] != NO_VALUE;
-    return rsi_pickle_count(r->p, state) == 2 * found;
 }
 
 /* Lists or refuses the attributes that the class is not known to have. */
@@ -259,13 +254,14 @@ static rsd_err fold_chunk(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
 {
     rsi_pv       v[2];
     chunk_record chunk;
+    bool         all;
     rsd_err      rc;
 
-    if (!rsi_dcp_attributes(r, state, KEY_OFFSETS, 2, v) || !is_kind(r, v[0], RSI_PICKLE_INTS) ||
+    if (!attributes(r, state, KEY_OFFSETS, 2, v, &all) || !is_kind(r, v[0], RSI_PICKLE_INTS) ||
         !is_kind(r, v[1], RSI_PICKLE_INTS))
         return rsi_fail(err, RSD_E_FORMAT, "a chunk has no offsets or no sizes");
     chunk = (chunk_record){ .offsets = v[0], .sizes = v[1] };
-    rc = are_all(r, state, 2, v) ? RSD_OK : check_others(r, &known_chunk, state, err);
+    rc = all ? RSD_OK : check_others(r, &known_chunk, state, err);
     return rc ? rc : fold_to(r, &r->chunk, REC_CHUNK, &chunk, sizeof(chunk), out, err);
 }
 
@@ -303,11 +299,10 @@ static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error 
     tensor_record   tensor;
     size_t          n;
     void           *at;
-    const bool      has = rsi_dcp_attributes(r, state, KEY_PROPERTIES, 3, v);
-    rsd_err         rc = RSD_OK;
+    bool            all;
+    const bool      has = attributes(r, state, KEY_PROPERTIES, 3, v, &all);
+    rsd_err         rc = all ? RSD_OK : check_others(r, &known_tensor, state, err);
 
-    if (!has || !are_all(r, state, 3, v))
-        rc = check_others(r, &known_tensor, state, err);
     if (rc)
         return rc;
     if (!has || v[0] == NO_VALUE || !is_record(r->p, v[0], REC_PROPERTIES, &tensor.properties) ||
@@ -332,19 +327,21 @@ static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error 
 
 static rsd_err fold_index(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
 {
-    rsi_pv       v[2];
+    rsi_pv       v[3];
     index_record index;
-    rsd_err      rc = check_others(r, &known_index, state, err);
+    bool         all;
+    const bool   has = attributes(r, state, KEY_INDEX, 3, v, &all);
+    rsd_err      rc = all ? RSD_OK : check_others(r, &known_index, state, err);
 
     if (rc)
         return rc;
-    if (!rsi_dcp_attributes(r, state, KEY_FQN, 2, v) || !is_kind(r, v[0], RSI_PICKLE_STR))
+    if (!has || !is_kind(r, v[1], RSI_PICKLE_STR))
         return rsi_fail(err, RSD_E_FORMAT, "a storage key has no name");
-    if (is_kind(r, v[1], RSI_PICKLE_NONE))
-        v[1] = NO_VALUE;
-    if (v[1] != NO_VALUE && !is_kind(r, v[1], RSI_PICKLE_INTS))
+    if (is_kind(r, v[2], RSI_PICKLE_NONE))
+        v[2] = NO_VALUE;
+    if (v[2] != NO_VALUE && !is_kind(r, v[2], RSI_PICKLE_INTS))
         return rsi_fail(err, RSD_E_FORMAT, "the offset of a storage key is not a list of integers");
-    index = (index_record){ .fqn = v[0], .offset = v[1] };
+    index = (index_record){ .fqn = v[1], .offset = v[2] };
     return fold_to(r, &r->index, REC_INDEX, &index, sizeof(index), out, err);
 }
 
@@ -386,11 +383,10 @@ static rsd_err fold_info(dcp_reading *r, rsi_pickle_object *object, rsi_pv *out,
     rsi_pv      v[4];
     info_record info = { .transforms = RSI_DCP_NO_TRANSFORMS };
     int64_t     end;
-    const bool  has = rsi_dcp_attributes(r, object->state, KEY_OFFSET, 4, v);
-    rsd_err     rc = RSD_OK;
+    bool        all;
+    const bool  has = attributes(r, object->state, KEY_OFFSET, 4, v, &all);
+    rsd_err     rc = all ? RSD_OK : check_others(r, &known_info, object->state, err);
 
-    if (!has || !are_all(r, object->state, 4, v))
-        rc = check_others(r, &known_info, object->state, err);
     if (rc)
         return rc;
     if (!has || !is_kind(r, v[1], RSI_PICKLE_STR) || v[0] == NO_VALUE ||

@@ -366,7 +366,38 @@ size_t rsi_pickle_items(const rsi_pickle *p, rsi_pv v, rsi_pv *out, size_t cap)
 {
     rsi_pickle_iter it = rsi_pickle_each(p, v);
 
+    if (pv_tag(v) == TAG_TUPLE && it.left <= cap) {
+        memcpy(out, p->cell.at + it.at, it.left * sizeof(out[0]));
+        return it.left;
+    }
     for (size_t i = 0; i < cap && rsi_pickle_next(p, &it, &out[i]); i++)
         ;
     return rsi_pickle_count(p, v);
+}
+
+size_t rsi_pickle_lookup(const rsi_pickle *p, rsi_pv dict, int n, const rsi_pv *key, rsi_pv *value)
+{
+    rsi_pickle_iter it = rsi_pickle_each(p, dict);
+    size_t          others = 0;
+    int             i = 0;
+
+    while (it.next) { /* segments have whole pairs */
+        const rsi_pv *pair = p->cell.at + it.next + 2, *end = pair + p->cell.at[it.next];
+
+        for (; pair < end; pair += 2) {
+            int tries = 0;
+
+            /* Most often they come in the order of `key`. */
+            for (; tries < n && key[i] != pair[0]; tries++)
+                i = i + 1 < n ? i + 1 : 0;
+            if (tries == n) {
+                others++;
+                continue;
+            }
+            value[i] = pair[1];
+            i = i + 1 < n ? i + 1 : 0;
+        }
+        it.next = it.next == it.last ? 0 : p->cell.at[it.next + 1];
+    }
+    return others;
 }

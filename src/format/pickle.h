@@ -182,5 +182,8 @@ bool            rsi_pickle_next(const rsi_pickle *p, rsi_pickle_iter *it, rsi_pv
 size_t rsi_pickle_count(const rsi_pickle *p, rsi_pv v);
 /* The first `cap` of them; returns the count. */
 size_t rsi_pickle_items(const rsi_pickle *p, rsi_pv v, rsi_pv *out, size_t cap);
+/* Looks up n keys of a dict: value[i] is set to that of key[i], the last one if it is a duplicate,
+ * and left alone if missing. Returns the number of pairs that have other keys. */
+size_t rsi_pickle_lookup(const rsi_pickle *p, rsi_pv dict, int n, const rsi_pv *key, rsi_pv *value);
 
 #endif

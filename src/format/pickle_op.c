@@ -228,7 +228,17 @@ static rsd_err op_put(rsi_pickle *p, int len_bytes)
     return RSD_OK;
 }
 
-static rsd_err op_get(rsi_pickle *p, int len_bytes)
+static rsd_err refuse_place(rsi_pickle *p, uint64_t place)
+{
+    return place >= p->memo.n
+               ? rsi_pickle_fail(p, RSD_E_FORMAT, "memo place %" PRIu64 " is empty", place)
+               : rsi_pickle_fail(p, RSD_E_FORMAT,
+                                 "memo place %" PRIu64
+                                 " is empty or part of an object that is already closed",
+                                 place);
+}
+
+static inline rsd_err get(rsi_pickle *p, int len_bytes)
 {
     uint64_t place;
     rsd_err  rc = need_bytes(p, (size_t)len_bytes);
@@ -236,13 +246,14 @@ static rsd_err op_get(rsi_pickle *p, int len_bytes)
     if (rc)
         return rc;
     place = take_le(p, len_bytes);
-    if (place >= p->memo.n)
-        return rsi_pickle_fail(p, RSD_E_FORMAT, "memo place %" PRIu64 " is empty", place);
-    if (p->memo.at[place] == PV_GONE)
-        return rsi_pickle_fail(
-            p, RSD_E_FORMAT,
-            "memo place %" PRIu64 " is empty or part of an object that is already closed", place);
+    if (place >= p->memo.n || p->memo.at[place] == PV_GONE)
+        return refuse_place(p, place);
     return push(p, p->memo.at[place]);
+}
+
+static rsd_err op_get(rsi_pickle *p, int len_bytes)
+{
+    return get(p, len_bytes);
 }
 
 /* ---- The rest ---- */
@@ -488,7 +499,7 @@ static rsd_err refuse(rsi_pickle *p, unsigned char code)
     return rsi_pickle_fail(p, RSD_E_FORMAT, "the pickle opcode %s is refused", ops[code].name);
 }
 
-/* Runs one opcode. The first two make up half of a pickle, so they get an early branch. */
+/* Runs one opcode. The first three make up half of a pickle, so they get an early branch. */
 static inline rsd_err run_one(rsi_pickle *p)
 {
     unsigned char    code = *p->at++;
@@ -497,7 +508,9 @@ static inline rsd_err run_one(rsi_pickle *p)
     if (code == 0x94)
         return op_memoize(p, 0);
     if (code == 'h')
-        return op_get(p, 1);
+        return get(p, 1);
+    if (code == 'j')
+        return get(p, 4);
     return op->run ? op->run(p, op->arg) : refuse(p, code);
 }
 
@@ -507,10 +520,10 @@ rsd_err rsi_pickle_run(rsi_pickle *p)
 
     while (!rc && !p->done) {
         p->op_at = p->base + (uint64_t)(p->at - p->begin);
-        if (p->op_at == p->size)
-            return rsi_pickle_fail(p, RSD_E_FORMAT, "the pickle ends without STOP");
         if (p->at == p->end)
-            rc = rsi_pickle_refill(p, 1);
+            rc = p->op_at < p->size
+                     ? rsi_pickle_refill(p, 1)
+                     : rsi_pickle_fail(p, RSD_E_FORMAT, "the pickle ends without STOP");
         if (!rc)
             rc = run_one(p);
     }
