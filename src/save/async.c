@@ -380,8 +380,9 @@ static rsd_err prepare(async *a, rsd_comm *comm, const rsd_save_opts *opts, rsd_
                               err);
     if (!rc)
         rc = rsi_commit_open(&a->job.commit, err);
-    if (!rc)
-        rc = stage(a, err);
+    if (rc)
+        return rc; /* on all ranks; to agree again would name other ranks */
+    rc = stage(a, err);
     if (!rc || !a->job.shared) /* shared files have already agreed */
         rc = rsi_commit_agree(&a->job.commit, rc, err);
     return rc;

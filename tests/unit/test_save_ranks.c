@@ -240,6 +240,38 @@ static void a_layout_on_more_ranks_than_the_comm_has_is_refused(void **state)
     }
 }
 
+/* Rank 2 has another layout. */
+static rsd_err begin_odd(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    const bool    odd = rsd_comm_rank(comm) == 2;
+    rsd_save_opts opts = { .size = sizeof(opts), .store = ((job *)arg)->store };
+    int32_t       part[8] = { 0 };
+    rsd_rules    *rules;
+    rsd_state    *state;
+    rsd_op       *op;
+
+    CHECK(
+        !rsd_rules_parse(odd ? "mesh tp=4; * replicate" : "mesh tp=4; * shard(0)@tp", &rules, err));
+    CHECK(!rsd_state_create(&state, err));
+    CHECK(!rsd_state_add(state, "w", rules, rsd_comm_rank(comm), RSD_I32, 1, eight, part, err));
+    CHECK(rsd_save_begin("ck", comm, state, RSD_STAGE_COPY, &opts, &op, err) == RSD_E_MISMATCH);
+    CHECK(err->rank == 2 && err->nfailed == 1);
+    CHECK(strstr(err->msg, ": rank 2: tensor \"w\": layout differs from that on rank 0"));
+    CHECK(!strstr(err->msg, "rank 0: rank 2"));
+    rsd_rules_free(rules);
+    rsd_state_free(state);
+    return RSD_OK;
+}
+
+static void an_async_save_names_the_rank_that_differs_once(void **state)
+{
+    job j = { .store = fix_store() };
+
+    (void)state;
+    assert_int_equal(run(4, begin_odd, &j), RSD_OK);
+    rsd_store_close(j.store);
+}
+
 /* ---- layouts of which each rank knows its own part ---- */
 
 static rsd_err make_local(void *arg, rsd_comm *comm, rsd_error *err)
@@ -379,6 +411,7 @@ int main(void)
         cmocka_unit_test(who_joins_the_states_makes_no_difference),
         cmocka_unit_test(a_tensor_that_ranks_mean_differently_is_named),
         cmocka_unit_test(a_layout_on_more_ranks_than_the_comm_has_is_refused),
+        cmocka_unit_test(an_async_save_names_the_rank_that_differs_once),
         cmocka_unit_test(a_layout_is_made_of_what_each_rank_holds),
         cmocka_unit_test(a_layout_with_a_hole_is_refused_on_all_ranks),
         cmocka_unit_test(replicas_that_differ_are_named_with_their_ranks),
