@@ -103,25 +103,31 @@ rsd_err rsi_text_need(rsi_recipe_text *p, const char *sign)
     return rsi_text_expected(p, what);
 }
 
-rsd_err rsi_text_identifier(rsi_recipe_text *p, const char *what, const char **out)
+/* Copies the next n characters and moves behind them. */
+static rsd_err take_text(rsi_recipe_text *p, size_t n, const char **out)
 {
-    static const char *const taken[] = { "and", "or",  "if",   "for", "in",       "where",
-                                         "as",  "let", "else", "up",  "required", "drop" };
-    size_t                   n = word_len(p->at);
-    char                    *text;
+    char *text = rsi_arena_text(&p->recipe->mem, p->at, n);
 
-    if (!rsi_is_word(p->at, n))
-        return rsi_text_expected(p, what);
-    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
-        if (strlen(taken[i]) == n && strncmp(p->at, taken[i], n) == 0)
-            return rsi_text_expected(p, what);
-    text = rsi_arena_text(&p->recipe->mem, p->at, n);
     if (!text)
         return no_memory(p);
     p->at += n;
     rsi_text_blank(p);
     *out = text;
     return RSD_OK;
+}
+
+rsd_err rsi_text_identifier(rsi_recipe_text *p, const char *what, const char **out)
+{
+    static const char *const taken[] = { "and", "or",  "if",   "for", "in",       "where",
+                                         "as",  "let", "else", "up",  "required", "drop" };
+    size_t                   n = word_len(p->at);
+
+    if (!rsi_is_word(p->at, n))
+        return rsi_text_expected(p, what);
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        if (strlen(taken[i]) == n && strncmp(p->at, taken[i], n) == 0)
+            return rsi_text_expected(p, what);
+    return take_text(p, n, out);
 }
 
 /* Digits, with a fraction unless two dots follow, as in a range, and an exponent. */
@@ -287,7 +293,6 @@ rsd_err rsi_text_name_word(rsi_recipe_text *p, const char **out)
 {
     size_t n = 0;
     bool   inside = false;
-    char  *text;
 
     for (; p->at[n] && !strchr(" \t\r\n;", p->at[n]); n++) {
         if (p->at[n] == '{')
@@ -299,13 +304,7 @@ rsd_err rsi_text_name_word(rsi_recipe_text *p, const char **out)
     }
     if (n == 0)
         return rsi_text_expected(p, "the name of a tensor");
-    text = rsi_arena_text(&p->recipe->mem, p->at, n);
-    if (!text)
-        return no_memory(p);
-    p->at += n;
-    rsi_text_blank(p);
-    *out = text;
-    return RSD_OK;
+    return take_text(p, n, out);
 }
 
 /* The braces of a word that contain a comma; false: there are none. */

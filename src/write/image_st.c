@@ -344,6 +344,12 @@ static rsd_err plan_parts(building *b, rsi_map *known, rsd_error *err)
     return rc;
 }
 
+static rsd_err name_group(building *b, size_t g, const char *name, rsd_error *err)
+{
+    b->group[g].name = rsi_arena_text(&b->image->mem, name, strlen(name));
+    return b->group[g].name ? RSD_OK : no_memory(err);
+}
+
 static rsd_err image_parts(building *b, rsd_error *err)
 {
     rsi_map  known = { 0 };
@@ -356,8 +362,7 @@ static rsd_err image_parts(building *b, rsd_error *err)
         char name[RSI_ST_FILE_NAME];
 
         rsi_st_shard_name(b->group[g].rank + 1, b->group[g].nth + 1, files, name, sizeof(name));
-        b->group[g].name = rsi_arena_text(&b->image->mem, name, strlen(name));
-        rc = b->group[g].name ? RSD_OK : no_memory(err);
+        rc = name_group(b, g, name, err);
     }
     if (!rc)
         rc = add_files(b, err);
@@ -457,8 +462,7 @@ static rsd_err image_ranks(building *b, const rsi_image_spec *spec, rsd_error *e
 
         snprintf(name, sizeof(name), "model-rank-%" PRId32 "-part-%" PRIu32 ".safetensors",
                  b->group[g].rank, b->group[g].nth);
-        b->group[g].name = rsi_arena_text(&b->image->mem, name, strlen(name));
-        rc = b->group[g].name ? RSD_OK : no_memory(err);
+        rc = name_group(b, g, name, err);
     }
     if (!rc)
         rc = add_files(b, err);
