@@ -442,7 +442,7 @@ static const option_spec options[] = {
     { "include", 0, OPT_NAME, "GLOB", "convert only names that match; may be repeated" },
     { "exclude", 0, OPT_NAME, "GLOB", "skip names that match; may be repeated" },
     { "recipe", 0, OPT_PATH, "RECIPE",
-      "make tensors of others: a file with rules, or a recipe that came with the tool" },
+      "make tensors from others: a file with rules, or a recipe that came with the tool" },
     OPTIONS_RECIPE,
     { "rename", 0, OPT_TEXT, "s/RE/TO/",
       "rename tensors and objects, as sed -E does; may be repeated" },
@@ -491,8 +491,8 @@ const command cmd_convert = {
         "--resume checks them and resumes. A run without --resume starts over and deletes "
         "them. Compressed output can't be resumed.\n"
         "\n"
-        "Checksums of the data read from SRC are compared. What is read in order is compared on "
-        "the way; columns and other scattered parts are read once more for it. "
+        "Checksums of the data read from SRC are compared. Data read in order are compared on "
+        "the way; columns and other scattered parts are read a second time. "
         "Damage ends the conversion, and "
         "nothing is published or kept. With --salvage SRC is verified first, its files may be "
         "missing or truncated, and DST gets the tensors and objects that are intact; the "

@@ -483,10 +483,10 @@ static int run(const args *a)
 
 static const option_spec options[] = {
     { "layout", 'l', OPT_PATH, "SPEC", "the target layout: rules, or a file with rules" },
-    { "recipe", 0, OPT_PATH, "RECIPE", "plan the tensors that a recipe makes of SRC's" },
+    { "recipe", 0, OPT_PATH, "RECIPE", "plan the tensors that a recipe makes from CKPT's" },
     OPTIONS_RECIPE,
     { "from", 0, OPT_PATH, "SPEC",
-      "with --simulate: the layout that saves; default: the target's" },
+      "with --simulate: the layout that is saved; default: the target's" },
     { "simulate", 0, OPT_TEXT, "WHAT",
       "estimate a save, a load and a live reshard on many ranks: ranks=N,hosts=N,store=SIZE,"
       "link=SIZE,memory=SIZE" },
@@ -502,29 +502,30 @@ const command cmd_plan = {
     .min = 1,
     .max = 1,
     .options = options,
-    .text = "Shows for each rank of another layout how much memory its part takes, how many bytes, "
-            "pieces and files it would read, and, if the checkpoint records which rank wrote which "
-            "file, how many bytes it would keep, send and receive if the old ranks still held "
-            "them. Reads only metadata and writes nothing.\n"
-            "\n"
-            "SPEC is a mesh and rules, each ended by `;` or a line break; the first rule that "
-            "matches a name wins:\n"
-            "\n"
-            "  mesh dp=2 tp=4; *.wq.weight shard(0)@tp; *norm* replicate; * shard(0)@dp\n"
-            "\n"
-            "--html writes one page that works offline: each tensor's tiles before and after "
-            "with the moves between them, and the bytes of each rank. FILE `-` is stdout.\n"
-            "\n"
-            "--recipe plans the tensors that a recipe makes of CKPT's: of which ones each is made, "
-            "and what every rank would read of these. With --html the page shows both for each "
-            "tensor, and the tiles before and moves of those that are copied as they are.\n"
-            "\n"
-            "--simulate needs no ranks: it counts what a save in the layout --from, a load and a "
-            "live reshard to --layout would move, from shapes alone, and estimates the time. CKPT "
-            "may then also be a text that ends in .shapes, with lines NAME DTYPE DIM DIM ...; "
-            "{0..60} in a name stands for each of these numbers. WHAT describes the machine: "
-            "hosts (default: one for 8 ranks), and bytes a second of the store (10GB), of each "
-            "host's link (12.5GB) and of each rank's copies (2GB; `reshard bench` measures them).",
+    .text =
+        "Shows for each rank of another layout how much memory its part takes, how many bytes, "
+        "pieces and files it would read, and, if the checkpoint records which rank wrote which "
+        "file, how many bytes it would keep, send and receive if the old ranks still held "
+        "them. Reads only metadata and writes nothing.\n"
+        "\n"
+        "SPEC is a mesh and rules, each ended by `;` or a line break; the first rule that "
+        "matches a name wins:\n"
+        "\n"
+        "  mesh dp=2 tp=4; *.wq.weight shard(0)@tp; *norm* replicate; * shard(0)@dp\n"
+        "\n"
+        "--html writes one page that works offline: each tensor's tiles before and after "
+        "with the moves between them, and the bytes of each rank. FILE `-` is stdout.\n"
+        "\n"
+        "--recipe plans the tensors that a recipe makes from CKPT's: which ones each is made from, "
+        "and what every rank would read of them. With --html the page shows both for each "
+        "tensor; tensors that are copied unchanged also get the tiles before and the moves.\n"
+        "\n"
+        "--simulate needs no ranks: it counts what a save in the layout --from, a load and a "
+        "live reshard to --layout would move, from shapes alone, and estimates the time. CKPT "
+        "may then also be a text file NAME.shapes, with lines NAME DTYPE DIM DIM ...; "
+        "{0..60} in a name stands for each of these numbers. WHAT describes the machine: "
+        "hosts (default: one for 8 ranks), and bytes a second of the store (10GB), of each "
+        "host's link (12.5GB) and of each rank's copies (2GB; `reshard bench` measures them).",
     .examples = "# from any saved layout to 8 ranks\n"
                 "reshard plan step-1000 --layout 'mesh tp=8; *norm* replicate; * shard(0)@tp'\n"
                 "# the same as a page\n"

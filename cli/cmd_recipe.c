@@ -162,13 +162,12 @@ const command cmd_recipe = {
     .max = 3,
     .options = options,
     .text =
-        "A recipe says how tensors are made of others: renamed, cut, joined, stacked, permuted, "
-        "padded, scaled, cast. `reshard convert --recipe` uses it. check lists what would become "
-        "of "
-        "every tensor, without reading data: each target with its shape, the tensors that it is "
+        "A recipe says how tensors are made from others: renamed, cut, joined, stacked, permuted, "
+        "padded, scaled, cast. `reshard convert --recipe` uses it. check lists what happens "
+        "to every tensor, without reading data: each target with its shape, the tensors that it is "
         "made of, whether their elements are reordered or scaled, and the line of its rule, and "
-        "each source tensor that is dropped. It fails as the "
-        "conversion would if a tensor has no rule, does not fit its rule or is missing.\n"
+        "each source tensor that is dropped. It fails if "
+        "the conversion would: a tensor has no rule, does not fit its rule or is missing.\n"
         "\n"
         "RECIPE is a file or the name of a recipe that came with the tool; list lists these, show "
         "prints one. docs/recipes.md describes the language; in short:\n"
@@ -179,11 +178,11 @@ const command cmd_recipe = {
         "\n"
         "Names have captures: {i} a number, {*x} any text, {a,b} alternatives, {i+E} arithmetic. "
         "Axes are products and sums of named factors, [(g (r d + d + d)) h]; p:0 is filled with a "
-        "value, *r repeated, ... stands for the other axes. Instead of the targets \"drop\" may "
-        "stand, and A = B are two names of one tensor. fp8(W, SCALES) and mxfp4(BLOCKS, SCALES) "
+        "value, *r repeated, ... stands for the other axes. \"drop\" can take the place of "
+        "the targets; A = B gives one tensor two names. fp8(W, SCALES) and mxfp4(BLOCKS, SCALES) "
         "are quantised tensors, lora(W, A, B, E) is W + E * B A. A `layout RULE` line lays the "
         "targets out.",
-    .examples = "# what would become of every tensor\n"
+    .examples = "# what happens to every tensor\n"
                 "reshard recipe check hf-megatron llama --config llama/config.json\n"
                 "# a recipe to start from\n"
                 "reshard recipe show hf-megatron",

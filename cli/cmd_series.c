@@ -94,11 +94,12 @@ const command cmd_series = {
     .min = 1,
     .max = 1,
     .options = options,
-    .text = "Lists the checkpoints in a folder by step: entries whose names are a number, alone or "
-            "behind \"step\", \"checkpoint\", \"ckpt\" (also with \"_\" or \"-\"), \"global_step\" "
-            "or \"iter_\". A checkpoint is complete if it can be opened. --keep removes complete "
-            "ones, with everything in their folders; a folder loses its name first, so that no "
-            "reader finds half of one, and what is open stays readable. Incomplete ones stay.",
+    .text =
+        "Lists the checkpoints in a folder by step: entries whose names are a number, alone or "
+        "behind \"step\", \"checkpoint\", \"ckpt\" (also with \"_\" or \"-\"), \"global_step\" "
+        "or \"iter_\". A checkpoint is complete if it can be opened. --keep removes complete "
+        "ones, with everything in their folders; each folder is renamed first, so that no "
+        "reader finds half of one, and open checkpoints stay readable. Incomplete ones are kept.",
     .examples = "# where to resume\n"
                 "reshard series run --latest\n"
                 "# keep the last 3 and every 1000th\n"

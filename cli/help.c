@@ -237,11 +237,11 @@ void man_page(FILE *out, const command *cmd)
 
 /* As shown by inspect. */
 static const char formats_text[] =
-    "Formats, found from the content:\n\n"
+    "Formats, detected by content:\n\n"
     "  dcp          PyTorch DCP: a folder with .metadata, also Megatron-Core's torch_dist\n"
     "               and fsdp_dtensor, and the folder of a run with\n"
     "               latest_checkpointed_iteration.txt; read and written (convert --to\n"
-    "               megatron adds what Megatron-Core wants beside)\n"
+    "               megatron adds the files that Megatron-Core needs)\n"
     "  safetensors  one file, a Hugging Face folder with or without an index, torch's\n"
     "               distributed form, read and written; vLLM's sharded_state, one rank\n"
     "               read and all written; nanotron's folders, read only\n"
@@ -253,7 +253,7 @@ static const char formats_text[] =
     "               ranks that say how they cut parameters, or of its universal form:\n"
     "               weights by their names, the optimizer's state below optim.state; written\n"
     "               in the universal form (convert --to universal)\n\n"
-    "docs/formats.md says what of each is read, checked and written.\n";
+    "docs/formats.md says what is read, checked and written of each format.\n";
 
 static int run(const args *a)
 {

@@ -8,7 +8,7 @@
 #include <reshard/reshard_recipe.h>
 
 #define OPTIONS_RECIPE                                                                             \
-    { "set", 0, OPT_TEXT, "NAME=N", "give a number of the recipe its value; may be repeated" },    \
+    { "set", 0, OPT_TEXT, "NAME=N", "set a number of the recipe; may be repeated" },               \
         { "config", 0, OPT_PATH, "FILE", "take the recipe's numbers from a model's config.json" }, \
     {                                                                                              \
         "reverse", 0, OPT_FLAG, NULL, "use the recipe from right to left"                          \

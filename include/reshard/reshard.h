@@ -8,7 +8,7 @@
  * A layout says which rank owns which box of a tensor. A function communicates or touches files
  * only if its comment says so. More headers: reshard_live.h (plans, moving tensors between ranks,
  * the stash), reshard_folder.h (saving inside a folder with other files), reshard_recipe.h (tensors
- * made of others), reshard_plugin.h (custom comms, stores, transforms), reshard_mpi.h (MPI).
+ * made from others), reshard_plugin.h (custom comms, stores, transforms), reshard_mpi.h (MPI).
  *
  * Rules that hold for every function:
  *  result     Returns rsd_err; RSD_OK is 0, so `if (rc)` reads "it failed".
@@ -425,7 +425,7 @@ typedef enum rsd_format {
     RSD_FORMAT_RANKS = 4,         /* torch.save on every rank, with DTensors: a folder; read only */
     RSD_FORMAT_ZERO = 5,          /* DeepSpeed's ZeRO: a folder; written in its universal form */
     RSD_FORMAT_SHARDED_STATE = 6, /* vLLM's files of ranks: written by rsd_convert alone */
-    RSD_FORMAT_MEGATRON = 7       /* DCP and what Megatron-Core wants beside: the same */
+    RSD_FORMAT_MEGATRON = 7       /* DCP and the files that Megatron-Core needs: the same */
 } rsd_format;
 
 /* A choice that is usually best left to the library. */

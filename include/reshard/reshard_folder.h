@@ -216,7 +216,7 @@ typedef struct rsd_prune_opts {
     void *arg;
 } rsd_prune_opts;
 /* Removes complete checkpoints, with everything in their folders, except those that the options
- * keep. Incomplete ones stay: they may be in the making. A folder loses its name first, so no
+ * keep. Incomplete ones stay: they may be in the making. Each folder is renamed first, so no
  * reader finds half of one; what is open stays readable. `comm` as above; rank 0 removes. */
 RSD_API rsd_err rsd_series_prune(rsd_series *series, rsd_comm *comm, const rsd_prune_opts *opts,
                                  rsd_error *err);

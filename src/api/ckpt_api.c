@@ -214,7 +214,7 @@ rsd_err rsd_ckpt_read_many(rsd_ckpt *ckpt, size_t n, const rsd_read *reads,
     rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_read_opts", err);
 
     if (!rc && (!ckpt || (n && !reads)))
-        rc = rsi_fail(err, RSD_E_INVALID, "a checkpoint and %zu reads are needed", n);
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint or the %zu reads", n);
     return rc ? rc : rsi_fetch_many(ckpt, n, reads, &known, err);
 }
 
@@ -237,9 +237,9 @@ rsd_err rsd_ckpt_object(rsd_ckpt *ckpt, size_t i, const char **name, rsd_values 
 static rsd_err check_object(const rsd_ckpt *ckpt, size_t i, rsd_error *err)
 {
     if (!ckpt)
-        return rsi_fail(err, RSD_E_INVALID, "there is no checkpoint");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint");
     if (i >= ckpt->nobjects)
-        return rsi_fail(err, RSD_E_INVALID, "there is no object %zu, the checkpoint has %zu", i,
+        return rsi_fail(err, RSD_E_INVALID, "no object %zu: the checkpoint has %zu", i,
                         ckpt->nobjects);
     return RSD_OK;
 }
@@ -283,7 +283,7 @@ rsd_err rsd_ckpt_object_bytes(rsd_ckpt *ckpt, size_t i, const rsd_read_opts *opt
     if (!rc)
         rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_read_opts", err);
     if (!rc && !put)
-        rc = rsi_fail(err, RSD_E_INVALID, "a put for the bytes is needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: put");
     if (!rc)
         rc = rsi_object_bytes(ckpt, i, known.verify, &bytes, &len, err);
     if (rc)

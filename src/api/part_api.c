@@ -12,7 +12,7 @@ rsd_err rsd_part_create(const char *path, int32_t rank, const rsd_part_opts *opt
     if (rc)
         return rc;
     if (!path || !*path || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a path and a place for the part are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: path or output pointer");
     if (rank < 0)
         return rsi_fail(err, RSD_E_INVALID, "there is no rank %d", (int)rank);
     return rsi_part_create(path, rank, &known, out, err);
@@ -27,7 +27,7 @@ rsd_err rsd_part_tensor(rsd_part *part, const char *name, rsd_dtype dtype, int n
                         const int64_t *shape, const rsd_view *view, rsd_error *err)
 {
     if (!part || !name || !view)
-        return rsi_fail(err, RSD_E_INVALID, "a part, a name and a view are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: part, name or view");
     return rsi_part_tensor(part, name, dtype, ndim, shape, view, err);
 }
 
@@ -35,13 +35,14 @@ rsd_err rsd_part_object(rsd_part *part, const char *name, const void *bytes, siz
                         rsd_error *err)
 {
     if (!part || !name || (len && !bytes))
-        return rsi_fail(err, RSD_E_INVALID, "a part, a name and %zu bytes are needed", len);
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: part, name or the %zu bytes", len);
     return rsi_part_object(part, name, bytes, len, err);
 }
 
 rsd_err rsd_part_write(rsd_part *part, rsd_error *err)
 {
-    return part ? rsi_part_write(part, err) : rsi_fail(err, RSD_E_INVALID, "there is no part");
+    return part ? rsi_part_write(part, err)
+                : rsi_fail(err, RSD_E_INVALID, "missing argument: part");
 }
 
 size_t rsd_part_items(const rsd_part *part)
@@ -52,7 +53,7 @@ size_t rsd_part_items(const rsd_part *part)
 static rsd_err check_written(const rsd_part *part, rsd_error *err)
 {
     if (!part)
-        return rsi_fail(err, RSD_E_INVALID, "there is no part");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: part");
     return part->written ? RSD_OK : rsi_fail(err, RSD_E_INVALID, "the part has not been written");
 }
 
@@ -67,7 +68,7 @@ rsd_err rsd_part_extent(const rsd_part *part, size_t i, rsd_chunk *out, rsd_erro
     if (rc)
         return rc;
     if (i >= part->n)
-        return rsi_fail(err, RSD_E_INVALID, "there is no item %zu, the part has %zu", i, part->n);
+        return rsi_fail(err, RSD_E_INVALID, "no item %zu: the part has %zu", i, part->n);
     item = &part->item[i];
     chunk = (rsd_chunk){ .file = part->file,
                          .offset = (uint64_t)item->row.offset,
@@ -86,7 +87,7 @@ rsd_err rsd_part_receipt(rsd_part *part, bool describe, const void **bytes, size
     rsd_err rc = check_written(part, err);
 
     if (!rc && (!bytes || !len))
-        rc = rsi_fail(err, RSD_E_INVALID, "a place for the receipt is needed");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: output pointer for the receipt");
     if (!rc)
         rc = rsi_part_tell(part, describe, err);
     if (rc)
@@ -105,7 +106,7 @@ rsd_err rsd_parts_publish(const char *path, size_t n, const rsd_receipt *receipt
     if (rc)
         return rc;
     if (!path || !*path || (n && !receipts))
-        return rsi_fail(err, RSD_E_INVALID, "a path and %zu receipts are needed", n);
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: path or the %zu receipts", n);
     if (known.alone && known.rank < 0)
         return rsi_fail(err, RSD_E_INVALID, "there is no rank %d", (int)known.rank);
     return rsi_parts_publish(path, n, receipts, &known, err);

@@ -141,8 +141,8 @@ static rsd_err check_peer(const rsd_comm *comm, int32_t peer, int32_t tag, const
                         tag);
     if (comm->alone && peer != comm->rank)
         return rsi_fail(err, RSD_E_UNSUPPORTED,
-                        "rank %" PRId32 " of %" PRId32 " is played alone, rank %" PRId32
-                        " is not there",
+                        "rank %" PRId32 " of %" PRId32 " is played alone: rank %" PRId32
+                        " does not exist here",
                         comm->rank, comm->size, peer);
     return RSD_OK;
 }

@@ -117,7 +117,7 @@ rsd_err rsi_mpi_reach(void *self, int32_t owner, const rsd_exposed *what, void *
 
     w = (const rsi_mpi_window *)rsi_window_find(&me->windows, what->word[0]);
     if (!w)
-        return rsi_fail(err, RSD_E_INVALID, "what rank %" PRId32 " exposed is not there", owner);
+        return rsi_fail(err, RSD_E_INVALID, "rank %" PRId32 " has no such exposed memory", owner);
     MPI_Comm_group(me->comm, &all);
     MPI_Comm_group(me->node, &near);
     MPI_Group_translate_ranks(all, 1, &there, near, &here);

@@ -562,7 +562,7 @@ static rsd_err threads_reach(void *self, int32_t owner, const rsd_exposed *what,
     const end *me = self;
 
     if (plays_alone(me) && owner != me->as_rank)
-        return rsi_fail(err, RSD_E_UNSUPPORTED, "rank %" PRId32 " is not there", owner);
+        return rsi_fail(err, RSD_E_UNSUPPORTED, "rank %" PRId32 " does not exist here", owner);
     *out = (void *)(uintptr_t)what->word[0];
     return RSD_OK;
 }

@@ -205,7 +205,7 @@ static rsd_err take_all(rsi_ucx_family *f, rsi_bytes *all, rsd_error *err)
                 "the ranks have different versions of the library or different machines");
         p->address = rsi_read_next(&in, n - sizeof(p->card));
         if (!p->address)
-            return rsi_fail(err, RSD_E_COMM, "the address of rank %" PRId32 " is cut off", r);
+            return rsi_fail(err, RSD_E_COMM, "the address of rank %" PRId32 " is truncated", r);
     }
     return RSD_OK;
 }

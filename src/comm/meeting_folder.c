@@ -67,9 +67,9 @@ static rsd_err put(void *arg, const char *key, const void *data, size_t bytes, r
         why = errno;
     unlink(temp);
     if (why == EEXIST)
-        rc = rsi_fail(err, RSD_E_EXISTS,
-                      "\"%s\" exists: the folder is another meeting's, or was; give a new one",
-                      path);
+        rc =
+            rsi_fail(err, RSD_E_EXISTS,
+                     "\"%s\" exists: the folder was used for another meeting; use a new one", path);
     else if (why)
         rc = rsi_fail_errno(err, RSD_E_IO, why, "could not write \"%s\"", path);
     else if (!rsi_bytes_add(&p->mine, path, strlen(path) + 1))

@@ -131,7 +131,7 @@ static rsd_err reach_locked(rsi_group *g, int32_t owner, const rsd_exposed *what
     if (rank != h->rank && !h->wire[rank].near)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "rank %" PRId32 " is on another machine", rank);
     if (!s)
-        return rsi_fail(err, RSD_E_INVALID, "what rank %" PRId32 " exposed is not there", rank);
+        return rsi_fail(err, RSD_E_INVALID, "rank %" PRId32 " has no such exposed memory", rank);
     if (!s->base)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "the memory of rank %" PRId32 " can't be mapped",
                         rank);

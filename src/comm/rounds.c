@@ -70,8 +70,8 @@ static rsd_err gather_one(const rsi_rounds *m, const char *name, int32_t rank, r
     rsi_read_copy(&in, &n, sizeof(n));
     rest = rsi_read_next(&in, n);
     if (!rc && in.cut)
-        rc = rsi_fail(err, RSD_E_COMM, "what rank %" PRId32 " put under \"%s\" is cut off", rank,
-                      key);
+        rc = rsi_fail(err, RSD_E_COMM, "the entry of rank %" PRId32 " under \"%s\" is truncated",
+                      rank, key);
     if (!rc && (!rsi_bytes_add(all, &n, sizeof(n)) || (n && !rsi_bytes_add(all, rest, n))))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory to gather from %" PRId32 " ranks", m->size);
     rsi_free(got.at);

@@ -78,7 +78,7 @@ static inline rsd_err rsi_window_reach(int32_t owner, const rsd_exposed *what, c
                                        uint64_t bytes, void **out, rsd_error *err)
 {
     if (what->word[1] > bytes || what->word[2] > bytes - what->word[1])
-        return rsi_fail(err, RSD_E_INVALID, "what rank %d exposed is not in its memory",
+        return rsi_fail(err, RSD_E_INVALID, "the range that rank %d exposed is outside its memory",
                         (int)owner);
     *out = base + what->word[1];
     return RSD_OK;

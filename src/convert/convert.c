@@ -113,7 +113,7 @@ static rsd_err take_meta(converting *c, rsd_error *err)
 
             snprintf(name, sizeof(name), RSI_ST_METADATA ".%s", line->key);
             rsi_leave_out(c->opts, name,
-                          "what other files of the source have there; the first one's is taken");
+                          "other files of the source have other values; the first is used");
         }
     }
     if (spec->format == RSD_FORMAT_SAFETENSORS) {

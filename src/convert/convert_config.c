@@ -67,7 +67,7 @@ rsd_err rsi_config_edit(const char *json, size_t len, const char *wanted, rsi_by
     while (end > 0 && strchr(" \t\r\n", json[end - 1]))
         end--;
     if (at + 1 >= end || json[at] != '{' || json[end - 1] != '}')
-        return rsi_fail(err, RSD_E_FORMAT, "it is no JSON object");
+        return rsi_fail(err, RSD_E_FORMAT, "it is not a JSON object");
     end--;
     done = ++at;
     rsi_bytes_add(out, json, at);

@@ -236,7 +236,7 @@ static rsd_err check_head(const rsi_source *source, const rsi_source *metadata, 
     if (rc)
         return rc;
     if (rsi_le64(head) != RSI_CATALOGUE_MAGIC || rsi_le64(head + WORD) != source->size)
-        return rsi_fail(err, RSD_E_CORRUPT, "it is no catalogue, or is cut short");
+        return rsi_fail(err, RSD_E_CORRUPT, "it is not a catalogue, or truncated");
     if (rsi_le64(head + 2 * WORD) != metadata->size || source->size > metadata->size)
         return rsi_fail(err, RSD_E_MISMATCH, "it was made for other metadata");
     return RSD_OK;
@@ -290,14 +290,14 @@ rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata,
     if (!rc)
         rc = rsi_source_read(source, 0, bytes, len, err);
     if (!rc && len < HEAD + RSI_HASH128_BYTES)
-        rc = rsi_fail(err, RSD_E_CORRUPT, "it is cut short");
+        rc = rsi_fail(err, RSD_E_CORRUPT, "it is truncated");
     if (!rc)
         rc = check_hashes(bytes, len, metadata, store, rows, err);
     if (!rc) {
         r.in = (rsi_reader){ .at = bytes + HEAD, .end = bytes + len - RSI_HASH128_BYTES };
         if (!take_all(&r, metadata->size))
             rc = r.nomem ? rsi_fail(err, RSD_E_NOMEM, "no memory for a catalogue")
-                         : rsi_fail(err, RSD_E_FORMAT, "its contents make no sense");
+                         : rsi_fail(err, RSD_E_FORMAT, "its contents are malformed");
     }
     if (rc)
         rsi_dcp_meta_free(r.meta);

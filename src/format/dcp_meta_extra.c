@@ -193,7 +193,7 @@ static rsd_err set_true_shape(const dcp_reading *r, rsi_pv entry, rsi_dcp_tensor
                rsi_mul(block, shape[d] / t->shape[d], &block);
     if (!fits || block != t->shape[n])
         return rsi_fail(err, RSD_E_FORMAT,
-                        "mcore_data of \"%s\" gives a shape that it can't have had", t->name);
+                        "mcore_data of \"%s\" gives an impossible original shape", t->name);
     whole = rsi_arena_array(&meta->mem, (size_t)n, sizeof(whole[0]));
     if (!whole)
         return rsi_dcp_no_memory(err);

@@ -72,7 +72,7 @@ static rsd_err detect_folder(rsi_files *files, bool entered, rsd_format *out, rs
     if (zarr && torch)
         return rsi_fail(err, RSD_E_UNSUPPORTED,
                         "it has Megatron-Core's \"metadata.json\" but no \".metadata\": only its "
-                        "format torch_dist is read, not zarr");
+                        "format torch_dist is supported, not zarr");
     if (temp)
         return rsi_fail(err, RSD_E_FORMAT,
                         "it has a \".metadata.tmp\" but no \".metadata\": a save that did not end");

@@ -88,7 +88,7 @@ static rsd_err take_object(legacy *l, rsi_pv v, uint64_t len, rsd_error *err)
     rsd_err    rc = rsi_value_opaque_read(l->p, v, &left, &facts, err);
 
     if (!rc && !facts.known)
-        rc = rsi_fail(err, RSD_E_FORMAT, "a pickle that refers to its parts over and over");
+        rc = rsi_fail(err, RSD_E_FORMAT, "a pickle that keeps referring to its own parts");
     for (size_t i = 0; i < facts.n && !rc; i++) {
         const rsd_value_tensor *t = &facts.storage[i];
         const size_t            key_len = strlen(t->storage);

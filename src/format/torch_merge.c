@@ -37,9 +37,9 @@ static rsd_err whole_of(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_
         w = *number < t->tensors.n ? t->tensors.at[*number].whole : NULL;
         if (!w || w->dtype != like->dtype || w->ndim != like->ndim ||
             memcmp(w->shape, like->shape, (size_t)w->ndim * sizeof(w->shape[0])) != 0)
-            return rsi_fail(err, RSD_E_FORMAT,
-                            "\"%s\" is a tensor of another dtype or shape in another file, or none",
-                            e->name);
+            return rsi_fail(
+                err, RSD_E_FORMAT,
+                "another file has \"%s\" with another dtype or shape, or not as a tensor", e->name);
         *out = w;
         return RSD_OK;
     }

@@ -100,8 +100,7 @@ static rsd_err open_rank(rsi_zero *z, char *const *names, size_t n, int64_t pipe
             return rsi_torch_add_file(z->ckpt, names[i], err);
     }
     return rsi_fail(err, RSD_E_NOTFOUND,
-                    "no file of pipeline rank %" PRId64 " and data-parallel rank %" PRId64
-                    " is in it",
+                    "it has no file of pipeline rank %" PRId64 " and data-parallel rank %" PRId64,
                     pipe, rank);
 }
 
@@ -154,7 +153,8 @@ static rsd_err shape_of(const rsi_zero *z, size_t file, const char *name, int64_
         return RSD_OK;
     if (!rsi_product(t->ndim, t->shape, 1, &count) || count != elems)
         return rsi_fail(err, RSD_E_FORMAT,
-                        "the ranks have %" PRId64 " elements of its state, its weights %" PRId64,
+                        "its state on all ranks has %" PRId64
+                        " elements, but its weights have %" PRId64,
                         elems, count);
     out->ndim = t->ndim;
     memcpy(out->slice, t->shape, sizeof(out->slice));

@@ -47,7 +47,7 @@ static rsd_err charge(decoding *d, uint64_t values, uint64_t bytes)
 {
     if (values > d->values || bytes > d->left)
         return rsi_fail(d->err, RSD_E_FORMAT,
-                        "a pickle of %" PRIu64 " bytes that refers to its parts over and over",
+                        "a pickle of %" PRIu64 " bytes that keeps referring to its own parts",
                         rsi_pickle_size(d->p));
     d->values -= values;
     d->left -= bytes;

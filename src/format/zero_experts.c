@@ -109,7 +109,7 @@ rsd_err rsi_zero_expert_team(const rsi_zero *z, size_t g, size_t parts, size_t o
     }
     if (found != parts)
         return rsi_fail(err, RSD_E_FORMAT,
-                        "its experts on rank %zu of those that divide them have %zu of %zu parts",
-                        owner, found, parts);
+                        "expert-parallel rank %zu has %zu of %zu parts of its experts", owner,
+                        found, parts);
     return RSD_OK;
 }

@@ -55,10 +55,10 @@ static rsd_err open_one(rsi_zero *z, char *const *names, size_t n, bool optim, i
             return rsi_torch_add_file(z->ckpt, names[i], err);
         }
     if (rank < 0)
-        return rsi_fail(err, RSD_E_NOTFOUND, "no file \"mp_rank_%02" PRId64 "%s\" is in it", slice,
+        return rsi_fail(err, RSD_E_NOTFOUND, "it has no file \"mp_rank_%02" PRId64 "%s\"", slice,
                         end);
     return rsi_fail(err, RSD_E_NOTFOUND,
-                    "no file \"..zero_pp_rank_%" PRId64 "_mp_rank_%02" PRId64 "%s\" is in it", rank,
+                    "it has no file \"..zero_pp_rank_%" PRId64 "_mp_rank_%02" PRId64 "%s\"", rank,
                     slice, end);
 }
 
@@ -83,7 +83,7 @@ static rsd_err count_slices(rsi_zero *z, char *const *names, size_t n, size_t sl
     z->pipes = pp && rsd_value_int(pp) > 0 ? (size_t)rsd_value_int(pp) : slices / z->slices;
     if (z->slices > slices || z->pipes > slices || z->slices * z->pipes != slices)
         return rsi_fail(err, RSD_E_FORMAT,
-                        "files of %zu model-parallel ranks are here, not of %zu times %zu", slices,
+                        "it has files of %zu model-parallel ranks, not of %zu times %zu", slices,
                         z->pipes, z->slices);
     z->info = rsd_value_get(root, "universal_checkpoint_info");
     if (z->slices > 1 && (!z->info || rsd_value_type_of(z->info) != RSD_VALUE_DICT))
@@ -114,12 +114,11 @@ static rsd_err open_files(rsi_zero *z, char *const *names, size_t n, rsd_error *
                         number_behind(names[i], "zero_pp_rank_") >= 0);
     }
     if (all == 0)
-        return rsi_fail(err, RSD_E_FORMAT,
-                        "no file \"..zero_pp_rank_0..optim_states.pt\" is in it");
+        return rsi_fail(err, RSD_E_FORMAT, "it has no file \"..zero_pp_rank_0..optim_states.pt\"");
     if (all % slices)
         return rsi_fail(err, RSD_E_NOTFOUND,
-                        "%zu files \"..optim_states.pt\" are in it, of %zu model-parallel ranks",
-                        all, slices);
+                        "it has %zu files \"..optim_states.pt\" for %zu model-parallel ranks", all,
+                        slices);
     z->ranks = all / slices;
     z->optim = rsi_arena_array(&z->ckpt->mem, all, sizeof(z->optim[0]));
     z->model = rsi_arena_array(&z->ckpt->mem, all, sizeof(z->model[0]));
@@ -165,7 +164,8 @@ static rsd_err read_states(rsi_zero *z, rsd_error *err)
                             z->t->file[z->optim[r]].source.name, z->groups);
         if (most_of(rsd_value_get(state, "partition_count")) != (int64_t)z->ranks)
             return rsi_fail(err, RSD_E_FORMAT,
-                            "file \"%s\" is one of %" PRId64 " ranks, files of %zu are here",
+                            "file \"%s\" is one of %" PRId64
+                            " ranks, but the files of %zu are present",
                             z->t->file[z->optim[r]].source.name,
                             most_of(rsd_value_get(state, "partition_count")), z->ranks);
         z->state[r] = state;

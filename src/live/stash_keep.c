@@ -141,7 +141,7 @@ static rsd_err check_budget(const rsd_stash *s, const rsi_stash_tensor *t, rsd_e
 
     if ((size_t)s->stats.tensors == s->handles)
         return rsi_fail(err, RSD_E_NOMEM,
-                        "%s is one more than the %zu tensors that the stash has handles for",
+                        "no handle is left for %s: the stash holds at most %zu tensors",
                         rsi_stash_text(&t->head, text), s->handles);
     if (t->room > left)
         return rsi_fail(
@@ -183,7 +183,7 @@ static rsd_err place(rsd_stash *s, rsi_stash_tensor *t, rsd_error *err)
     compact(s);
     if (!take_room(s, t))
         return rsi_fail(err, RSD_E_NOMEM,
-                        "%zu of the budget of %zu bytes are left, but not in one piece while "
+                        "%zu bytes of the budget of %zu are left, but not in one piece while "
                         "tensors are in flight",
                         s->budget - s->reserved, s->budget);
     return RSD_OK;

@@ -130,7 +130,7 @@ static rsd_err add_want(loading *l, size_t t, rsd_dtype dtype, const rsd_view *v
     if (rsd_box_count(&view->box) == 0)
         return RSD_OK;
     if (!view->data && !view->put)
-        return rsi_fail(err, RSD_E_INVALID, "there is neither memory nor a put to read into");
+        return rsi_fail(err, RSD_E_INVALID, "neither memory nor a put given to read into");
     if (!rsi_grow(&l->want, l->n, &l->cap, sizeof(l->want[0])))
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu views", l->n + 1);
     l->want[l->n++] = (rsi_want){ .t = t, .dtype = dtype, .view = view };

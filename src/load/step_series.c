@@ -114,7 +114,7 @@ rsd_err rsd_series_list(rsd_series *s, rsd_error *err)
     rsd_err     rc;
 
     if (!s)
-        return rsi_fail(err, RSD_E_INVALID, "there is no series");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: series");
     forget(s);
     rc = enter(s, &store, &name, &why);
     if (!rc) {
@@ -136,7 +136,7 @@ rsd_err rsd_series_open(rsd_store *store, const char *path, rsd_series **out, rs
     rsd_err     rc;
 
     if (!path || !*path || !out)
-        return rsi_fail(err, RSD_E_INVALID, "a path and a place for the series are needed");
+        return rsi_fail(err, RSD_E_INVALID, "missing argument: path or output pointer");
     s = rsi_calloc(1, sizeof(*s));
     if (s)
         s->path = rsi_strdup(path);
@@ -176,8 +176,7 @@ rsd_err rsd_series_step(const rsd_series *s, size_t i, rsd_step *out, rsd_error 
     if (rc)
         return rc;
     if (!s || i >= s->n)
-        return rsi_fail(err, RSD_E_INVALID, "there is no entry %zu, the series has %zu", i,
-                        s ? s->n : 0);
+        return rsi_fail(err, RSD_E_INVALID, "no entry %zu: the series has %zu", i, s ? s->n : 0);
     step = (rsd_step){ .step = s->at[i].step, .name = s->at[i].name };
     rsi_result_give(out, &step, sizeof(step));
     return RSD_OK;
@@ -241,7 +240,7 @@ rsd_err rsd_series_latest(rsd_series *s, rsd_comm *comm, int64_t *out, rsd_error
     int64_t step = 0;
     rsd_err rc = s && out
                      ? RSD_OK
-                     : rsi_fail(err, RSD_E_INVALID, "a series and a place for the step are needed");
+                     : rsi_fail(err, RSD_E_INVALID, "missing argument: series or output pointer");
 
     if (!rc && (!comm || rsd_comm_rank(comm) == 0))
         rc = find_latest(s, &step, err);
@@ -308,8 +307,8 @@ rsd_err rsd_series_prune(rsd_series *s, rsd_comm *comm, const rsd_prune_opts *op
     rsd_err        rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_prune_opts", err);
 
     if (!rc && (!s || known.last < 1 || known.every < 0))
-        rc =
-            rsi_fail(err, RSD_E_INVALID, "a series and at least one checkpoint to keep are needed");
+        rc = rsi_fail(err, RSD_E_INVALID,
+                      "missing argument: series or a number of checkpoints to keep");
     if (!rc && (!comm || rsd_comm_rank(comm) == 0))
         rc = prune(s, &known, err);
     if (comm)

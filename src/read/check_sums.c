@@ -219,8 +219,8 @@ static rsd_err check_sizes(const rsd_ckpt *ckpt, rsd_error *err)
     rsd_err     rc = RSD_OK;
 
     if (lost)
-        return rsi_fail(err, RSD_E_CORRUPT, "file \"%s\" is missing, the checksum file lists it",
-                        lost);
+        return rsi_fail(err, RSD_E_CORRUPT,
+                        "file \"%s\" is missing, but listed in the checksum file", lost);
     for (uint32_t i = 0; i < ckpt->files.n && !rc; i++)
         rc = rsi_check_size(ckpt, i, err);
     return rc;

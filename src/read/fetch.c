@@ -159,7 +159,7 @@ rsd_err rsi_fetch_with(const rsi_fetch_tools *tools, rsd_ckpt *ckpt, size_t t, c
     ckpt->ops->tensor(ckpt, t, &f.info);
     rc = rsi_box_check(&into->box, f.info.ndim, f.info.shape, err);
     if (!rc && !into->data && !into->put && !tools->taker && rsd_box_count(&into->box) > 0)
-        rc = rsi_fail(err, RSD_E_INVALID, "there is neither memory nor a put to read into");
+        rc = rsi_fail(err, RSD_E_INVALID, "neither memory nor a put given to read into");
     if (!rc) {
         rc = rsi_check_begin(ckpt, opts->verify, &f.rows, err);
         if (rc)

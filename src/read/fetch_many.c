@@ -18,15 +18,15 @@ static rsd_err take_read(const rsd_ckpt *ckpt, const rsd_read *read, rsd_view *v
     rsd_err         rc;
 
     if (read->t >= ckpt->ntensors)
-        return rsi_fail(err, RSD_E_INVALID, "there is no tensor %zu, the checkpoint has %zu",
-                        read->t, ckpt->ntensors);
+        return rsi_fail(err, RSD_E_INVALID, "no tensor %zu: the checkpoint has %zu", read->t,
+                        ckpt->ntensors);
     ckpt->ops->tensor(ckpt, read->t, &info);
     *view = read->view;
     *want = (rsi_want){ .t = read->t, .dtype = read->dtype ? read->dtype : info.dtype };
     want->view = view;
     rc = rsi_box_check(&view->box, info.ndim, info.shape, err);
     if (!rc && !view->data && !view->put && rsd_box_count(&view->box) > 0)
-        rc = rsi_fail(err, RSD_E_INVALID, "there is neither memory nor a put to read into");
+        rc = rsi_fail(err, RSD_E_INVALID, "neither memory nor a put given to read into");
     if (!rc && rsd_dtype_size(want->dtype) == 0)
         rc = rsi_fail(err, RSD_E_INVALID, "there is no dtype %d", (int)want->dtype);
     if (!rc && want->dtype != info.dtype)

@@ -308,7 +308,7 @@ static rsd_err check_rule(making *m, const rsi_recipe_rule *rule, rsd_error *err
         product *= has ? end - first : 1;
     }
     if (!rc && all && product != (int64_t)n && both)
-        rc = rsi_fail(err, RSD_E_INVALID, "line %d: \"%s\" is there %zu times, not %" PRId64,
+        rc = rsi_fail(err, RSD_E_INVALID, "line %d: \"%s\" occurs %zu times, not %" PRId64,
                       rule->at.line, rule->from.item[0].name.text, n, product);
     return rc;
 }

@@ -165,7 +165,7 @@ rsd_err rsi_source_shape(const rsi_building *b, size_t item, int *ndim, int64_t 
              rsi_cast_check(RSD_F32, low->dtype, NULL) == RSD_OK;
     }
     return ok ? RSD_OK
-              : rsi_fail(err, RSD_E_MISMATCH, "line %d: \"%s\" and \"%s\" are no %s",
+              : rsi_fail(err, RSD_E_MISMATCH, "line %d: \"%s\" and \"%s\" are not %s",
                          b->group->rule->at.line, s->name, w->name,
                          it->kind == RSI_ITEM_FP8    ? "float8_e4m3fn with float32 for 128 x 128"
                          : it->kind == RSI_ITEM_LORA ? "matrices [o, i] and [r, i] with an [o, r]"

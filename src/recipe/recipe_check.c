@@ -179,7 +179,7 @@ static rsd_err check_branches(const rsi_recipe_text *p, const rsi_recipe_rule *r
     }
     if (!rc && n[0] != n[1])
         rc = rsi_text_wrong(p, rule->at,
-                            "the sources have %zu parts, the targets %zu: every part needs its "
+                            "the sources have %zu parts, but the targets %zu: every part needs a "
                             "place",
                             n[0], n[1]);
     return rc;

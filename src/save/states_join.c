@@ -98,10 +98,10 @@ static rsd_err compare(const record *a, const record *b, rsd_error *err)
                            ? "shape"
                            : NULL;
 
-    return what
-               ? rsi_fail(err, RSD_E_MISMATCH, "rank %" PRId64 " has another %s than rank %" PRId64,
-                          b->rank, what, a->rank)
-               : RSD_OK;
+    return what ? rsi_fail(err, RSD_E_MISMATCH,
+                           "the %s of rank %" PRId64 " differs from that of rank %" PRId64, what,
+                           b->rank, a->rank)
+                : RSD_OK;
 }
 
 /* Appends a record to those of the same thing. */

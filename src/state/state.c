@@ -360,7 +360,7 @@ rsd_err rsd_state_want_object(rsd_state *state, const char *name, rsd_values *ow
     rsd_err        rc = RSD_OK;
 
     if (!state || !owner || !value)
-        rc = rsi_fail(err, RSD_E_INVALID, "a state, missing argument: owner or output pointer");
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: state, owner or output pointer");
     else if (!rsi_grow(&state->want, state->nwants, &state->want_cap, sizeof(w)))
         rc = rsi_fail(err, RSD_E_NOMEM, "no memory for a state");
     if (!rc)

@@ -44,14 +44,13 @@ static rsd_err open_other(pass *p, size_t i, rsd_error *err)
     if (rc)
         return note_file(p, i, rc,
                          rc == RSD_E_NOTFOUND
-                             ? "is missing, the checksum file lists it"
-                             : "is listed in the checksum file and can't be opened",
+                             ? "is missing, but listed in the checksum file"
+                             : "is listed in the checksum file, but can't be opened",
                          err);
     p->opened[i] = true;
     return p->file[i]->size == p->v->book->file[i].size
                ? RSD_OK
-               : note_file(p, i, RSD_E_CORRUPT, "has another size than the checksum file says",
-                           err);
+               : note_file(p, i, RSD_E_CORRUPT, "differs in size from the checksum file", err);
 }
 
 static rsd_err open_files(pass *p, rsd_error *err)
@@ -170,7 +169,7 @@ static rsd_err compare_crcs(pass *p, rsd_error *err)
 static void name_row(rsi_verifying *v, const rsi_place_names *names, rsi_damage *d)
 {
     const rsd_error what = d->what;
-    char            words[320] = "not of the checkpoint";
+    char            words[320] = "not part of the checkpoint";
 
     for (size_t f = 0; f < v->ckpt->files.n; f++)
         if (v->ckpt->sums.place[f] == d->place)

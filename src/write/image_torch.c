@@ -215,7 +215,7 @@ rsd_err rsi_image_torch_told(rsi_image *image, const rsd_state *state, const rsi
                                       .bytes = rsi_read_next(&r, (size_t)s.bytes) };
     }
     if (r.cut)
-        return rsi_fail(err, RSD_E_BUG, "the image of rank 0 is cut short");
+        return rsi_fail(err, RSD_E_BUG, "the image of rank 0 is truncated");
     if (!rc)
         rc = rsi_image_file(image, NULL, 0, err);
     return rc ? rc

@@ -13,15 +13,15 @@ out <<'END'
 END
 code 2
 err <<'END'
-reshard: checkpoint "out": file "shard-00004-model-00001-of-00001.safetensors" is missing, the checksum file lists it
-reshard: file "shard-00004-model-00001-of-00001.safetensors" is missing, the checksum file lists it
+reshard: checkpoint "out": file "shard-00004-model-00001-of-00001.safetensors" is missing, but listed in the checksum file
+reshard: file "shard-00004-model-00001-of-00001.safetensors" is missing, but listed in the checksum file
 ls: cannot access 'out*': No such file or directory
 END
 
 t 'verify and --salvage call no tensor whole that may have been larger' -c 'cd "$T"; "$R" verify parts; "$R" convert -q --salvage parts out 2>&1 | tail -n 1; ls -d out* 2>/dev/null'
 code 2
 out <<'END'
-damage: file "shard-00004-model-00001-of-00001.safetensors" is missing, the checksum file lists it
+damage: file "shard-00004-model-00001-of-00001.safetensors" is missing, but listed in the checksum file
 1 damage
 damaged: row
 damaged: uneven
@@ -44,7 +44,7 @@ out <<'END'
 a
 END
 err <<'END'
-reshard: checkpoint "out": file "b.safetensors" is missing, the checksum file lists it
+reshard: checkpoint "out": file "b.safetensors" is missing, but listed in the checksum file
 END
 
 finish

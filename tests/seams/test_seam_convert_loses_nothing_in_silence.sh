@@ -54,7 +54,7 @@ head='{"__metadata__":{"format":"pt","author":"B","m":"2"},"w":{"dtype":"U8","sh
 st "$T/st/two.safetensors" "$head" '\1\2'
 t 'of several files those of all go along, and where they disagree that is said' -c '"$R" convert -q "$T/st" "$T/st2" --to safetensors; "$R" inspect "$T/st2" | sed -n 5,9p'
 err <<'END'
-reshard: left out: __metadata__.author: what other files of the source have there; the first one's is taken
+reshard: left out: __metadata__.author: other files of the source have other values; the first is used
 END
 out <<'END'
 metadata  value
@@ -113,7 +113,7 @@ END
 
 t 'they are listed with the checksums: damage is found, and overwriting knows them' -c 'cd "$T"; printf X | dd of=hf2/config.json bs=1 conv=notrunc 2>/dev/null; "$R" verify hf2; "$R" convert -q hf hf2 --to safetensors --overwrite 2>/dev/null && cmp hf/config.json hf2/config.json'
 out <<'END'
-damage: file "config.json": checksum mismatch in bytes 0-17: not of the checkpoint
+damage: file "config.json": checksum mismatch in bytes 0-17: not part of the checkpoint
 1 damage
 END
 

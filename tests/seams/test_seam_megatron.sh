@@ -66,9 +66,9 @@ END
 
 mkdir "$T/zarr"
 cp $M/torch_dist/common.pt $M/torch_dist/metadata.json "$T/zarr"
-t "other formats of Megatron are refused" -c '"$R" verify "$T/zarr" 2>&1 | grep -o "only its format torch_dist is read, not zarr"'
+t "other formats of Megatron are refused" -c '"$R" verify "$T/zarr" 2>&1 | grep -o "only its format torch_dist is supported, not zarr"'
 out <<'END'
-only its format torch_dist is read, not zarr
+only its format torch_dist is supported, not zarr
 END
 
 finish

@@ -389,7 +389,7 @@ static void a_view_without_memory_and_put_is_refused(void **state)
     put_dcp(store);
     ckpt = fix_open(store, "ck");
     assert_read_refused(ckpt, &view, RSD_E_INVALID,
-                        "tensor \"x\": there is neither memory nor a put to read into");
+                        "tensor \"x\": neither memory nor a put given to read into");
     rsd_ckpt_close(ckpt);
     rsd_store_close(store);
 }

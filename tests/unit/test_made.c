@@ -342,7 +342,7 @@ static void faults_in_sources_are_found(void **state)
         { "a[v h] -> a[v h] where v = 7", "axis 0 has the size 6, but the recipe's is 7" },
         { "a[(v + p:_) h] -> a[v h] where v = 9", "which does not fit" },
         { "let g = k; let k = g; a -> a if g", "is defined by itself" },
-        { "fp8(a, b) -> a", "are no float8_e4m3fn" },
+        { "fp8(a, b) -> a", "are not float8_e4m3fn" },
         { "a -> a as f4", "f4" },
         { "1 -> one[2]", "a constant needs a dtype" },
         { "a[v h] -> a[(v + p:0) h] where p = v / 4", "is not a whole number" },

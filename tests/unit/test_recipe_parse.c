@@ -76,10 +76,12 @@ static void words_in_the_wrong_place_are_named(void **state)
 static void sides_that_are_no_bijection_are_refused(void **state)
 {
     static const char *const bad[][2] = {
-        { "a[(i + j) h] -> b[i h]", "line 1, column 1: the sources have 2 parts, the targets 1: "
-                                    "every part needs its place" },
-        { "a[i h] -> b[(i + i) h]", "line 1, column 1: the sources have 1 parts, the targets 2: "
-                                    "every part needs its place" },
+        { "a[(i + j) h] -> b[i h]",
+          "line 1, column 1: the sources have 2 parts, but the targets 1: "
+          "every part needs a place" },
+        { "a[i h] -> b[(i + i) h]",
+          "line 1, column 1: the sources have 1 parts, but the targets 2: "
+          "every part needs a place" },
         { "a[i h], a[i h] -> b[(i + i) h]", "line 1, column 9: \"a\" is listed twice" },
         { "a[i h] -> b[i h], b[i h]", "line 1, column 19: \"b\" is listed twice" },
         { "a[i h] -> b[i]", "line 1, column 1: \"a\" has the factor \"h\", but \"b\" lacks it" },

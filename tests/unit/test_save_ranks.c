@@ -203,7 +203,7 @@ static void a_tensor_that_ranks_mean_differently_is_named(void **state)
 
     (void)state;
     j.opts.uneven_keys = true;
-    j.text = "\"all\": rank 2 has another dtype than rank 0";
+    j.text = "\"all\": the dtype of rank 2 differs from that of rank 0";
     assert_int_equal(run(4, save_stages, &j), RSD_OK);
     rsd_store_close(j.store);
 }

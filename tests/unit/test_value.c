@@ -553,7 +553,7 @@ static void lists_that_double_are_refused_within_their_memory(void **state)
     }
     memcpy(at - 1, ".", 2);
     rsi_mem_fail_at(0, 0);
-    refuse(bytes, (size_t)(at - bytes), RSD_E_FORMAT, "over and over");
+    refuse(bytes, (size_t)(at - bytes), RSD_E_FORMAT, "keeps referring");
     assert_in_range(rsi_mem_stats_get().peak, 1, (2 << 20));
 }
 

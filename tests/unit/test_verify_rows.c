@@ -362,7 +362,7 @@ static void a_listed_file_that_is_missing_is_told(void **state)
     fix_put_text(store, "ck/extra", "tool");
     verify(ckpt, true, &found);
     assert_int_equal(found.n, 1);
-    assert_non_null(strstr(found.at[0].msg, "file \"extra\" has another size"));
+    assert_non_null(strstr(found.at[0].msg, "file \"extra\" differs in size"));
     rsi_store_remove(store, "ck/extra", NULL);
     fix_put_text(store, "ck/extra", "tools");
     verify(ckpt, false, &found);
