@@ -117,7 +117,8 @@ def _fully_sharded(module):
         from torch.distributed import get_world_size, init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
-        mesh = device_mesh or init_device_mesh("cpu", (get_world_size(),))
+        shape = tuple(device_mesh.shape) if device_mesh else (get_world_size(),)
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
         return model if isinstance(model, FSDPModule) else fully_shard(model, mesh=mesh)
 
     if module.__name__ in ("test_e2e_save_and_load", "test_save_load_api"):
