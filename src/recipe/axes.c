@@ -13,20 +13,28 @@ static const char *const rest_name[RSD_MAX_NDIM] = { "...0", "...1", "...2", "..
 
 /* ---- sizes ---- */
 
-bool rsi_sizes_get(const rsi_sizes *sizes, const char *name, int64_t *out)
+/* RSD_E_NOTFOUND: nothing tells. A number that is set but is no size is an error. */
+static rsd_err find_size(const rsi_sizes *sizes, const char *name, int64_t *out, rsd_error *err)
 {
-    double value;
+    double  value;
+    rsd_err rc;
 
     for (size_t i = 0; i < sizes->n; i++)
         if (strcmp(sizes->name[i], name) == 0) {
             *out = sizes->size[i];
-            return true;
+            return RSD_OK;
         }
-    if (!sizes->scope || sizes->scope->get(sizes->scope, name, &value, NULL) ||
-        value != floor(value) || value < 0 || value > 9007199254740992.0)
-        return false;
-    *out = (int64_t)value;
-    return true;
+    rc = sizes->scope ? sizes->scope->get(sizes->scope, name, &value, err) : RSD_E_NOTFOUND;
+    if (!rc && (value != floor(value) || value < 0 || value > 9007199254740992.0))
+        rc = rsi_fail(err, RSD_E_INVALID, "\"%s\" is %.15g, which is no size", name, value);
+    if (!rc)
+        *out = (int64_t)value;
+    return rc;
+}
+
+bool rsi_sizes_get(const rsi_sizes *sizes, const char *name, int64_t *out)
+{
+    return find_size(sizes, name, out, NULL) == RSD_OK;
 }
 
 bool rsi_sizes_add(rsi_sizes *sizes, const char *name, int64_t size)
@@ -38,17 +46,18 @@ bool rsi_sizes_add(rsi_sizes *sizes, const char *name, int64_t size)
     return true;
 }
 
-static bool factor_size(const rsi_axis *a, const rsi_sizes *sizes, int64_t *out)
+static rsd_err factor_size(const rsi_axis *a, const rsi_sizes *sizes, int64_t *out, rsd_error *err)
 {
-    if (a->literal >= 0) {
-        *out = a->literal;
-        return true;
+    rsd_err rc;
+
+    if (a->literal >= 0 || sizes->blank) {
+        *out = a->literal >= 0 ? a->literal : 1;
+        return RSD_OK;
     }
-    if (sizes->blank) {
-        *out = 1;
-        return true;
-    }
-    return rsi_sizes_get(sizes, a->name, out);
+    rc = find_size(sizes, a->name, out, err);
+    return rc && rc != RSD_E_NOTFOUND
+               ? rsi_while(err, rc, "line %d, column %d", a->at.line, a->at.column)
+               : rc;
 }
 
 /* The size of an axis. A factor that is not known counts as `unknown`, and *missing names it. */
@@ -57,10 +66,12 @@ static rsd_err measure(const rsi_axis *a, const rsi_sizes *sizes, int64_t unknow
 {
     int64_t one;
     bool    ok = true;
+    rsd_err rc;
 
     if (a->kind == RSI_AXIS_FACTOR) {
-        if (factor_size(a, sizes, out))
-            return RSD_OK;
+        rc = factor_size(a, sizes, out, err);
+        if (rc != RSD_E_NOTFOUND)
+            return rc;
         if (*missing && strcmp((*missing)->name, a->name) != 0)
             return rsi_fail(err, RSD_E_NOTFOUND,
                             "line %d, column %d: the sizes of \"%s\" and \"%s\" are not known: "
@@ -72,8 +83,7 @@ static rsd_err measure(const rsi_axis *a, const rsi_sizes *sizes, int64_t unknow
     }
     *out = a->kind == RSI_AXIS_SUM ? 0 : 1;
     for (int i = 0; i < a->n && ok; i++) {
-        rsd_err rc = measure(&a->in[i], sizes, unknown, missing, &one, err);
-
+        rc = measure(&a->in[i], sizes, unknown, missing, &one, err);
         if (rc)
             return rc;
         ok = a->kind == RSI_AXIS_SUM ? rsi_add(*out, one, out) : rsi_mul(*out, one, out);
@@ -148,9 +158,15 @@ static rsd_err learn_axis(const rsi_axis *a, rsi_sizes *sizes, int d, int64_t si
 {
     const rsi_axis *missing = NULL, *same = NULL;
     int64_t         at0, at1;
+    rsd_error       why = { .rank = -1 };
+    rsd_err         rc = measure(a, sizes, 0, &missing, &at0, &why);
 
-    if (measure(a, sizes, 0, &missing, &at0, NULL))
+    if (rc == RSD_E_NOTFOUND)
         return RSD_OK; /* two unknown ones: others may tell */
+    if (rc && err)
+        *err = why;
+    if (rc)
+        return rc;
     if (!missing && at0 != size)
         return rsi_fail(err, RSD_E_MISMATCH,
                         "axis %d has the size %" PRId64 ", but the recipe's is %" PRId64

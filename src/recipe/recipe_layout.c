@@ -28,7 +28,8 @@ static rsd_err take_number(const rsd_recipe *recipe, const char **at, char *out,
         return rsi_fail(err, RSD_E_INVALID, "\"%s\" is not set: use --set %s=N or --config", name,
                         name);
     if (!rc && (value < 0 || value > 1e9 || value != (double)(int64_t)value))
-        rc = rsi_fail(err, RSD_E_INVALID, "\"%s\" is %g, not a whole number", name, value);
+        rc = rsi_fail(err, RSD_E_INVALID, "\"%s\" is %.15g, not a whole number up to 10^9", name,
+                      value);
     snprintf(out, cap, "%" PRId64, rc ? 0 : (int64_t)value);
     *at += n + 2;
     return rc;
