@@ -106,7 +106,11 @@ static rsd_err find_stacked(rsi_building *b, rsd_error *err)
         s.n = end - s.first;
         if (!rc && (s.n < 1 || !rsi_mul(b->tuples_in, s.n, &b->tuples_in) ||
                     b->tuples_in > RSI_TUPLES_MOST))
-            rc = missing(b, &rule->from.item[0].name, 0, err);
+            rc = has ? rsi_fail(err, RSD_E_INVALID,
+                                "line %d: \"%s\" from %" PRId64 " to %" PRId64
+                                " are more tensors than a source can have",
+                                rule->at.line, rule->capture[c], s.first, end - 1)
+                     : missing(b, &rule->from.item[0].name, 0, err);
         if (!rc && !rsi_sizes_add(&b->sizes, rule->capture[c], s.n))
             rc = no_memory(err);
         b->in[b->nin++] = s;
