@@ -8,6 +8,8 @@
 #include "base/crc32.h"
 #include "base/mem.h"
 
+#define MOST_BYTES ((uint64_t)64 << 40)
+
 typedef struct cutting {
     rsi_convert_blocks *cuts;
     const rsi_image    *image;
@@ -109,11 +111,25 @@ static rsd_err cut_item(cutting *c, const rsi_out_item *item, rsd_error *err)
     return rc;
 }
 
+/* A number in a recipe or config may ask for any size; the list of blocks has to fit into memory.
+ */
+static rsd_err check_size(const rsi_image *image, rsd_error *err)
+{
+    uint64_t bytes = 0;
+
+    for (size_t p = 0; p < image->nparts && bytes <= MOST_BYTES; p++)
+        bytes = image->part[p].len > MOST_BYTES ? MOST_BYTES + 1 : bytes + image->part[p].len;
+    return bytes <= MOST_BYTES ? RSD_OK
+                               : rsi_fail(err, RSD_E_UNSUPPORTED,
+                                          "it would have more than 64 TiB, the most that a "
+                                          "conversion writes");
+}
+
 rsd_err rsi_convert_blocks_make(rsi_convert_blocks *cuts, const rsi_image *image, rsi_cut_end end,
                                 void *arg, rsd_error *err)
 {
     cutting c = { .cuts = cuts, .image = image, .end = end, .arg = arg };
-    rsd_err rc = RSD_OK;
+    rsd_err rc = check_size(image, err);
 
     *cuts = (rsi_convert_blocks){ 0 };
     for (size_t f = 0; f < image->nfiles && !rc; f++) {

@@ -29,6 +29,12 @@ END
 
 t 'numbers come from a config' -c 'echo "{\"groups\": 2, \"text_config\": {\"layers\": 2}}" >$T/config.json && $R convert -q $T/hf.safetensors $T/again --recipe $T/qkv.recipe --config $T/config.json && $R diff -q $T/fused.safetensors $T/again'
 
+t 'a number that asks for a target of more than 64 TiB is refused' -c 'cd $T; echo "l.{i}.{*x}[v h] -> l.{i}.{*x}[(v + p:0) h] where p = 20000000000000" >pad.recipe; $R convert -q hf.safetensors padded --to dcp --recipe pad.recipe --dry-run'
+code 3
+err <<'END'
+reshard: checkpoint "padded": it would have more than 64 TiB, the most that a conversion writes
+END
+
 t 'plan shows what tensors are made of, and what each rank reads' plan "$T/hf.safetensors" --recipe "$T/qkv.recipe" --config "$T/config.json" --layout 'mesh tp=2; * shard(1)@tp'
 out <<'END'
 target  dtype  shape      parts  made of
