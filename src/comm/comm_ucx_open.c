@@ -210,31 +210,43 @@ static rsd_err take_all(rsi_ucx_family *f, rsi_bytes *all, rsd_error *err)
     return RSD_OK;
 }
 
+/* Waits until the connection to a rank is made. */
+static rsd_err await_connection(rsi_ucx_family *f, int32_t rank, int64_t until, rsd_error *err)
+{
+    const ucp_request_param_t how = { 0 };
+    rsi_ucx_peer             *p = &f->peer[rank];
+    ucs_status_ptr_t          flush = p->ep ? ucp_ep_flush_nbx(p->ep, &how) : NULL;
+    rsd_err                   rc = RSD_OK;
+
+    while (!rc && UCS_PTR_IS_PTR(flush) && ucp_request_check_status(flush) == UCS_INPROGRESS) {
+        if (!rsi_ucx_progress(f))
+            rsi_ucx_relax(0);
+        rc = rsi_ucx_usable(f, err);
+        if (!rc && rsi_clock_ms() > until) {
+            rc = rsi_fail(err, RSD_E_TIMEOUT, "rank %" PRId32 " did not answer", rank);
+            err->rank = rank;
+            err->nfailed = 1;
+        }
+    }
+    if (UCS_PTR_IS_PTR(flush))
+        ucp_request_free(flush);
+    return rc;
+}
+
 /* Connects all ranks unless they are very many. Those connections are there before anything can go
  * wrong: a rank that has none learns later that another is gone, or why. */
 static rsd_err connect_all(rsi_ucx_family *f, int64_t until, rsd_error *err)
 {
-    const ucp_request_param_t how = { 0 };
-    ucs_status_ptr_t          flush = NULL;
-    int64_t                   left;
-    bool                      all;
-    rsd_err                   rc = RSD_OK;
+    int64_t left;
+    bool    all;
+    rsd_err rc = RSD_OK;
 
     if (f->size > MESH_RANKS)
         return RSD_OK;
     for (int32_t r = 0; r < f->size && !rc; r++)
         rc = rsi_ucx_connect(&f->peer[r], err);
-    if (!rc)
-        flush = ucp_worker_flush_nbx(f->worker, &how);
-    while (!rc && UCS_PTR_IS_PTR(flush) && ucp_request_check_status(flush) == UCS_INPROGRESS) {
-        if (!rsi_ucx_progress(f))
-            rsi_ucx_relax(0);
-        rc = rsi_ucx_usable(f, err);
-        if (!rc && rsi_clock_ms() > until)
-            rc = rsi_fail(err, RSD_E_TIMEOUT, "the connections to other ranks were not made");
-    }
-    if (UCS_PTR_IS_PTR(flush))
-        ucp_request_free(flush);
+    for (int32_t r = 0; r < f->size && !rc; r++)
+        rc = await_connection(f, r, until, err);
     left = until - rsi_clock_ms();
     if (!rc)
         rc = rsi_ucx_all(f, NULL, true, left > 0 ? left : 0, &all, err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A meeting place in a folder: each key is a file, which gets its name when it is complete. */
+/* A meeting place in a folder: each key is a file, which gets its name when it is complete. Rank 0
+ * puts results for all under keys that end in ".all" (rounds.c). */
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -8,6 +9,7 @@
 
 #include <reshard/reshard_plugin.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,7 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define POLL_NS 5000000
+#define POLL_NS  5000000
+#define LEAVE_MS 3000 /* for others to read the result of a meeting that failed */
 
 typedef struct place {
     char     *path;
@@ -84,6 +87,8 @@ static rsd_err read_all(int fd, const char *path, rsi_bytes *out, rsd_error *err
 
     if (fstat(fd, &st) != 0)
         return rsi_fail_errno(err, RSD_E_IO, errno, "could not read \"%s\"", path);
+    if (!S_ISREG(st.st_mode)) /* a pipe would keep this rank waiting */
+        return rsi_fail(err, RSD_E_IO, "\"%s\" is not a file", path);
     at = rsi_bytes_more(out, (size_t)st.st_size + 1);
     if (!at)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %lld bytes", (long long)st.st_size);
@@ -112,7 +117,7 @@ static rsd_err get(void *arg, const char *key, int64_t timeout_ms,
 
     if (!join(arg, key, path))
         return rsi_fail(err, RSD_E_INVALID, "the path of \"%s\" is too long", key);
-    while ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) < 0) {
+    while ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) < 0) {
         if (errno != ENOENT && errno != ESTALE && errno != EINTR)
             return rsi_fail_errno(err, RSD_E_IO, errno, "could not open \"%s\"", path);
         if (rsi_clock_ms() >= until)
@@ -128,15 +133,54 @@ static rsd_err get(void *arg, const char *key, int64_t timeout_ms,
     return rc;
 }
 
-/* The last rank finds the folder empty. */
-static void hang_up(void *arg, bool broken)
+static bool is_result(const char *path)
 {
-    place     *p = arg;
+    const size_t len = strlen(path);
+
+    return len > 4 && strcmp(path + len - 4, ".all") == 0;
+}
+
+/* Whether there are keys in the folder that other ranks put, and will remove. */
+static bool others_are_here(const place *p)
+{
+    DIR           *dir = opendir(p->path);
+    struct dirent *entry;
+    bool           found = false;
+
+    while (dir && !found && (entry = readdir(dir)))
+        found = entry->d_name[0] != '.' && !is_result(entry->d_name);
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static void remove_mine(const place *p, bool results)
+{
     rsi_reader in = { p->mine.at, p->mine.at + p->mine.len, false };
 
-    (void)broken;
+    while (in.at < in.end) {
+        const char *path = rsi_read_text(&in);
+
+        if (results || !is_result(path))
+            unlink(path);
+    }
+}
+
+/* The last rank finds the folder empty. If the ranks failed to meet, the others may still have to
+ * read why. */
+static void hang_up(void *arg, bool broken)
+{
+    place        *p = arg;
+    const int64_t until = rsi_clock_ms() + (broken ? LEAVE_MS : 0);
+    rsi_reader    in = { p->mine.at, p->mine.at + p->mine.len, false };
+    bool          waits = false;
+
     while (in.at < in.end)
-        unlink(rsi_read_text(&in));
+        waits = is_result(rsi_read_text(&in)) || waits;
+    remove_mine(p, false);
+    while (waits && rsi_clock_ms() < until && others_are_here(p))
+        nanosleep(&(struct timespec){ .tv_nsec = POLL_NS }, NULL);
+    remove_mine(p, true);
     rmdir(p->path);
     rsi_free(p->mine.at);
     rsi_free(p->path);

@@ -26,6 +26,7 @@ typedef struct place {
     char    folder[KEY_MAX - 64];
     int32_t rank;
     int     wire[FORKED_MAX][FORKED_MAX]; /* [a][b]: a's end of the socket to b */
+    void (*met)(int32_t rank);
 } place;
 
 static board *shared;
@@ -76,6 +77,8 @@ static rsd_err get(void *arg, const char *key, int64_t timeout_ms,
         take(to, data, (size_t)st.st_size);
     free(data);
     fclose(f);
+    if (p->met && strstr(key, ".all"))
+        p->met(p->rank);
     return RSD_OK;
 }
 
@@ -150,7 +153,9 @@ static void remove_folder(const char *folder)
 
 void forked_run(const forked_job *job, forked_end *out)
 {
-    place p = { .folder = "/tmp/reshard-forked-XXXXXX" };
+    place p = { .folder = "/tmp/reshard-forked-XXXXXX", .met = job->met };
+    int   status[FORKED_MAX] = { 0 };
+    bool  stopped[FORKED_MAX] = { false };
 
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED || !mkdtemp(p.folder))
@@ -168,12 +173,16 @@ void forked_run(const forked_job *job, forked_end *out)
     p.rank = -1;
     if (job->how == FORKED_FAR)
         keep_own(&p, job->ranks);
-    for (int32_t r = 0; r < job->ranks; r++) {
-        int status = 0;
-
+    for (int32_t r = 0; r < job->ranks; r++)
         if (shared->pid[r] > 0)
-            waitpid(shared->pid[r], &status, 0);
-        shared->end[r].signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+            stopped[r] =
+                waitpid(shared->pid[r], &status[r], WUNTRACED) > 0 && WIFSTOPPED(status[r]);
+    for (int32_t r = 0; r < job->ranks; r++) {
+        if (stopped[r]) {
+            kill(shared->pid[r], SIGKILL);
+            waitpid(shared->pid[r], &status[r], 0);
+        }
+        shared->end[r].signal = WIFSIGNALED(status[r]) ? WTERMSIG(status[r]) : 0;
         out[r] = shared->end[r];
     }
     munmap(shared, sizeof(*shared));

@@ -20,8 +20,9 @@ typedef struct forked_job {
     /* Called as each rank with its comm, which is freed afterwards. */
     rsd_err (*run)(void *arg, rsd_comm *comm, rsd_error *err);
     void   *arg;
-    int32_t absent;     /* this rank does not come; -1: all do */
-    int64_t timeout_ms; /* of the meeting; 0: the default */
+    int32_t absent;            /* this rank does not come; -1: all do */
+    int64_t timeout_ms;        /* of the meeting; 0: the default */
+    void (*met)(int32_t rank); /* called when a rank has got what all put; NULL: nothing is */
 } forked_job;
 
 typedef struct forked_end {
@@ -31,7 +32,8 @@ typedef struct forked_end {
     rsd_error err;
 } forked_end;
 
-/* Runs the ranks; a rank that hangs is killed after two minutes. out[r] says how rank r ended. */
+/* Runs the ranks; a rank that hangs is killed after two minutes, one that
+ * is stopped when the others have ended. out[r] says how rank r ended. */
 void forked_run(const forked_job *job, forked_end *out);
 /* The same; true if all ranks ended well, otherwise prints how. */
 bool forked_well(const forked_job *job);

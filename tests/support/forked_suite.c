@@ -30,7 +30,7 @@ static rsd_err run_case(void *arg, rsd_comm *comm, rsd_error *err)
 static void suite(void **state)
 {
     suite_run       *run = *state;
-    const forked_job job = { run->ranks, run->how, run_case, run, -1, 0 };
+    const forked_job job = { run->ranks, run->how, run_case, run, -1, 0, NULL };
 
     if (!forked_well(&job))
         fail_msg("see above");

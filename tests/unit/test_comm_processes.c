@@ -69,7 +69,7 @@ static rsd_err long_ring(void *arg, rsd_comm *comm, rsd_error *err)
 static void long_messages_arrive_by_reading_memory(void **state)
 {
     bool             never = false;
-    const forked_job job = { 3, NEAR, long_ring, &never, -1, 0 };
+    const forked_job job = { 3, NEAR, long_ring, &never, -1, 0, NULL };
 
     (void)state;
     assert_true(forked_well(&job));
@@ -78,7 +78,7 @@ static void long_messages_arrive_by_reading_memory(void **state)
 static void long_messages_arrive_where_memory_can_not_be_read(void **state)
 {
     bool             never = true;
-    const forked_job job = { 3, NEAR, long_ring, &never, -1, 0 };
+    const forked_job job = { 3, NEAR, long_ring, &never, -1, 0, NULL };
 
     (void)state;
     assert_true(forked_well(&job));
@@ -107,7 +107,7 @@ static rsd_err die(void *arg, rsd_comm *comm, rsd_error *err)
 
 static void check_doomed(int how, rsd_err (*run)(void *, rsd_comm *, rsd_error *))
 {
-    const forked_job job = { 4, how, run, NULL, -1, 0 };
+    const forked_job job = { 4, how, run, NULL, -1, 0, NULL };
     forked_end       end[FORKED_MAX];
 
     forked_run(&job, end);
@@ -212,7 +212,8 @@ static rsd_err leave(void *arg, rsd_comm *comm, rsd_error *err)
 
 static void what_a_rank_sent_before_it_left_arrives(void **state)
 {
-    const forked_job near = { 2, NEAR, leave, NULL, -1, 0 }, far = { 2, FAR, leave, NULL, -1, 0 };
+    const forked_job near = { 2, NEAR, leave, NULL, -1, 0, NULL },
+                     far = { 2, FAR, leave, NULL, -1, 0, NULL };
 
     (void)state;
     assert_true(forked_well(&near));
@@ -229,7 +230,7 @@ static rsd_err nothing(void *arg, rsd_comm *comm, rsd_error *err)
 
 static void a_meeting_without_a_rank_names_it(void **state)
 {
-    const forked_job job = { 4, NEAR, nothing, NULL, 3, 300 };
+    const forked_job job = { 4, NEAR, nothing, NULL, 3, 300, NULL };
     forked_end       end[FORKED_MAX];
 
     (void)state;
@@ -239,6 +240,41 @@ static void a_meeting_without_a_rank_names_it(void **state)
         assert_int_equal(end[r].err.rank, 3);
         assert_non_null(strstr(end[r].err.msg, "rank 3 did not come"));
     }
+}
+
+static void stop_doomed(int32_t rank)
+{
+    if (rank == DOOMED)
+        kill(getpid(), SIGSTOP);
+}
+
+static void kill_doomed(int32_t rank)
+{
+    if (rank == DOOMED)
+        kill(getpid(), SIGKILL);
+}
+
+static void check_met(void (*met)(int32_t))
+{
+    const forked_job job = { 4, NEAR, nothing, NULL, -1, 2000, met };
+    forked_end       end[FORKED_MAX];
+
+    forked_run(&job, end);
+    for (int32_t r = 0; r < job.ranks; r++)
+        if (r != DOOMED && (!end[r].rc || end[r].err.rank != DOOMED))
+            fail_msg("rank %d: %s", (int)r, end[r].err.msg);
+}
+
+static void a_rank_killed_after_it_has_met_is_named(void **state)
+{
+    (void)state;
+    check_met(kill_doomed);
+}
+
+static void a_rank_stopped_after_it_has_met_is_named(void **state)
+{
+    (void)state;
+    check_met(stop_doomed);
 }
 
 static rsd_err use_in_child(void *arg, rsd_comm *comm, rsd_error *err)
@@ -260,19 +296,21 @@ static rsd_err use_in_child(void *arg, rsd_comm *comm, rsd_error *err)
 
 static void a_forked_child_can_not_use_it(void **state)
 {
-    const forked_job job = { 2, NEAR, use_in_child, NULL, -1, 0 };
+    const forked_job job = { 2, NEAR, use_in_child, NULL, -1, 0, NULL };
 
     (void)state;
     assert_true(forked_well(&job));
 }
 
-/* Those behind the first five concern sockets that the comm made itself. */
+/* Those behind the first seven concern sockets that the comm made itself. */
 static const struct CMUnitTest own[] = {
     cmocka_unit_test(long_messages_arrive_by_reading_memory),
     cmocka_unit_test(a_killed_rank_is_named),
     cmocka_unit_test(a_stopped_rank_is_a_timeout_that_names_it),
     cmocka_unit_test(a_meeting_without_a_rank_names_it),
     cmocka_unit_test(a_forked_child_can_not_use_it),
+    cmocka_unit_test(a_rank_killed_after_it_has_met_is_named),
+    cmocka_unit_test(a_rank_stopped_after_it_has_met_is_named),
     cmocka_unit_test(a_killed_rank_with_a_living_child_is_named),
     cmocka_unit_test(long_messages_arrive_where_memory_can_not_be_read),
     cmocka_unit_test(a_killed_rank_of_another_machine_is_named),
@@ -283,5 +321,5 @@ static const struct CMUnitTest own[] = {
 int main(void)
 {
     return forked_suite("comm_processes", KINDS, kind, own,
-                        KINDS == 1 ? 5 : sizeof(own) / sizeof(own[0]));
+                        KINDS == 1 ? 7 : sizeof(own) / sizeof(own[0]));
 }
