@@ -106,52 +106,11 @@ static rsd_err read_all(int fd, const char *path, rsi_bytes *out, rsd_error *err
     return RSD_OK;
 }
 
-static rsd_err get(void *arg, const char *key, int64_t timeout_ms,
-                   void (*take)(void *to, const void *data, size_t bytes), void *to, rsd_error *err)
-{
-    const int64_t until = rsi_clock_ms() + timeout_ms;
-    rsi_bytes     got = { 0 };
-    char          path[PATH_MAX];
-    int           fd;
-    rsd_err       rc;
-
-    if (!join(arg, key, path))
-        return rsi_fail(err, RSD_E_INVALID, "the path of \"%s\" is too long", key);
-    while ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) < 0) {
-        if (errno != ENOENT && errno != ESTALE && errno != EINTR)
-            return rsi_fail_errno(err, RSD_E_IO, errno, "could not open \"%s\"", path);
-        if (rsi_clock_ms() >= until)
-            return rsi_fail(err, RSD_E_TIMEOUT, "\"%s\" did not appear within %lld ms", path,
-                            (long long)timeout_ms);
-        nanosleep(&(struct timespec){ .tv_nsec = POLL_NS }, NULL);
-    }
-    rc = read_all(fd, path, &got, err);
-    close(fd);
-    if (!rc)
-        take(to, got.at, got.len);
-    rsi_free(got.at);
-    return rc;
-}
-
 static bool is_result(const char *path)
 {
     const size_t len = strlen(path);
 
     return len > 4 && strcmp(path + len - 4, ".all") == 0;
-}
-
-/* Whether there are keys in the folder that other ranks put, and will remove. */
-static bool others_are_here(const place *p)
-{
-    DIR           *dir = opendir(p->path);
-    struct dirent *entry;
-    bool           found = false;
-
-    while (dir && !found && (entry = readdir(dir)))
-        found = entry->d_name[0] != '.' && !is_result(entry->d_name);
-    if (dir)
-        closedir(dir);
-    return found;
 }
 
 static void remove_mine(const place *p, bool results)
@@ -166,19 +125,72 @@ static void remove_mine(const place *p, bool results)
     }
 }
 
+/* Rank 0 keeps its keys: who meets here while they exist is refused. */
+static bool has_result(const place *p)
+{
+    rsi_reader in = { p->mine.at, p->mine.at + p->mine.len, false };
+    bool       found = false;
+
+    while (in.at < in.end)
+        found = is_result(rsi_read_text(&in)) || found;
+    return found;
+}
+
+static rsd_err get(void *arg, const char *key, int64_t timeout_ms,
+                   void (*take)(void *to, const void *data, size_t bytes), void *to, rsd_error *err)
+{
+    place        *p = arg;
+    const int64_t until = rsi_clock_ms() + timeout_ms;
+    rsi_bytes     got = { 0 };
+    char          path[PATH_MAX];
+    int           fd;
+    rsd_err       rc;
+
+    if (!join(p, key, path))
+        return rsi_fail(err, RSD_E_INVALID, "the path of \"%s\" is too long", key);
+    while ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) < 0) {
+        if (errno != ENOENT && errno != ESTALE && errno != EINTR)
+            return rsi_fail_errno(err, RSD_E_IO, errno, "could not open \"%s\"", path);
+        if (rsi_clock_ms() >= until)
+            return rsi_fail(err, RSD_E_TIMEOUT, "\"%s\" did not appear within %lld ms", path,
+                            (long long)timeout_ms);
+        nanosleep(&(struct timespec){ .tv_nsec = POLL_NS }, NULL);
+    }
+    rc = read_all(fd, path, &got, err);
+    close(fd);
+    if (!rc)
+        take(to, got.at, got.len);
+    if (is_result(key) && !has_result(p)) { /* rank 0 has got this rank's keys */
+        remove_mine(p, false);
+        p->mine.len = 0;
+    }
+    rsi_free(got.at);
+    return rc;
+}
+
+/* Whether there are keys of ranks that have not read a result yet. */
+static bool others_are_here(const place *p)
+{
+    DIR           *dir = opendir(p->path);
+    struct dirent *entry;
+    bool           found = false;
+
+    while (dir && !found && (entry = readdir(dir)))
+        found = entry->d_name[0] != '.' && !is_result(entry->d_name);
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
 /* The last rank finds the folder empty. If the ranks failed to meet, the others may still have to
  * read why. */
 static void hang_up(void *arg, bool broken)
 {
     place        *p = arg;
-    const int64_t until = rsi_clock_ms() + (broken ? LEAVE_MS : 0);
-    rsi_reader    in = { p->mine.at, p->mine.at + p->mine.len, false };
-    bool          waits = false;
+    const int64_t until = rsi_clock_ms() + LEAVE_MS;
 
-    while (in.at < in.end)
-        waits = is_result(rsi_read_text(&in)) || waits;
     remove_mine(p, false);
-    while (waits && rsi_clock_ms() < until && others_are_here(p))
+    while (broken && has_result(p) && others_are_here(p) && rsi_clock_ms() < until)
         nanosleep(&(struct timespec){ .tv_nsec = POLL_NS }, NULL);
     remove_mine(p, true);
     rmdir(p->path);
