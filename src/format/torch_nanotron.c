@@ -74,8 +74,8 @@ static rsd_err count_ranks(char *const *names, size_t n, grid *out, rsd_error *e
             return rsi_fail(
                 err, RSD_E_UNSUPPORTED,
                 "nanotron's optimizer state on %" PRId64 " tensor-parallel and %" PRId64
-                " expert-parallel ranks is not read: only the files of the model say how these "
-                "cut parameters",
+                " expert-parallel ranks is not read: only the files of the folder \"model\" say "
+                "which slices of a parameter each of them has",
                 slices, owners);
         out->pipes = rsi_max(out->pipes, pipes);
         out->ranks = rsi_max(out->ranks, ranks);
