@@ -257,8 +257,7 @@ static rsd_err open_layer(rsi_zero *z, char *const *names, size_t n, int64_t lay
         file[s] = (uint32_t)z->t->nfiles;
         rc = i < n ? rsi_torch_add_file(z->ckpt, names[i], err)
                    : rsi_fail(err, RSD_E_NOTFOUND,
-                              "no file \"layer_%02" PRId64 "-model_%02zu-model_states.pt\" is in "
-                              "it",
+                              "it has no file \"layer_%02" PRId64 "-model_%02zu-model_states.pt\"",
                               layer, s);
     }
     return rc;

@@ -203,7 +203,7 @@ static rsd_err more_than_the_handles_is_refused(rsd_comm *comm, rsd_error *err)
         return rc;
     rc = stash_save(stash, &four_by_eight, 1, &saved, &got);
     rc = all_have(comm, rc, RSD_E_NOMEM, &got, err);
-    COMM_CHECK(rc || strstr(got.msg, "one more than the 1 tensors") != NULL);
+    COMM_CHECK(rc || strstr(got.msg, "the stash holds at most 1 tensors") != NULL);
     if (!rc)
         rc = stash_take(&saved, &four_by_eight, 1, err);
     rsd_stash_free(stash);
