@@ -61,13 +61,21 @@ int recipe_text(const args *a, const char *name, char **out)
     char        folder[4096 + 64], path[8192];
     struct stat st;
     size_t      len;
+    const char *from = name;
+    int         code;
 
     if (stat(name, &st) != 0 && !strchr(name, '/') && recipe_folder(folder, sizeof(folder))) {
         snprintf(path, sizeof(path), "%s/%s.recipe", folder, name);
         if (stat(path, &st) == 0)
-            return read_file(a, path, out, &len);
+            from = path;
     }
-    return read_file(a, name, out, &len);
+    code = read_file(a, from, out, &len);
+    if (!code && memchr(*out, '\0', len)) {
+        free(*out);
+        *out = NULL;
+        code = refuse(a, EXIT_MISUSE, "recipe \"%s\": it is not text: it has a NUL byte", name);
+    }
+    return code;
 }
 
 static int set_number(const args *a, rsd_recipe *recipe, const char *text)

@@ -35,6 +35,12 @@ err <<'END'
 reshard: checkpoint "padded": it would have more than 64 TiB, the most that a conversion writes
 END
 
+t 'a recipe with a NUL byte is refused, not read up to there' -c 'cd $T; printf "{*x} -> {*x}\n\0nonsense" >nul.recipe; $R recipe check nul.recipe hf.safetensors'
+code 2
+err <<'END'
+reshard: recipe "nul.recipe": it is not text: it has a NUL byte
+END
+
 t 'plan shows what tensors are made of, and what each rank reads' plan "$T/hf.safetensors" --recipe "$T/qkv.recipe" --config "$T/config.json" --layout 'mesh tp=2; * shard(1)@tp'
 out <<'END'
 target  dtype  shape      parts  made of
