@@ -20,7 +20,8 @@
 enum {
     RSI_CAPTURES = 4,      /* most in one name */
     RSI_SIDE_MOST = 64,    /* tensors on one side of a rule */
-    RSI_RECIPE_DEPTH = 32, /* of nested expressions and axes */
+    RSI_RECIPE_DEPTH = 32, /* of nested expressions, axes and definitions */
+    RSI_TERMS_MOST = 256,  /* numbers and operators of an expression */
     RSI_RECIPE_WORD = 64,  /* longest name of a number, with its NUL */
 };
 

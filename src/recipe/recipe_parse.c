@@ -341,27 +341,44 @@ static rsd_err take_layout(rsi_recipe_text *p)
 
 /* ---- cycles ---- */
 
+enum { COST_MOST = 4096 };
+
+/* The cost of a definition is how many of them are evaluated to get its value, itself included:
+ * those that it uses are evaluated each time. */
 typedef struct visiting {
     const rsi_recipe_text *p;
-    uint8_t               *state; /* [nlets] 1: its expressions are being looked at, 2: done */
+    uint32_t              *cost; /* [nlets] once known; 0: not visited, UINT32_MAX: right now */
+    uint32_t               sum;  /* of what the current definition has used so far */
+    int                    depth;
 } visiting;
 
 static rsd_err visit_expr(visiting *v, const rsi_expr *e);
 
+static rsd_err too_many(const visiting *v, const rsi_where *let)
+{
+    return rsi_text_wrong(v->p, let->at, "\"%s\" depends on too many others", let->name);
+}
+
 static rsd_err visit_let(visiting *v, size_t i)
 {
     const rsi_where *let = &v->p->recipe->let[i];
-    rsd_err          rc;
+    const uint32_t   before = v->sum;
+    rsd_err          rc = RSD_OK;
 
-    if (v->state[i] == 1)
+    if (v->cost[i] == UINT32_MAX)
         return rsi_text_wrong(v->p, let->at, "\"%s\" is defined by itself", let->name);
-    if (v->state[i] == 2)
-        return RSD_OK;
-    v->state[i] = 1;
-    rc = visit_expr(v, let->expr);
-    if (!rc && let->other)
-        rc = visit_expr(v, let->other);
-    v->state[i] = 2;
+    if (v->cost[i] == 0) {
+        v->cost[i] = UINT32_MAX;
+        v->sum = 1;
+        rc = ++v->depth > RSI_RECIPE_DEPTH ? too_many(v, let) : visit_expr(v, let->expr);
+        if (!rc && let->other)
+            rc = visit_expr(v, let->other);
+        if (!rc && v->sum > COST_MOST)
+            rc = too_many(v, let);
+        v->depth--;
+        v->cost[i] = v->sum;
+    }
+    v->sum = before + v->cost[i];
     return rc;
 }
 
@@ -379,12 +396,14 @@ static rsd_err visit_expr(visiting *v, const rsi_expr *e)
 
 static rsd_err check_cycles(const rsi_recipe_text *p)
 {
-    visiting v = { .p = p, .state = rsi_calloc(p->recipe->nlets + 1, 1) };
-    rsd_err  rc = v.state ? RSD_OK : no_memory(p);
+    visiting v = { .p = p, .cost = rsi_calloc(p->recipe->nlets + 1, sizeof(v.cost[0])) };
+    rsd_err  rc = v.cost ? RSD_OK : no_memory(p);
 
-    for (size_t i = 0; i < p->recipe->nlets && !rc; i++)
+    for (size_t i = 0; i < p->recipe->nlets && !rc; i++) {
+        v.sum = 0;
         rc = visit_let(&v, i);
-    rsi_free(v.state);
+    }
+    rsi_free(v.cost);
     return rc;
 }
 

@@ -9,6 +9,7 @@
 typedef struct rsi_recipe_text {
     const char      *at, *line_start;
     int              line, depth;
+    int              terms; /* of the expression that is being read */
     rsd_recipe      *recipe;
     rsi_recipe_rule *rule; /* the one being read */
     rsd_error       *err;

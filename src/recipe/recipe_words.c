@@ -164,6 +164,8 @@ static rsd_err new_expr(rsi_recipe_text *p, char op, rsi_spotted at, rsi_expr **
 
     if (!e)
         return no_memory(p);
+    if (++p->terms > RSI_TERMS_MOST) /* long ones are deep trees */
+        return rsi_text_expected(p, "a shorter expression");
     e->op = op;
     e->at = at;
     *out = e;
@@ -281,6 +283,7 @@ rsd_err rsi_text_expr(rsi_recipe_text *p, const rsi_expr **out)
 
     if (p->depth >= RSI_RECIPE_DEPTH)
         return rsi_text_expected(p, "fewer parentheses");
+    p->terms = p->depth == 0 ? 0 : p->terms;
     p->depth++;
     rc = take_level(p, 0, out);
     p->depth--;

@@ -8,6 +8,7 @@
 
 #include "recipe/recipe.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void expect(const char *text, const char *want)
@@ -132,6 +133,29 @@ static void deep_nesting_is_refused(void **state)
     expect(text, "line 1, column 41: expected fewer parentheses, found \"(\"");
 }
 
+static void long_expressions_and_deep_definitions_are_refused(void **state)
+{
+    char   text[8192] = "let a = 1";
+    size_t n = strlen(text);
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "+1");
+    expect(text, "line 1, column 265: expected a shorter expression, found "
+                 "\"1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+\"");
+    n = (size_t)snprintf(text, sizeof(text), "let a0 = 1\n");
+    for (int i = 1; i < 20; i++) /* 3^19 evaluations */
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "let a%d = a%d + a%d + a%d\n", i, i - 1,
+                              i - 1, i - 1);
+    snprintf(text + n, sizeof(text) - n, "a -> b");
+    expect(text, "line 9, column 5: \"a8\" depends on too many others");
+    n = (size_t)snprintf(text, sizeof(text), "let a0 = 1\n");
+    for (int i = 99; i > 0; i--)
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "let a%d = a%d\n", i, i - 1);
+    snprintf(text + n, sizeof(text) - n, "a -> b");
+    expect(text, "line 34, column 5: \"a67\" depends on too many others");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +163,7 @@ int main(void)
         cmocka_unit_test(words_in_the_wrong_place_are_named),
         cmocka_unit_test(sides_that_are_no_bijection_are_refused),
         cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(long_expressions_and_deep_definitions_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
