@@ -350,6 +350,52 @@ static void boxes_that_leave_a_hole_are_refused(void **state)
     rsd_part_free(part);
 }
 
+/* ---- the catalogue of large metadata ---- */
+
+/* One tensor of so many rows, each a chunk. */
+static void save_rows(int64_t rows)
+{
+    const rsd_publish_opts opts = { .size = sizeof(opts), .overwrite = true, .sync = RSD_NEVER };
+    rsd_receipt            receipt;
+    rsd_part              *part;
+
+    assert_int_equal(rsd_part_create(path, 0, NULL, &part, NULL), RSD_OK);
+    for (int64_t i = 0; i < rows; i++) {
+        rsd_view view = { .box = { .ndim = 1, .off = { i }, .len = { 1 } }, .data = (int[]){ 7 } };
+
+        assert_int_equal(rsd_part_tensor(part, "x", RSD_I32, 1, &rows, &view, NULL), RSD_OK);
+    }
+    assert_int_equal(rsd_part_write(part, NULL), RSD_OK);
+    assert_int_equal(rsd_part_receipt(part, true, &receipt.bytes, &receipt.len, NULL), RSD_OK);
+    assert_int_equal(rsd_parts_publish(path, 1, &receipt, &opts, NULL), RSD_OK);
+    rsd_part_free(part);
+}
+
+static size_t damages(void)
+{
+    rsd_ckpt *ckpt;
+    size_t    n;
+
+    assert_int_equal(rsd_ckpt_open(NULL, path, &ckpt, NULL), RSD_OK);
+    assert_int_equal(rsd_ckpt_verify(ckpt, NULL, NULL, NULL, &n, NULL), RSD_OK);
+    rsd_ckpt_close(ckpt);
+    return n;
+}
+
+static void the_catalogue_follows_the_metadata(void **state)
+{
+    (void)state;
+    save_rows(16000);
+    assert_true(is_there(".reshard-catalogue"));
+    assert_int_equal(damages(), 0);
+    save_rows(17000);
+    assert_true(is_there(".reshard-catalogue"));
+    assert_int_equal(damages(), 0);
+    save_rows(2);
+    assert_false(is_there(".reshard-catalogue"));
+    assert_int_equal(damages(), 0);
+}
+
 /* ---- places ---- */
 
 static void extents_say_where_the_items_lie(void **state)
@@ -400,6 +446,7 @@ int main(void)
         T(a_part_that_was_removed_is_not_published),
         T(a_changed_receipt_is_refused),
         T(boxes_that_leave_a_hole_are_refused),
+        T(the_catalogue_follows_the_metadata),
         T(extents_say_where_the_items_lie),
     };
 
