@@ -198,7 +198,7 @@ static void check_damaged(const char *good, size_t len, size_t at, bool cut)
     fill(r, RANKS, 0);
     meet(r, RANKS);
     check(&r[0], RSD_E_COMM, 1, "what is under \"x.1\" was not put by rank 1");
-    check(&r[1], RSD_E_EXISTS, -1, "x.1\" exists: the folder is another meeting's");
+    check(&r[1], RSD_E_EXISTS, -1, "x.1\" exists: the folder was used for another meeting");
     check(&r[2], RSD_E_COMM, 1, "what is under \"x.1\" was not put by rank 1");
     snprintf(path, sizeof(path), "%s/x.1", folder);
     assert_int_equal(unlink(path), 0);
@@ -233,7 +233,7 @@ static void a_pipe_under_a_key_keeps_nobody_waiting(void **state)
     fill(r, RANKS, 0);
     meet(r, RANKS);
     check(&r[0], RSD_E_IO, 1, "x.1\" is not a file");
-    check(&r[1], RSD_E_EXISTS, -1, "x.1\" exists: the folder is another meeting's");
+    check(&r[1], RSD_E_EXISTS, -1, "x.1\" exists: the folder was used for another meeting");
     check(&r[2], RSD_E_IO, 1, "x.1\" is not a file");
 }
 
@@ -253,7 +253,7 @@ static void the_result_of_an_earlier_meeting_is_refused(void **state)
     for (int i = 0; i < RANKS; i++)
         r[i].brings = 200 + (uint64_t)i;
     meet(r, RANKS);
-    check(&r[0], RSD_E_EXISTS, -1, "x.0\" exists: the folder is another meeting's");
+    check(&r[0], RSD_E_EXISTS, -1, "x.0\" exists: the folder was used for another meeting");
     for (int i = 1; i < RANKS; i++)
         check(&r[i], RSD_E_EXISTS, -1, "\"x.all\" is of another meeting");
 }
