@@ -200,6 +200,7 @@ static convert_work *new_convert(PyObject *ckpt, PyObject *args)
 
     if (!v)
         return NULL;
+    v->w.writes = true;
     v->held = Py_NewRef(args);
     v->stats.size = sizeof(v->stats);
     v->opts = (rsd_convert_opts){ .size = sizeof(v->opts),

@@ -25,6 +25,7 @@ typedef struct core {
     PyObject *state, *layout, *series;                           /* and for ranks */
     PyObject *stash;
     work     *abandoned; /* still running after their callers were interrupted */
+    bool      settles;   /* the program's end waits for those that write */
 } core;
 
 core *core_of(PyObject *self); /* of an object of one of the types */
@@ -52,6 +53,7 @@ struct work {
     pthread_cond_t  change;
     int             phase; /* guarded by lock */
     bool            started, joined;
+    bool            writes; /* files, which it removes if it is canceled */
     pthread_t       thread;
     pid_t           process; /* a forked child has no such thread */
     atomic_bool     cancel;
@@ -147,6 +149,7 @@ void      notes_free(notes *all);
 extern PyType_Spec comm_spec;
 
 PyObject *core_meet(PyObject *module, PyObject *args);
+PyObject *core_settle(PyObject *module, PyObject *none);
 /* The comm behind a Comm, for one call, until comm_leave; NULL with an exception if it is closed or
  * in use. All three with the GIL. A work sets its `comm` and leaves when it is freed. */
 typedef struct shared_comm shared_comm;

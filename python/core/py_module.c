@@ -127,6 +127,7 @@ static PyMethodDef methods[] = {
       "verify(ckpt, *, quick, threads, progress) -> [(error, message), ...]" },
     { "meet", core_meet, METH_VARARGS,
       "meet(rank, size, put, get, dial, near, seconds) -> Comm; dial \"ucx\": over UCX" },
+    { "settle", core_settle, METH_NOARGS, "Waits for calls that were interrupted." },
     { "plan", core_plan, METH_VARARGS, "plan(rank, source, target) -> Plan" },
     { "stash", core_stash, METH_VARARGS, "stash(comm, budget, handles) -> Stash" },
     { "convert", core_convert, METH_VARARGS, "convert(ckpt, path, ...) -> statistics" },

@@ -161,6 +161,7 @@ PyObject *core_save(PyObject *module, PyObject *args, PyObject *kwargs)
         return NULL;
     s = (save_work *)work_new(sizeof(*s), run_save, free_save);
     if (s) {
+        s->w.writes = true;
         s->how = (rsd_stage_way)stage;
         s->tree = Py_NewRef(tree);
         s->opts = (rsd_save_opts){ .format = (rsd_format)format,

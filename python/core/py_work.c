@@ -11,6 +11,7 @@
 
 #define TICK  0.05 /* seconds between looks at signals and progress */
 #define GRACE 0.5  /* seconds in which work that was asked to stop may end */
+#define LAST  30.0 /* more of them when the program ends, until the next Ctrl-C */
 
 work *work_new(size_t size, rsd_err (*run)(work *, rsd_error *), void (*release)(work *))
 {
@@ -193,13 +194,60 @@ int work_run(core *c, work *w, int phase, PyObject *progress)
     return -1;
 }
 
+static work *next_writer(const core *c)
+{
+    work *w = c->abandoned;
+
+    while (w && !w->writes)
+        w = w->next;
+    return w;
+}
+
+/* settle(): at the end of the program, lets interrupted work remove what it has begun to write. */
+PyObject *core_settle(PyObject *module, PyObject *none)
+{
+    core *c = PyModule_GetState(module);
+    work *w;
+
+    (void)none;
+    reap(c);
+    for (double gone = 0; (w = next_writer(c)) && gone < LAST; gone += TICK) {
+        wait_without_gil(w, WORK_DONE, TICK);
+        if (PyErr_CheckSignals() < 0)
+            return NULL;
+        reap(c);
+    }
+    return Py_NewRef(Py_None);
+}
+
+/* Keeps a work that still runs. */
+static void abandon(core *c, work *w)
+{
+    PyObject *type, *value, *trace, *own, *settle, *atexit, *done;
+
+    w->next = c->abandoned;
+    c->abandoned = w;
+    if (!w->writes || c->settles)
+        return;
+    c->settles = true;
+    PyErr_Fetch(&type, &value, &trace);
+    own = PyImport_ImportModule("reshard._core");
+    settle = own ? PyObject_GetAttrString(own, "settle") : NULL;
+    atexit = settle ? PyImport_ImportModule("atexit") : NULL;
+    done = atexit ? PyObject_CallMethod(atexit, "register", "O", settle) : NULL;
+    Py_XDECREF(own);
+    Py_XDECREF(settle);
+    Py_XDECREF(atexit);
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, trace); /* without it a tree may be left, for the next save */
+}
+
 void work_free(core *c, work *w)
 {
     if (!w)
         return;
     if (w->started && !w->joined) {
-        w->next = c->abandoned;
-        c->abandoned = w;
+        abandon(c, w);
         return;
     }
     pthread_cond_destroy(&w->change);

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C ends every call that takes time, and leaves nothing behind."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+from support import Case
+
+LIMIT = 60  # seconds for a call that would take much longer, on a busy machine
+HUGE = 32 << 30  # bytes of a file that is a hole
+LARGE = 6 << 30
+
+
+class Interrupts(Case):
+    """Each call runs in a process of its own: a hole in a file, or memory that was never touched, is its work."""
+
+    def ends(self, code, after="", **names):
+        """Runs code in which `call` is a function; it must be interrupted, and the folder be as before."""
+        before = sorted(p.name for p in self.folder.iterdir())
+        script = "import mmap, os, sys, time\nimport reshard\nfrom interrupts import interrupted\nstarted = None\n"
+        script += "".join(f"{name} = {value!r}\n" for name, value in names.items())
+        script += textwrap.dedent(code) + "\nprint('interrupted' if interrupted(call, started) else 'done', flush=True)\n" + textwrap.dedent(after)
+        path = os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT, cwd=self.folder, env={**os.environ, "PYTHONPATH": path}
+        )
+        self.assertEqual((done.stdout, done.stderr), ("interrupted\n", ""))
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), before)
+
+    def hole(self, name, size):
+        return str(self.file({"w": ("U8", [size], size)}, name))
+
+    def test_load(self):
+        self.ends("ck = reshard.open(x, 'raw')\ndef call(): ck.load()", x=self.hole("x.safetensors", LARGE))
+
+    def test_many_reads(self):
+        x = str(self.file({f"w{i}": ("U8", [64 << 20], 64 << 20) for i in range(96)}))
+        self.ends("ck = reshard.open(x, 'raw')\ndef call(): ck.load(list(ck))", x=x)
+
+    def test_one_read(self):
+        self.ends("w = reshard.open(x, 'raw')['w']\ndef call(): w[:]", x=self.hole("x.safetensors", LARGE))
+
+    def test_convert(self):
+        self.ends("def call(): reshard.convert(x, 'out')", x=self.hole("x.safetensors", HUGE))
+
+    def test_save(self):
+        self.ends("big = memoryview(mmap.mmap(-1, size))\ndef call(): reshard.save('out', {'w': big})", size=LARGE)
+
+    def test_async_save_while_it_stages(self):
+        # Memory that processes share is copied, not forked.
+        self.ends("big = memoryview(mmap.mmap(-1, size))\ndef call(): reshard.save_async('out', {'w': big})", size=1 << 30)
+
+    def test_the_wait_for_an_async_save(self):
+        code = """
+            big = memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+            saving = reshard.save_async("out", {"w": big}, stage="fork")
+            call, started = saving.wait, lambda: True
+        """
+        after = """
+            saving.cancel()
+            try:
+                saving.wait()
+            except reshard.CanceledError:
+                pass
+        """
+        self.ends(code, after, size=LARGE)
+
+    def test_verify(self):
+        code = "import mmap, reshard\nreshard.save('one', {'w': memoryview(mmap.mmap(-1, 1 << 30))}, sync=False)"
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=self.folder)
+        self.ends("def call(): reshard.verify('one')")
+
+    def test_diff(self):
+        two = [self.hole(name, HUGE) for name in ("x.safetensors", "y.safetensors")]
+        self.ends("def call(): reshard.diff(*two)", two=two)
