@@ -2,7 +2,8 @@
 /* The image of DeepSpeed's universal form, from which a training resumes on any number of ranks:
  *
  *   zero/<parameter>/fp32.pt     {"cat_dim": 0, "param": its weights}
- *   zero/<parameter>/<key>.pt    the same with "optim.state.<parameter>.<key>"; a step is bare
+ *   zero/<parameter>/<key>.pt    the same with "optim.state.<parameter>.<key>"; a step is bare;
+ *                                experts of AutoEP also say that they are, and how many
  *   zero/optimizer_state.pt      the other values below "optim"
  *   *mp_rank_00_model_states.pt  the remaining values: one file for stages 1 and 2, one for stage 3
  *   latest_universal             the name of the folder with all that: "."
@@ -23,6 +24,13 @@ typedef struct leaves {
     size_t    n, cap;
 } leaves;
 
+/* Parameters "<prefix>.w1", whose rows are the experts of a layer. */
+typedef struct expert_layer {
+    const char *prefix;
+    size_t      len; /* of the prefix */
+    int64_t     count;
+} expert_layer;
+
 typedef struct universal {
     rsi_image       *image;
     const rsd_state *state;
@@ -30,6 +38,8 @@ typedef struct universal {
     rsi_map          trained, named; /* parameters with an optimizer's state; with weights */
     leaves           optim, rest;    /* values of the two kinds of common files */
     const rsd_value *step;           /* of the first parameter that has one */
+    expert_layer    *layer;          /* [nlayers]; for rsi_free */
+    size_t           nlayers, layers_cap;
 } universal;
 
 static rsd_err no_memory(rsd_error *err)
@@ -83,6 +93,70 @@ static rsd_err empty_dict(universal *u, const rsd_value **out, rsd_error *err)
     return rsd_value_create_list(u->owner, RSD_VALUE_DICT, 0, NULL, out, err);
 }
 
+/* ---- experts ---- */
+
+/* The value "deepspeed.ds_autoep_layers.<layer>.<key>"; NULL: none. `layer` ends with a dot. */
+static const rsd_value *layer_value(const universal *u, const char *layer, size_t len,
+                                    const char *key)
+{
+    for (size_t i = 0; i < u->state->nvalues; i++) {
+        const char *name = u->state->value[i].spot.name;
+
+        if (strncmp(name, layer, len) == 0 && strcmp(name + len, key) == 0)
+            return u->state->value[i].value;
+    }
+    return NULL;
+}
+
+/* Finds the layers whose experts AutoEP divides, which a ZeRO checkpoint lists. */
+static rsd_err find_layers(universal *u, rsd_error *err)
+{
+    static const char all[] = "deepspeed.ds_autoep_layers.", key[] = "expert_key_prefix";
+
+    for (size_t i = 0; i < u->state->nvalues; i++) {
+        const char      *name = u->state->value[i].spot.name, *dot;
+        const rsd_value *count;
+        expert_layer     found;
+
+        if (strncmp(name, all, sizeof(all) - 1) != 0)
+            continue;
+        dot = strchr(name + sizeof(all) - 1, '.');
+        if (!dot || strcmp(dot + 1, key) != 0)
+            continue;
+        found.prefix = rsd_value_bytes(u->state->value[i].value, NULL);
+        count = layer_value(u, name, (size_t)(dot + 1 - name), "num_experts");
+        if (!found.prefix || !count || rsd_value_type_of(count) != RSD_VALUE_INT)
+            continue;
+        found.len = strlen(found.prefix);
+        found.count = rsd_value_int(count);
+        if (!rsi_grow(&u->layer, u->nlayers, &u->layers_cap, sizeof(u->layer[0])))
+            return no_memory(err);
+        u->layer[u->nlayers++] = found;
+    }
+    return RSD_OK;
+}
+
+/* Marks a tensor with a row for each expert, so that DeepSpeed gives each rank its own. */
+static rsd_err mark_experts(universal *u, const char *parameter, size_t len, const rsd_value *v,
+                            const rsd_value **root, rsd_error *err)
+{
+    const rsd_value_tensor *t = rsd_value_tensor_of(v);
+
+    for (size_t i = 0; t && t->ndim > 0 && i < u->nlayers; i++) {
+        const expert_layer *l = &u->layer[i];
+        const rsd_value    *yes;
+        rsd_err             rc;
+
+        if (len <= l->len || memcmp(parameter, l->prefix, l->len) != 0 ||
+            parameter[l->len] != '.' || t->shape[0] != l->count)
+            continue;
+        rc = rsd_value_create_bool(u->owner, true, &yes, err);
+        rc = rc ? rc : put(u, "is_expert_param", yes, root, err);
+        return rc ? rc : put_int(u, "ep_num_experts", l->count, root, err);
+    }
+    return RSD_OK;
+}
+
 /* ---- files of parameters ---- */
 
 /* The last part of "optim.state.<parameter>.<key>", with the parameter's length; else NULL. */
@@ -118,6 +192,7 @@ static rsd_err add_file(universal *u, const char *parameter, size_t len, const c
         rc = empty_dict(u, &root, err);
         rc = rc ? rc : put_int(u, "cat_dim", 0, &root, err);
         rc = rc ? rc : put(u, "param", v, &root, err);
+        rc = rc ? rc : mark_experts(u, parameter, len, v, &root, err);
     }
     if (rc)
         return rc;
@@ -236,7 +311,7 @@ static rsd_err check_names(const universal *u, rsd_error *err)
 static rsd_err take_all(universal *u, rsd_error *err)
 {
     const rsd_state *s = u->state;
-    rsd_err          rc = RSD_OK;
+    rsd_err          rc = find_layers(u, err);
 
     for (size_t i = 0; i < s->ntensors && !rc; i++)
         rc = note_trained(u, s->tensor[i].spot.name, err);
@@ -360,5 +435,6 @@ rsd_err rsi_image_universal(rsi_image *image, const rsd_state *state, rsd_error 
     rsi_map_release(&u.named);
     rsi_free(u.optim.at);
     rsi_free(u.rest.at);
+    rsi_free(u.layer);
     return rc;
 }

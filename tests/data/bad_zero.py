@@ -154,6 +154,8 @@ def cases():
     yield "zero/parallel_other_degrees", parallel(checkpoint_parallel_dimensions=names(("pp_degree", num(3)), ("tp_degree", num(1 << 62))))
     yield "zero/parallel_slice_is_missing", {k: v for k, v in parallel(names()).items() if k != "zero_pp_rank_0_mp_rank_01_optim_states.pt"}
     yield "zero/experts_of_one_rank_twice", layers(("ep_rank", num(0)), ("num_experts", num(2)), ("num_local_experts", num(1)))
+    ranks = [layers(("ep_rank", num(r)), ("num_experts", num(2)), ("num_local_experts", num(1))) for r in range(2)]
+    yield "zero/experts_of_autoep", ranks[0] | {k: v for k, v in ranks[1].items() if "rank_1" in k}
     yield "zero/experts_without_numbers", layers(groups=False)
     groups = lst(num(1), num(2))
     moe = "deepspeed_experts.0.weight"

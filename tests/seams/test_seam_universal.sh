@@ -45,6 +45,18 @@ cat_dim  0
 torch: 1 tensor in 1 chunk, 1 parameter, 4 B; 0 objects
 END
 
+t 'experts that ranks divided say so, for weights and moments' -c '
+    "$R" convert -q bad/zero/experts_of_autoep "$T/experts" --to universal 2>/dev/null &&
+    for k in fp32 exp_avg; do "$R" inspect "$T/experts/zero/e.w1/$k.pt" | grep -E "^(param|is_exp|ep_num)"; done'
+out <<'END'
+param  float32  [2, 2]  whole        1   16 B
+ep_num_experts   2
+is_expert_param  True
+param  float32  [2, 2]  whole        1   16 B
+ep_num_experts   2
+is_expert_param  True
+END
+
 t 'it may be overwritten' -c '"$R" convert -q --overwrite golden/folders/zero2 "$T/zero3" --to universal 2>/dev/null && "$R" diff -q "$T/zero2" "$T/zero3"'
 
 t 'but not if it holds something else' -c 'echo mine >"$T/zero3/zero/a.weight/notes" && "$R" convert -q --overwrite golden/folders/zero3 "$T/zero3" --to universal 2>&1 | tail -n 1 | sed "s|$T|T|"'
