@@ -10,6 +10,7 @@
 
 #include "rot13.h"
 
+#include <ftw.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -271,9 +272,34 @@ static size_t every_version(glob_t *found, struct CMUnitTest *out, size_t cap)
     return n;
 }
 
+static int64_t all_bytes, most_bytes;
+
+static int add_size(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+    (void)path;
+    (void)where;
+    if (kind == FTW_F) {
+        all_bytes += st->st_size;
+        most_bytes = st->st_size > most_bytes ? st->st_size : most_bytes;
+    }
+    return 0;
+}
+
+static void files_stay_small_enough_for_a_repository(void **state)
+{
+    char path[PATH_MAX];
+
+    (void)state;
+    path_of("", "", path);
+    assert_int_equal(nftw(path, add_size, 16, FTW_PHYS), 0);
+    assert_in_range(all_bytes, 1, 3000000);
+    assert_in_range(most_bytes, 1, 30000);
+}
+
 int main(void)
 {
     const struct CMUnitTest fixed[] = {
+        cmocka_unit_test(files_stay_small_enough_for_a_repository),
         cmocka_unit_test(dcp_has_ints_and_floats),
         cmocka_unit_test(dcp_has_complex_and_tiny_floats),
         cmocka_unit_test(dcp_has_scalars_and_empty_tensors),
