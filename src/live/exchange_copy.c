@@ -170,10 +170,12 @@ static rsd_err copy_hop(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *ho
     rsd_box          box;
     size_t           my_box = rsi_hop_box(&x->route, hop, false, &box);
     const rsd_view  *to = rsi_views_find(dst, &box, my_box);
-    int64_t          n = rsi_region_packed(&region, &box, dst->elem_bytes, x->seg);
+    int64_t          n;
     rsd_err          rc = RSD_OK;
 
-    if (n > 0 && to && to->data) {
+    if (rsd_box_count(&box) == 0)
+        return RSD_OK;
+    if (to && to->data) {
         const rsi_class *c = rsi_plan_class(x->plan, hop->tensor);
         const rsd_view  *from =
             pair ? NULL : rsi_views_find(src, &box, rsi_overlaps_my_box(&c->send, &box));
@@ -189,6 +191,7 @@ static rsd_err copy_hop(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *ho
             return RSD_OK;
         }
     }
+    n = rsi_region_packed(&region, &box, dst->elem_bytes, x->seg);
     for (int64_t i = 0; i < n && !rc; i++) {
         rsi_region_part(&region, i, &box);
         rc = rsi_hop_read(x, pair, hop, &box, err);

@@ -162,15 +162,20 @@ static bool add_entry(rsi_route *r, rsi_entry entry, int32_t peer, bool given)
 static bool add_entries(rsi_route *r)
 {
     const rsd_plan *plan = r->plan;
+    size_t          n = plan->npeers, after = 0; /* the first peer after me */
     bool            ok = true;
 
     for (size_t i = 0; i < plan->nlocal && ok; i++)
         ok = add_entry(r, plan->local[i], plan->rank, false);
-    for (size_t p = 0; p < plan->npeers && ok; p++) {
-        for (size_t i = plan->send.first[p]; i < plan->send.first[p + 1] && ok; i++)
-            ok = add_entry(r, plan->send.entry[i], plan->peer[p], true);
-        for (size_t i = plan->recv.first[p]; i < plan->recv.first[p + 1] && ok; i++)
-            ok = add_entry(r, plan->recv.entry[i], plan->peer[p], false);
+    while (after < n && plan->peer[after] < plan->rank)
+        after++;
+    for (size_t k = 0; k < n && ok; k++) { /* in their order, so that sorting has little to do */
+        size_t to = (after + k) % n, from = (after + n - 1 - k) % n;
+
+        for (size_t i = plan->send.first[to]; i < plan->send.first[to + 1] && ok; i++)
+            ok = add_entry(r, plan->send.entry[i], plan->peer[to], true);
+        for (size_t i = plan->recv.first[from]; i < plan->recv.first[from + 1] && ok; i++)
+            ok = add_entry(r, plan->recv.entry[i], plan->peer[from], false);
     }
     return ok;
 }
@@ -207,18 +212,22 @@ static bool pass_on(rsi_route *r, const rsi_hop *got)
 static int by_order(const void *a, const void *b)
 {
     const rsi_hop *x = a, *y = b;
-    const uint32_t p[] = { x->far, x->tensor, x->piece, x->part };
-    const uint32_t q[] = { y->far, y->tensor, y->piece, y->part };
-    int            i = 0;
+    uint64_t       p = (uint64_t)x->far << 32 | x->tensor, q = (uint64_t)y->far << 32 | y->tensor;
 
-    while (i < 3 && p[i] == q[i])
-        i++;
-    return (p[i] > q[i]) - (p[i] < q[i]);
+    if (p == q) {
+        p = (uint64_t)x->piece << 32 | x->part;
+        q = (uint64_t)y->piece << 32 | y->part;
+    }
+    return (p > q) - (p < q);
 }
 
 static void sort(rsi_hops *hops)
 {
-    if (hops->n > 1)
+    size_t i = 1;
+
+    while (i < hops->n && by_order(&hops->at[i - 1], &hops->at[i]) <= 0)
+        i++;
+    if (i < hops->n)
         qsort(hops->at, hops->n, sizeof(hops->at[0]), by_order);
 }
 
