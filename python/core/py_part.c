@@ -171,6 +171,7 @@ PyObject *core_write_part(PyObject *module, PyObject *args, PyObject *kwargs)
         return NULL;
     p = (part_work *)work_new(sizeof(*p), run_part, free_part);
     if (p) {
+        p->w.writes = true;
         p->rank = rank;
         p->opts = (rsd_part_opts){ .size = sizeof(p->opts),
                                    .sync = (rsd_choice)sync,
@@ -276,31 +277,34 @@ PyObject *core_publish(PyObject *module, PyObject *args, PyObject *kwargs)
 
 /* ---- Part ---- */
 
-/* places() -> [(file, offset, length), ...] in the order of the items */
+/* places() -> (file, bytes of int64_t[n][2]: offset and length of each item) */
 static PyObject *part_places(PyObject *self, PyObject *none)
 {
     const rsd_part *p = ((part *)self)->part;
     const size_t    n = rsd_part_items(p);
-    PyObject       *list = PyList_New((Py_ssize_t)n), *file = NULL;
+    int64_t(*at)[2] = calloc(n + 1, sizeof(at[0]));
+    rsd_chunk chunk = { .size = sizeof(chunk) }; /* all are in one file */
+    rsd_error err = { .rank = -1 };
+    PyObject *result = NULL;
+    rsd_err   rc = at ? RSD_OK : RSD_E_NOMEM;
 
     (void)none;
-    for (size_t i = 0; list && i < n; i++) {
-        rsd_chunk chunk = { .size = sizeof(chunk) };
-        rsd_error err = { .rank = -1 };
-        PyObject *place = NULL;
-
-        if (rsd_part_extent(p, i, &chunk, &err))
-            fail_with(core_of(self), &err);
-        else if (file || (file = name_of(chunk.file))) /* all are in one */
-            place = Py_BuildValue("OKK", file, (unsigned long long)chunk.offset,
-                                  (unsigned long long)chunk.length);
-        if (!place)
-            Py_CLEAR(list);
-        else
-            PyList_SetItem(list, (Py_ssize_t)i, place);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = rsd_part_extent(p, i, &chunk, &err);
+        if (!rc) {
+            at[i][0] = (int64_t)chunk.offset;
+            at[i][1] = (int64_t)chunk.length;
+        }
     }
-    Py_XDECREF(file);
-    return list;
+    if (!at)
+        PyErr_NoMemory();
+    else if (rc)
+        fail_with(core_of(self), &err);
+    else
+        result = Py_BuildValue("Ny#", n ? name_of(chunk.file) : Py_NewRef(Py_None), (char *)at,
+                               (Py_ssize_t)(n * sizeof(at[0])));
+    free(at);
+    return result;
 }
 
 /* receipt() -> bytes for publish */
@@ -328,7 +332,7 @@ static void part_dealloc(PyObject *self)
 }
 
 static PyMethodDef methods[] = {
-    { "places", part_places, METH_NOARGS, "places() -> [(file, offset, length), ...]" },
+    { "places", part_places, METH_NOARGS, "places() -> (file, bytes of offsets and lengths)" },
     { "receipt", part_receipt, METH_NOARGS, "receipt() -> bytes for publish" },
     { 0 },
 };

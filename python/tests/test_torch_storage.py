@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The storage classes in one process: objects, damage, odd tensors and planners, other formats, the folder."""
 
+import array
 import functools
 import io
 import json
@@ -411,6 +412,30 @@ except dcp.CheckpointException as e:
         for step in (1, 2):
             save({"w": torch.ones(4) * step}, self.folder, Own)
             self.assertEqual(load({"w": torch.zeros(4)}, self.folder)["w"].sum(), 4 * step)
+
+
+@needs_torch
+class Sent(unittest.TestCase):
+    def test_results_are_sent_as_places_of_the_coordinators_items(self):
+        from torch.distributed.checkpoint.planner import SavePlan
+
+        from reshard.torch import _sent
+
+        planner = DefaultSavePlanner()
+        planner.set_up_planner({f"w{i}": torch.zeros(2) for i in range(100)}, is_coordinator=True)
+        out, kept = _sent.save_plan(planner.create_local_plan(), 0)
+        given = _sent.kept_plans([SavePlan(pickle.loads(pickle.dumps(out)).items)])
+        plan = pickle.loads(pickle.dumps(given[0]))
+        self.assertEqual(len(plan.items), 100)
+        places = array.array("q", range(200)).tobytes()
+        results = _sent.Results(plan, kept, "__0_0.distcp", places, None, b"receipt", {})
+        data = pickle.dumps(results)
+        self.assertLess(len(data), len(places) + 500)
+        self.assertEqual(pickle.loads(data), list(results))
+        self.assertEqual([r.index.fqn for r in results], [item.index.fqn for item in kept.plan.items])
+        cached = _sent.Results(plan, None, "__0_0.distcp", places, None, b"", {})
+        del given
+        self.assertEqual(pickle.loads(pickle.dumps(cached)), list(cached))
 
 
 @needs_torch

@@ -11,12 +11,15 @@ import pickle
 import uuid
 import weakref
 
+from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import LoadPlan, SavePlan
+from torch.distributed.checkpoint.storage import WriteResult
 
 _set = object.__setattr__  # items are frozen
 _mine = weakref.WeakValueDictionary()  # token -> Sent, of this process
-_seen = {}  # on the coordinator: rank -> (token, SavePlan) that has come from it
+_seen = {}  # on the coordinator: rank -> (token, SavePlan) that has come from it,
+_answered = weakref.WeakValueDictionary()  # and token -> the plan that its rank was given, as long as the storage class keeps it
 
 
 # ---- equal shapes ----
@@ -238,6 +241,7 @@ def _kept_plan(plan, token, sent):
         hints.append(-1 if item.index.index is None else item.index.index)
     out = _KeptSavePlan(plan.items, plan.storage_data, plan.planner_data, plan.usable)
     data = None if plan.planner_data is sent.planner_data else (plan.planner_data,)
+    _answered[token] = out
     _set(out, "_kept", (token, numbers.tobytes(), hints.tobytes(), plan.storage_data, data, plan.usable))
     return out
 
@@ -251,7 +255,50 @@ def _own_items(token, numbers, hints, storage_data, planner_data, usable):
             index = MetadataIndex(item.index.fqn, item.index.offset, hint if hint >= 0 else None)
             item = dataclasses.replace(item, index=index)
         items.append(item)
-    return SavePlan(items, storage_data, own.planner_data if planner_data is None else planner_data[0], usable)
+    plan = SavePlan(items, storage_data, own.planner_data if planner_data is None else planner_data[0], usable)
+    _set(plan, "_token", token)
+    return plan
+
+
+# ---- results ----
+
+
+class Results(list):
+    """WriteResults of one file, in the order of a plan's items. The coordinator knows the plan that it gave: what else there is
+    to know are places. `sent`: what save_plan gave to keep."""
+
+    def __init__(self, plan, sent, file, places, transforms, receipt, dtypes):
+        super().__init__(_results(plan.items, file, places, transforms, receipt, dtypes))
+        # A cached plan is the answer to an earlier save.
+        token = sent.token if sent and getattr(plan, "_token", None) == sent.token else None
+        self._sent = token, file, places, transforms, receipt, dtypes
+
+    def __reduce_ex__(self, protocol):
+        return (_arrived_results, self._sent) if self._sent[0] else (list, (list(self),))
+
+
+def _results(items, file, places, transforms, receipt, dtypes):
+    at = memoryview(places).cast("q")
+    with _no_collection():
+        results = [
+            WriteResult(item.index, at[2 * i + 1], _StorageInfo(file, at[2 * i], at[2 * i + 1], transforms))
+            for i, item in enumerate(items)
+        ]
+    first = results[0]
+    results[0] = Written(first.index, first.size_in_bytes, first.storage_data, receipt, dtypes)
+    return results
+
+
+def _arrived_results(token, *fields):
+    return _results(_answered[token].items, *fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class Written(WriteResult):
+    """The first result of a rank also tells the coordinator about its part."""
+
+    receipt: bytes = b""
+    dtypes: dict = dataclasses.field(default_factory=dict)  # of tensors whose plan has another one
 
 
 # ---- metadata ----

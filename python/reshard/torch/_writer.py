@@ -23,7 +23,6 @@ from torch.distributed.checkpoint.filesystem import (
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.metadata import TensorProperties, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import WriteItemType
-from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from .. import _core, _reading
@@ -32,14 +31,6 @@ from . import _sent
 from ._reader import is_plain, locals_of, name_of, view_of
 
 _CODES = {True: 0, False: 2}  # rsd_choice
-
-
-@dataclasses.dataclass(frozen=True)
-class Written(WriteResult):
-    """The first result of a rank also tells the coordinator about its part."""
-
-    receipt: bytes = b""
-    dtypes: dict = dataclasses.field(default_factory=dict)  # of tensors whose plan has another one
 
 
 class StorageWriter(FileSystemWriter):
@@ -79,11 +70,11 @@ class StorageWriter(FileSystemWriter):
         )
         self._checksum = _reading.choice(None if checksum is True else checksum, "checksum")
         self._threads, self._max_memory = threads, max_memory
-        self._part = self._plan = self._calm = None
+        self._part = self._plan = self._given = self._calm = None
         self._leads = False
 
     def __getstate__(self):
-        return {**self.__dict__, "_part": None, "_plan": None, "_calm": None}
+        return {**self.__dict__, "_part": None, "_plan": None, "_given": None, "_calm": None}
 
     def _is_ours(self):
         """False for subclasses that write to other stores or formats."""
@@ -94,7 +85,7 @@ class StorageWriter(FileSystemWriter):
 
     def reset(self, checkpoint_id=None):
         super().reset(checkpoint_id)
-        self._part = self._plan = self._calm = None
+        self._part = self._plan = self._given = self._calm = None
 
     def set_up_storage_writer(self, is_coordinator, *args, **kwargs):
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
@@ -118,7 +109,8 @@ class StorageWriter(FileSystemWriter):
     def prepare_global_plan(self, plans):
         self._calm = None
         plans = super().prepare_global_plan(plans)
-        return _sent.kept_plans(plans) if self._is_ours() else plans
+        self._given = _sent.kept_plans(plans) if self._is_ours() else plans
+        return self._given
 
     def write_data(self, plan, planner):
         rank = _rank_of(plan) if self._is_ours() else None
@@ -138,12 +130,12 @@ class StorageWriter(FileSystemWriter):
                 items.append(self._tensor(item, data))
             if item.type != WriteItemType.BYTE_IO and data.dtype != item.tensor_data.properties.dtype:
                 dtypes[item.index.fqn] = data.dtype
-        self._plan = None
         done = Future()
-        done.set_result(self._write(rank, plan.items, items, dtypes, "stream.zstd" if packed else None))
+        done.set_result(self._write(rank, plan, items, dtypes, "stream.zstd" if packed else None))
+        self._plan = None
         return done
 
-    def _write(self, rank, plan_items, items, dtypes, transform):
+    def _write(self, rank, plan, items, dtypes, transform):
         self._part = None
         if not items:
             return []
@@ -158,13 +150,8 @@ class StorageWriter(FileSystemWriter):
             max_memory=self._max_memory,
         )
         names = [x.get_descriptor() for x in reversed(self.transforms.extensions)] or None
-        results = [
-            WriteResult(item.index, length, _StorageInfo(file, offset, length, names))
-            for item, (file, offset, length) in zip(plan_items, self._part.places())
-        ]
-        first = results[0]
-        results[0] = Written(first.index, first.size_in_bytes, first.storage_data, self._part.receipt(), dtypes)
-        return results
+        file, places = self._part.places()
+        return _sent.Results(plan, self._plan, file, places, names, self._part.receipt(), dtypes)
 
     def _bytes(self, item, data, packed):
         """What stock writes: an object, or a tensor that only torch can pickle; with the caller's extensions applied."""
@@ -199,6 +186,7 @@ class StorageWriter(FileSystemWriter):
         return item.index.fqn, item.tensor_data.size, chunk.offsets, view_of(data)
 
     def finish(self, metadata, results):
+        self._given = None
         receipts = [result.receipt for part in results for result in part if getattr(result, "receipt", b"")]
         if not self._is_ours() or len(receipts) != sum(map(bool, results)):
             return super().finish(metadata, results)  # a subclass wrote the files in its own way
