@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import unittest
 
 import ranks
@@ -101,27 +102,60 @@ def _forked(rank):
     comm.barrier()
 
 
-def _interrupted(rank):
+def _interrupted(rank, what, folder):
+    """Rank 1 is interrupted in a call that waits for the others, which come later."""
+    import torch
     import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
 
     import reshard
     import reshard.torch
+    from interrupts import interrupted
 
     store = dist.distributed_c10d._get_default_store()
-    comm = reshard.torch.comm_of(timeout=60.0)
-    if rank == 0:
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-    else:
-        store.wait(["interrupted"])  # until then rank 0 waits for this one
+    mesh = init_device_mesh("cpu", (3,))
+    state = {"w": DTensor.from_local(torch.ones(2, 3), mesh, [Shard(0)])}
+    comm, series = reshard.torch.comm_of(timeout=60.0), reshard.torch.Series(folder)
+    reshard.torch.save(state, folder + "/old")
+    calls = {
+        "barrier": comm.barrier,
+        "save": lambda: reshard.torch.save(state, folder + "/new"),
+        "async_save": lambda: reshard.torch.async_save(state, folder + "/new").result(),
+        "load": lambda: reshard.torch.load(state, folder + "/old"),
+        "latest": series.latest,
+        "redistribute": lambda: reshard.torch.redistribute(state["w"], mesh, [Replicate()]),
+    }
+    if rank != 1:
+        store.wait(["interrupted"])
     try:
-        comm.barrier()
-    except KeyboardInterrupt:
-        store.set("interrupted", b"yes")
-        return "interrupted"
+        if rank == 1:
+            return "interrupted" if interrupted(calls[what]) else "passed"
+        calls[what]()
     except reshard.CommError as e:
         return str(e)
+    finally:
+        store.set("interrupted", b"yes")
     return "passed"
+
+
+def _nobody_comes(rank):
+    """Rank 0 is interrupted while it waits for the others to make a comm."""
+    import torch.distributed as dist
+
+    import reshard.torch
+    from interrupts import interrupted
+    from reshard.torch import _comm
+
+    store = dist.distributed_c10d._get_default_store()
+    if rank > 0:
+        store.wait(["interrupted"])
+        return True
+    waits, get = [], _comm._get
+    _comm._get = lambda *args: waits.append(args) or get(*args)
+    result = interrupted(reshard.torch.comm_of, lambda: waits)
+    store.set("interrupted", b"yes")
+    return result
 
 
 class _Meeting(ctypes.Structure):
@@ -320,10 +354,16 @@ class Comms(unittest.TestCase):
         shared(4).run(_moved)
 
     def test_an_interrupted_call_fails_on_all_ranks(self):
-        results = ranks.run(3, _interrupted)
-        self.assertEqual(results[0], "interrupted")
-        for text in results[1:]:
-            self.assertIn("rank 0 gave up", text)
+        for what in ("barrier", "save", "async_save", "load", "latest", "redistribute"):
+            with self.subTest(what=what), tempfile.TemporaryDirectory(prefix="reshard-") as folder:
+                results = ranks.run(3, _interrupted, what, folder)
+                self.assertEqual(results[1], "interrupted")
+                for rank in (0, 2):
+                    self.assertIn("rank 1 gave up", results[rank])
+                self.assertEqual(os.listdir(folder), ["old"])
+
+    def test_a_rank_that_waits_for_others_is_interrupted(self):
+        self.assertEqual(ranks.run(2, _nobody_comes), [True, True])
 
     def test_a_killed_rank_is_named(self):
         for near in (True, False):
