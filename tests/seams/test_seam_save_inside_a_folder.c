@@ -358,10 +358,11 @@ static void save_rows(int64_t rows)
     const rsd_publish_opts opts = { .size = sizeof(opts), .overwrite = true, .sync = RSD_NEVER };
     rsd_receipt            receipt;
     rsd_part              *part;
+    int                    seven = 7;
 
     assert_int_equal(rsd_part_create(path, 0, NULL, &part, NULL), RSD_OK);
     for (int64_t i = 0; i < rows; i++) {
-        rsd_view view = { .box = { .ndim = 1, .off = { i }, .len = { 1 } }, .data = (int[]){ 7 } };
+        rsd_view view = { .box = { .ndim = 1, .off = { i }, .len = { 1 } }, .data = &seven };
 
         assert_int_equal(rsd_part_tensor(part, "x", RSD_I32, 1, &rows, &view, NULL), RSD_OK);
     }
