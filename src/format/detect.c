@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Detects the format of a checkpoint. */
 #include "format/detect.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "format/ckpt.h"
 #include "format/dcp.h"
@@ -11,7 +12,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATEST "latest_checkpointed_iteration.txt"
+#define BELOW_MAX 3
+#define LATEST    "latest_checkpointed_iteration.txt"
+
+static bool is_checkpoint_below(const rsi_files *files, const char *folder)
+{
+    static const char *const sign[] = { ".metadata", "model.safetensors",
+                                        "model.safetensors.index.json" };
+    bool                     found = false;
+
+    for (size_t i = 0; i < sizeof(sign) / sizeof(sign[0]) && !found; i++) {
+        rsd_entry entry;
+        char      path[512];
+        char     *name;
+
+        if (snprintf(path, sizeof(path), "%s/%s", folder, sign[i]) >= (int)sizeof(path))
+            return false;
+        name = rsi_files_name_beside(files, path);
+        found = name && !rsi_store_stat(files->store, name, &entry, NULL);
+        rsi_free(name);
+    }
+    return found;
+}
+
+void rsi_detect_below(rsi_files *files, char *text)
+{
+    char **names;
+    size_t n, found = 0, len = 0;
+
+    *text = '\0';
+    if (rsi_files_list(files, &names, &n, NULL))
+        return;
+    for (size_t i = 0; i < n && found <= BELOW_MAX; i++) {
+        if (strlen(names[i]) > RSI_BELOW_SIZE / (BELOW_MAX + 1) ||
+            !is_checkpoint_below(files, names[i]))
+            continue;
+        found++;
+        if (found > BELOW_MAX)
+            snprintf(text + len, RSI_BELOW_SIZE - len, ", ...");
+        else
+            len +=
+                (size_t)snprintf(text + len, RSI_BELOW_SIZE - len, "%s\"%s\"",
+                                 found == 1 ? "; subfolders with a checkpoint: " : ", ", names[i]);
+    }
+}
 
 /* Megatron's folder of all iterations names the last one: a number, or "release". */
 static rsd_err enter_iteration(rsi_files *files, const char *name, rsd_error *err)
@@ -41,7 +85,7 @@ static rsd_err enter_iteration(rsi_files *files, const char *name, rsd_error *er
 /* `entered`: the folder was named by another one. */
 static rsd_err detect_folder(rsi_files *files, bool entered, rsd_format *out, rsd_error *err)
 {
-    char  **names;
+    char  **names, below[RSI_BELOW_SIZE];
     size_t  n;
     bool    latest = false, zarr = false;
     bool    dcp = false, st = false, temp = false, bins = false, torch = false, zero = false;
@@ -80,8 +124,10 @@ static rsd_err detect_folder(rsi_files *files, bool entered, rsd_format *out, rs
         *out = bins ? RSD_FORMAT_TORCH : zero ? RSD_FORMAT_ZERO : RSD_FORMAT_RANKS;
         return RSD_OK;
     }
-    return rsi_fail(err, RSD_E_FORMAT,
-                    "no checkpoint found in it: neither \".metadata\" nor a \".safetensors\" file");
+    rsi_detect_below(files, below);
+    return rsi_fail(
+        err, RSD_E_FORMAT,
+        "no checkpoint found in it: neither \".metadata\" nor a \".safetensors\" file%s", below);
 }
 
 /* A plausible length, then white space before the header, which safetensors' own readers accept. */

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "format/detect.h"
 #include "format/torch_core.h"
 #include "shape/box.h"
 #include "shape/layout.h"
@@ -255,13 +256,16 @@ static rsd_err read_family(rsd_ckpt *ckpt, const rank_file *at, size_t n, bool a
     return rc;
 }
 
-static rsd_err refuse(size_t n, rsd_error *err)
+static rsd_err refuse(rsd_ckpt *ckpt, size_t n, rsd_error *err)
 {
+    char below[RSI_BELOW_SIZE];
+
+    rsi_detect_below(&ckpt->files, below);
     return rsi_fail(
         err, RSD_E_FORMAT,
         "no checkpoint found in it: neither \".metadata\" nor a \".safetensors\" file, and "
-        "its torch.save files (%zu with a number) hold no DTensors: open one of them",
-        n);
+        "its torch.save files (%zu with a number) hold no DTensors: open one of them%s",
+        n, below);
 }
 
 rsd_err rsi_ranks_open(rsd_ckpt *ckpt, rsd_error *err)
@@ -284,7 +288,7 @@ rsd_err rsi_ranks_open(rsd_ckpt *ckpt, rsd_error *err)
     for (size_t i = 0; i < n && !rc; i += each)
         rc = read_family(ckpt, at + i, each, n == each, &k, err);
     if (!rc && !k.sharded)
-        return refuse(n, err);
+        return refuse(ckpt, n, err);
     snprintf(kind, 64, "torch.save of DTensors on %zu ranks", each);
     ckpt->kind = kind;
     if (!rc)

@@ -11,6 +11,7 @@
 #include "ckpt_fixture.h"
 #include "format/detect.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static rsd_err detect(rsd_store *store, const char *path, rsd_format *out, rsd_error *err)
@@ -68,6 +69,53 @@ static void folders_without_a_checkpoint_are_refused(void **state)
     assert_folder("readme.txt safetensors __.metadata __x.metadata a.metadata", RSD_E_FORMAT, 0,
                   "neither \".metadata\" nor a \".safetensors\" file");
     assert_folder(".safetensors", RSD_E_FORMAT, 0, "no checkpoint found in it");
+}
+
+/* accelerate's folder, with and without a file that torch.save wrote */
+static void subfolders_that_are_checkpoints_are_named(void **state)
+{
+    rsd_store *store = fix_store();
+    rsd_error  err = { 0 };
+    rsd_format found = RSD_FORMAT_AUTO;
+    rsd_ckpt  *ckpt = NULL;
+
+    (void)state;
+    assert_int_equal(rsi_store_make_folder(store, "f", NULL), RSD_OK);
+    assert_int_equal(rsi_store_make_folder(store, "f/logs", NULL), RSD_OK);
+    assert_int_equal(rsi_store_make_folder(store, "f/optimizer_0", NULL), RSD_OK);
+    assert_int_equal(rsi_store_make_folder(store, "f/pytorch_model_fsdp_0", NULL), RSD_OK);
+    fix_put(store, "f/optimizer_0/.metadata", "", 0);
+    fix_put(store, "f/pytorch_model_fsdp_0/.metadata", "", 0);
+    assert_int_equal(detect(store, "f", &found, &err), RSD_E_FORMAT);
+    assert_non_null(strstr(
+        err.msg, "file; subfolders with a checkpoint: \"optimizer_0\", \"pytorch_model_fsdp_0\""));
+    fix_put(store, "f/scheduler.bin", "", 0);
+    assert_int_equal(rsd_ckpt_open(store, "f", &ckpt, &err), RSD_E_FORMAT);
+    assert_non_null(strstr(
+        err.msg, "them; subfolders with a checkpoint: \"optimizer_0\", \"pytorch_model_fsdp_0\""));
+    rsd_store_close(store);
+    assert_int_equal(rsi_mem_stats_get().bytes, 0);
+}
+
+static void at_most_three_subfolders_are_named(void **state)
+{
+    rsd_store *store = fix_store();
+    rsd_error  err = { 0 };
+    rsd_format found = RSD_FORMAT_AUTO;
+    char       name[32];
+
+    (void)state;
+    assert_int_equal(rsi_store_make_folder(store, "f", NULL), RSD_OK);
+    for (int i = 1; i <= 5; i++) {
+        snprintf(name, sizeof(name), "f/step-%d", i);
+        assert_int_equal(rsi_store_make_folder(store, name, NULL), RSD_OK);
+        snprintf(name, sizeof(name), "f/step-%d/model.safetensors", i);
+        fix_put(store, name, "", 0);
+    }
+    assert_int_equal(detect(store, "f", &found, &err), RSD_E_FORMAT);
+    assert_non_null(strstr(err.msg, ": \"step-1\", \"step-2\", \"step-3\", ..."));
+    rsd_store_close(store);
+    assert_int_equal(rsi_mem_stats_get().bytes, 0);
 }
 
 static void a_save_that_did_not_end_is_told(void **state)
@@ -144,6 +192,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_are_told_by_the_names_in_them),
         cmocka_unit_test(folders_without_a_checkpoint_are_refused),
+        cmocka_unit_test(subfolders_that_are_checkpoints_are_named),
+        cmocka_unit_test(at_most_three_subfolders_are_named),
         cmocka_unit_test(a_save_that_did_not_end_is_told),
         cmocka_unit_test(files_are_told_by_their_first_bytes),
         cmocka_unit_test(other_files_are_refused),
