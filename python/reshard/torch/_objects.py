@@ -23,7 +23,8 @@ def refused(key, what):
     """The exception for an object that is not loaded."""
     return UnsupportedError(
         f'object "{key}" is not loaded because it could run code: it needs {what}. If you trust the checkpoint, allow this by '
-        "torch.serialization.add_safe_globals, or everything by trust_objects=True, of StorageReader or reshard.torch.install"
+        "torch.serialization.add_safe_globals, or everything by trust_objects=True, of StorageReader, reshard.torch.load or "
+        "reshard.torch.install"
     )
 
 
