@@ -114,15 +114,37 @@ static rsd_err not_there(loading *l, const char *what, const char *name, rsd_err
     return RSD_OK;
 }
 
+/* The name of a tensor that ends in ".NAME": the caller may have forgotten a prefix. Or NULL. */
+static const char *find_prefixed(const rsd_ckpt *ckpt, const char *name)
+{
+    const size_t len = strlen(name);
+
+    for (size_t t = 0; t < ckpt->ntensors; t++) {
+        rsd_tensor_info info;
+        size_t          full;
+
+        ckpt->ops->tensor(ckpt, t, &info);
+        full = strlen(info.name);
+        if (full > len + 1 && info.name[full - len - 1] == '.' &&
+            strcmp(info.name + full - len, name) == 0)
+            return info.name;
+    }
+    return NULL;
+}
+
 static rsd_err check_missed(const loading *l, rsd_error *err)
 {
+    char        more[48] = "";
+    const char *full;
+
+    if (l->nmissed == 0)
+        return RSD_OK;
+    full = l->made ? NULL : find_prefixed(l->ckpt, l->missed);
     if (l->nmissed > 1)
-        return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no %s \"%s\", and lacks %zu more",
-                        l->missed_what, l->missed, l->nmissed - 1);
-    if (l->nmissed == 1)
-        return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no %s \"%s\"", l->missed_what,
-                        l->missed);
-    return RSD_OK;
+        snprintf(more, sizeof(more), ", and lacks %zu more", l->nmissed - 1);
+    return rsi_fail(err, RSD_E_NOTFOUND, "the checkpoint has no %s \"%s\"%s%s%s%s", l->missed_what,
+                    l->missed, full ? " (it has \"" : "", full ? full : "", full ? "\")" : "",
+                    more);
 }
 
 static rsd_err add_want(loading *l, size_t t, rsd_dtype dtype, const rsd_view *view, rsd_error *err)

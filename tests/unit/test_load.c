@@ -166,6 +166,9 @@ static void a_prefix_stands_before_every_name(void **unused)
     opts.prefix = "n.";
     assert_int_equal(load_one("a", RSD_I32, 2, shape_a, &view, &opts, &err), RSD_E_NOTFOUND);
     assert_string_equal(err.msg, "the checkpoint has no tensor \"n.a\"");
+    opts.prefix = NULL;
+    assert_int_equal(load_one("a", RSD_I32, 2, shape_a, &view, &opts, &err), RSD_E_NOTFOUND);
+    assert_string_equal(err.msg, "the checkpoint has no tensor \"a\" (it has \"m.a\")");
     opts.prefix = "st";
     assert_int_equal(rsd_state_create(&state, NULL), RSD_OK);
     assert_int_equal(rsd_state_want(state, "ep", values, &step, NULL), RSD_OK);
