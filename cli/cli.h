@@ -328,6 +328,8 @@ bool pieces_next(pieces *p, rsd_box *out);
 
 /* The element's value; for a complex number, the real part, and sets *imag (may be NULL). */
 double element_value(rsd_dtype dtype, const void *at, double *imag);
+/* The modulus of a complex number. */
+double element_modulus(double real, double imag);
 /* The shortest text that reads back as the same element. */
 const char *element_text(rsd_dtype dtype, const void *at, char *buf, size_t cap);
 bool        element_is_float(rsd_dtype dtype); /* or complex */

@@ -4,7 +4,6 @@
  * so that they do not depend on the order of threads. */
 #include "cli.h"
 
-#include <complex.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -53,12 +52,13 @@ static bool within(const tolerance *tol, rsd_dtype dtype, const char *a, const c
     double       ai, bi;
     const double ar = element_value(dtype, a, &ai), br = element_value(dtype, b, &bi);
 
-    *distance = cabs(CMPLX(ar == br ? 0 : ar - br, ai == bi ? 0 : ai - bi));
+    *distance = element_modulus(ar == br ? 0 : ar - br, ai == bi ? 0 : ai - bi);
     if (dtype == RSD_I64 || dtype == RSD_U64)
         *distance = apart(dtype, a, b);
     if (!tol->on || !isfinite(*distance))
         return false;
-    return *distance <= tol->atol + tol->rtol * cabs(CMPLX(isinf(br) ? 0 : br, isinf(bi) ? 0 : bi));
+    return *distance <=
+           tol->atol + tol->rtol * element_modulus(isinf(br) ? 0 : br, isinf(bi) ? 0 : bi);
 }
 
 /* Examines the elements of a block whose bytes differ. */

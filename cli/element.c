@@ -2,6 +2,7 @@
 /* Single elements of any dtype as numbers and as text. */
 #include "cli.h"
 
+#include <complex.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -107,6 +108,16 @@ static int64_t integer(rsd_dtype dtype, const void *at)
 bool element_is_float(rsd_dtype dtype)
 {
     return dtype >= RSD_F16 && dtype != RSD_F4_E2M1FN_X2;
+}
+
+double element_modulus(double real, double imag)
+{
+    const double   part[2] = { real, imag };
+    double complex z;
+
+    /* hypot would need a newer C library, and clang has no CMPLX. */
+    memcpy(&z, part, sizeof(z));
+    return cabs(z);
 }
 
 double element_value(rsd_dtype dtype, const void *at, double *imag)

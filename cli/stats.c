@@ -8,7 +8,6 @@
  * doubles. */
 #include "cli.h"
 
-#include <complex.h>
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
@@ -85,7 +84,7 @@ static void decode(rsd_dtype dtype, const char *at, int n, double *x)
             double       imag;
             const double real = element_value(dtype, at + (size_t)i * size, &imag);
 
-            x[i] = isnan(real) || isnan(imag) ? NAN : cabs(CMPLX(real, imag));
+            x[i] = isnan(real) || isnan(imag) ? NAN : element_modulus(real, imag);
         }
     }
 }
