@@ -83,7 +83,7 @@ static rsd_err get_note(const rsi_rounds *m, const char *key, int32_t rank, int6
              (!rsi_read_copy(&in, out, sizeof(*out)) || out->magic != MAGIC ||
               out->bytes != (uint64_t)(in.end - in.at) || out->digest != digest_of(out, in.at)))
         rc = rsi_fail(err, RSD_E_COMM,
-                      "what is under \"%s\" was not put by rank %" PRId32
+                      "the entry under \"%s\" is damaged, or not from rank %" PRId32
                       " with this version of the library",
                       key, rank);
     else if (!rc && (out->rank != rank || out->size != m->size))

@@ -197,9 +197,9 @@ static void check_damaged(const char *good, size_t len, size_t at, bool cut)
     leave_there("x.1", bad, cut ? at : len);
     fill(r, RANKS, 0);
     meet(r, RANKS);
-    check(&r[0], RSD_E_COMM, 1, "what is under \"x.1\" was not put by rank 1");
+    check(&r[0], RSD_E_COMM, 1, "the entry under \"x.1\" is damaged, or not from rank 1");
     check(&r[1], RSD_E_EXISTS, -1, "x.1\" exists: the folder was used for another meeting");
-    check(&r[2], RSD_E_COMM, 1, "what is under \"x.1\" was not put by rank 1");
+    check(&r[2], RSD_E_COMM, 1, "the entry under \"x.1\" is damaged, or not from rank 1");
     snprintf(path, sizeof(path), "%s/x.1", folder);
     assert_int_equal(unlink(path), 0);
 }
