@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SIDE = 96, TINY = 5120, WAIT_MS = 300 };
+enum { SIDE = 96, TINY = 5120, WAIT_MS = 2000 };
 
 static rsd_err make_layout(rsd_comm *comm, int32_t dim, rsd_layout **out, rsd_error *err)
 {

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TENSORS = 12, ROWS = 32, COLS = 64, WAIT_MS = 300 };
+enum { TENSORS = 12, ROWS = 32, COLS = 64, WAIT_MS = 2000 };
 
 static const int64_t shape[] = { ROWS, COLS };
 static int32_t       data[TENSORS][ROWS * COLS];

@@ -9,6 +9,7 @@
 #include "comm/rounds.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ typedef struct rank {
     uint64_t    brings; /* its bytes */
     bool        leaves; /* hangs up at once, as after an error */
     bool        stays;  /* what it put is left there */
+    bool        later;  /* begins when rank 1 has put its bytes */
     rsd_err     rc;
     rsd_error   err;
     rsi_bytes   all;
@@ -34,13 +36,17 @@ typedef struct rank {
 
 static char   note[NOTE_MAX]; /* what rank 1 puts */
 static size_t note_len;
+static sem_t  note_put;
 static rsd_err (*real_put)(void *, const char *, const void *, size_t, rsd_error *);
 
 static rsd_err watch_put(void *arg, const char *key, const void *data, size_t bytes, rsd_error *err)
 {
+    rsd_err rc = real_put(arg, key, data, bytes, err);
+
     if (strcmp(key, "x.1") == 0 && bytes <= NOTE_MAX)
         memcpy(note, data, note_len = bytes);
-    return real_put(arg, key, data, bytes, err);
+    sem_post(&note_put);
+    return rc;
 }
 
 static void *take_part(void *arg)
@@ -54,6 +60,8 @@ static void *take_part(void *arg)
     if (r->rc)
         return NULL;
     r->with.timeout_ms = r->ms;
+    if (r->later)
+        sem_wait(&note_put);
     if (r->rank == 1) {
         real_put = r->with.put;
         r->with.put = watch_put;
@@ -78,6 +86,7 @@ static void meet(rank *r, size_t n)
 {
     pthread_t thread[2 * RANKS];
 
+    sem_init(&note_put, 0, 0);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, take_part, &r[i]), 0);
     for (size_t i = 0; i < n; i++)
@@ -154,6 +163,7 @@ static void a_result_stays_until_others_have_read_that_they_failed(void **state)
     (void)state;
     fill(r, RANKS, 0);
     r[0].ms = SHORT_MS;
+    r[0].later = true;
     r[0].leaves = r[1].leaves = true;
     meet(r, RANKS - 1);
     for (int i = 0; i < RANKS - 1; i++)
