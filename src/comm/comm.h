@@ -33,6 +33,7 @@ struct rsd_comm {
     size_t       nfailed;
     rsi_signs    signs;       /* of life */
     void        *stuck;       /* a roll call's memory that the transport still holds */
+    uint64_t     host_id;     /* rsi_host_id, once asked; 0: not yet */
     bool         hosts_known; /* hosts.c has asked; then: */
     rsd_comm    *host;        /* the ranks of this machine; NULL: all are on one */
     rsd_comm    *leads;       /* the first rank of every machine; NULL: not on this rank */
@@ -85,6 +86,17 @@ rsd_err rsi_reach(rsd_comm *comm, int32_t owner, const rsd_exposed *what, void *
 
 /* ---- machines (hosts.c) ---- */
 
+/* A number that the ranks of this machine share with no others. [local] */
+uint64_t rsi_host_id(rsd_comm *comm);
+
+/* A rank and the number of its machine. */
+typedef struct rsi_place {
+    uint64_t host;
+    int32_t  rank;
+} rsi_place;
+/* Numbers the machines of n ranks 0, 1, ...: number[rank] is that of its machine. Sorts `all` by
+ * machine. Returns how many there are. */
+int32_t rsi_hosts_number(rsi_place *all, int32_t n, int32_t *number);
 /* Finds out which ranks share a machine, once for a comm. [collective] */
 rsd_err rsi_hosts_find(rsd_comm *comm, rsd_error *err);
 /* After that, the ranks of this machine in the order of their numbers; the comm itself if all are

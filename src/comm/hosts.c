@@ -32,14 +32,18 @@ static uint64_t system_host(void)
     return rsi_digest(rsi_digest(0, boot, len > 0 ? (size_t)len : 0), id, sizeof(id));
 }
 
-typedef struct place {
-    uint64_t host;
-    int32_t  rank;
-} place;
+uint64_t rsi_host_id(rsd_comm *comm)
+{
+    if (comm->host_id == 0)
+        comm->host_id = comm->ops.host                       ? comm->ops.host(comm->self)
+                        : comm->ops.flags & RSD_COMM_THREADS ? 1 /* all are one process */
+                                                             : system_host();
+    return comm->host_id;
+}
 
 static int by_host(const void *a, const void *b)
 {
-    const place *x = a, *y = b;
+    const rsi_place *x = a, *y = b;
 
     if (x->host != y->host)
         return x->host < y->host ? -1 : 1;
@@ -51,8 +55,20 @@ static int by_number(const void *a, const void *b)
     return *(const int32_t *)a < *(const int32_t *)b ? -1 : 1;
 }
 
+int32_t rsi_hosts_number(rsi_place *all, int32_t n, int32_t *number)
+{
+    int32_t hosts = 0;
+
+    qsort(all, (size_t)n, sizeof(all[0]), by_host);
+    for (int32_t i = 0; i < n; i++) {
+        hosts += i == 0 || all[i].host != all[i - 1].host;
+        number[all[i].rank] = hosts - 1;
+    }
+    return hosts;
+}
+
 /* Lists the ranks of this machine in near[], and the first rank of each machine in first[]. */
-static void list_ranks(place *all, int32_t size, uint64_t mine, int32_t *near, int32_t *nnear,
+static void list_ranks(rsi_place *all, int32_t size, uint64_t mine, int32_t *near, int32_t *nnear,
                        int32_t *first, int32_t *nfirst)
 {
     *nnear = *nfirst = 0;
@@ -68,18 +84,18 @@ static void list_ranks(place *all, int32_t size, uint64_t mine, int32_t *near, i
 
 static rsd_err split(rsd_comm *comm, uint64_t mine, rsd_error *err)
 {
-    size_t   size = (size_t)comm->size;
-    place   *all = rsi_calloc(size, sizeof(all[0]));
-    int32_t *near = rsi_calloc(size, sizeof(near[0]));
-    int32_t *first = rsi_calloc(size, sizeof(first[0]));
-    int32_t  nnear, nfirst;
-    rsd_err  rc = all && near && first
-                      ? RSD_OK
-                      : rsi_fail(err, RSD_E_NOMEM, "no memory for the machines of %zu ranks", size);
+    size_t     size = (size_t)comm->size;
+    rsi_place *all = rsi_calloc(size, sizeof(all[0]));
+    int32_t   *near = rsi_calloc(size, sizeof(near[0]));
+    int32_t   *first = rsi_calloc(size, sizeof(first[0]));
+    int32_t    nnear, nfirst;
+    rsd_err    rc = all && near && first
+                        ? RSD_OK
+                        : rsi_fail(err, RSD_E_NOMEM, "no memory for the machines of %zu ranks", size);
 
     rc = rsi_agree(comm, rc, err);
     if (!rc)
-        rc = rsi_allgather(comm, &(place){ mine, comm->rank }, sizeof(all[0]), all, err);
+        rc = rsi_allgather(comm, &(rsi_place){ mine, comm->rank }, sizeof(all[0]), all, err);
     if (!rc) {
         list_ranks(all, comm->size, mine, near, &nnear, first, &nfirst);
         rc = rsd_comm_split(comm, nnear, near, &comm->host, err);
@@ -104,7 +120,7 @@ rsd_err rsi_hosts_find(rsd_comm *comm, rsd_error *err)
 
     if (comm->hosts_known || comm->size == 1 || comm->alone)
         return RSD_OK;
-    mine = comm->ops.host ? comm->ops.host(comm->self) : system_host();
+    mine = rsi_host_id(comm);
     ends[0] = (int64_t)mine;
     ends[1] = ~(int64_t)mine;
     rc = rsi_allreduce(comm, RSI_OP_MAX, ends, 2, err);

@@ -112,11 +112,23 @@ static void place_pairs(rsi_exchange *x, const rsi_pairs *pairs, size_t *at)
     }
 }
 
+/* Bytes that no message exceeds. Between machines a rank may send more than the plan says, but to
+ * each peer no more than all it has. */
+static int64_t message_max(const rsi_exchange *x)
+{
+    const rsd_plan_stats *s = &x->plan->stats;
+    int64_t               bytes = s->bytes_local + s->bytes_sent + s->bytes_recv;
+
+    for (size_t t = 0; t < x->plan->n && x->host_of && bytes < x->seg; t++)
+        bytes += rsd_layout_bytes(x->plan->src[t], x->plan->rank);
+    return bytes;
+}
+
 static rsd_err take_buffers(rsi_exchange *x, rsd_error *err)
 {
     const rsi_pairs *const all[] = { &x->in[0], &x->in[1], &x->out[0], &x->out[1] };
     const rsd_plan_stats  *s = &x->plan->stats;
-    int64_t                bytes = s->bytes_local + s->bytes_sent + s->bytes_recv, room = x->seg;
+    int64_t                bytes = message_max(x), room = x->seg;
     size_t                 n = 2 * SLOTS;
 
     x->past = s->bytes_local + s->bytes_recv >= RSI_COPY_PAST;
@@ -145,7 +157,10 @@ static rsd_err take_buffers(rsi_exchange *x, rsd_error *err)
 
 static rsd_err prepare(rsi_exchange *x, rsd_error *err)
 {
-    rsi_route_opts opts = { .size = x->comm->size, .cut_min = rsi_exchange_cut_min };
+    rsi_route_opts opts = { .size = x->comm->size,
+                            .cut_min = rsi_exchange_cut_min,
+                            .host_of = x->host_of,
+                            .hosts = x->hosts };
     rsd_err        rc;
 
     /* Half for buffers, half for tables. */
@@ -322,6 +337,7 @@ static void free_exchange(void *self)
         return; /* still used by the transport: never freed */
     rsi_route_release(&x->route);
     rsi_arena_release(&x->mem);
+    rsi_free(x->host_of);
     rsi_free(x->buffers);
     rsi_free(x);
 }

@@ -81,6 +81,8 @@ typedef struct rsi_exchange {
     bool               no_direct, reach, process; /* how memory is read; the same on all ranks */
     bool               readable;                  /* all ranks' targets can be read */
     uint64_t           cookie;                    /* read by the others to test whether they can */
+    int32_t           *host_of; /* [comm->size] machines of the ranks; NULL: of no importance */
+    int32_t            hosts;
 
     rsi_route route;
     rsi_pairs in[2], out[2]; /* [phase] */

@@ -27,11 +27,15 @@ typedef struct token {
     uint64_t    cookie, cookie_at, memory;
     int64_t     pid;
     rsd_exposed shown;
-    uint32_t    shows;    /* `shown` is set */
-    uint32_t    hides;    /* some views can't be exposed */
-    uint32_t    direct;   /* 0: this rank wants messages */
-    uint32_t    readable; /* its targets can be read back */
+    uint64_t    host;     /* rsi_host_id */
+    uint8_t     shows;    /* `shown` is set */
+    uint8_t     hides;    /* some views can't be exposed */
+    uint8_t     direct;   /* 0: this rank wants messages */
+    uint8_t     readable; /* its targets can be read back */
 } token;
+
+/* The ranks that send to one or receive from it, the farthest of them. */
+enum { APART, REACHED, NEAR }; /* on another machine; there, but it can be read; on its own */
 
 static void show(rsi_exchange *x, const rsi_views *views, token *mine)
 {
@@ -61,58 +65,88 @@ static bool can_read_process(const token *t)
            got == t->cookie;
 }
 
-/* Tests which of the ranks that send to this one it can read. */
-static void try_peers(rsi_exchange *x, const token *all, int64_t *reach, int64_t *process)
+/* Tests which of the ranks that send to this one it can read, and where they are. */
+static void try_peers(rsi_exchange *x, const token *all, int64_t *reach, int64_t *process,
+                      int64_t *where)
 {
     const rsd_plan *plan = x->plan;
-    bool            hidden = false;
+    bool            hidden = false, direct = *reach;
 
     for (int32_t r = 0; r < x->comm->size; r++)
         hidden = hidden || all[r].hides;
-    *process = hidden;
+    *process = direct && hidden;
     for (size_t p = 0; p < plan->npeers; p++) {
         const token *t = &all[plan->peer[p]];
+        bool         reached = false;
         void        *at;
 
-        if (t->shows && rsi_reach(x->comm, plan->peer[p], &t->shown, &at, NULL) != RSD_OK)
+        if (direct && t->shows)
+            reached = rsi_reach(x->comm, plan->peer[p], &t->shown, &at, NULL) == RSD_OK;
+        if (t->shows && !reached)
             *reach = 0;
         if (*process && !can_read_process(t))
             *process = 0;
+        if (t->host != all[plan->rank].host && *where != APART)
+            *where = reached || *process ? REACHED : APART;
     }
+}
+
+/* Keeps the ranks' machines if a piece may have to go from one to another. Then all use messages:
+ * the route has other peers than the plan, whose memory nobody has tried to read. */
+static void keep_hosts(rsi_exchange *x, const token *all, int64_t where, rsi_place *place)
+{
+    if (where == NEAR || (where == REACHED && (x->reach || x->process))) {
+        rsi_free(x->host_of);
+        x->host_of = NULL;
+        return;
+    }
+    x->reach = x->process = false;
+    for (int32_t r = 0; r < x->comm->size; r++)
+        place[r] = (rsi_place){ all[r].host, r };
+    x->hosts = rsi_hosts_number(place, x->comm->size, x->host_of);
 }
 
 rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err)
 {
-    token    mine = { .pid = getpid(), .readable = 1, .direct = !x->no_direct };
-    token   *all = rsi_calloc((size_t)x->comm->size, sizeof(all[0]));
-    int64_t  can[3] = { 1, 1, 1 };
-    uint64_t id[2] = { (uint64_t)mine.pid, (uint64_t)(uintptr_t)x };
-    rsd_err  rc;
+    size_t     size = (size_t)x->comm->size;
+    token      mine = { .pid = getpid(), .readable = 1, .direct = !x->no_direct };
+    token     *all = rsi_calloc(size, sizeof(all[0]));
+    rsi_place *place = rsi_calloc(size, sizeof(place[0]));
+    int64_t    can[3] = { 1, 0, NEAR }; /* reach, process, where the peers are */
+    uint64_t   id[2] = { (uint64_t)mine.pid, (uint64_t)(uintptr_t)x };
+    bool       enough;
+    rsd_err    rc;
 
     mine.cookie = x->cookie = rsi_digest(x->comm->calls, id, sizeof(id));
     mine.cookie_at = (uint64_t)(uintptr_t)&x->cookie;
     mine.memory = x->memory;
+    mine.host = size > 1 ? rsi_host_id(x->comm) : 0;
+    x->host_of = rsi_calloc(size, sizeof(x->host_of[0]));
+    enough = all && place && x->host_of;
+    x->readable = true;
     for (size_t t = 0; t < x->plan->n; t++) {
         show(x, &x->src[t], &mine);
         show(x, &x->dst[t], &mine);
         mine.readable = mine.readable && rsi_views_readable(&x->dst[t]);
     }
-    rc = rsi_agree(x->comm, all ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to compare"), err);
+    rc = rsi_agree(x->comm, enough ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory to compare"),
+                   err);
     if (!rc)
         rc = rsi_allgather(x->comm, &mine, sizeof(mine), all, err);
     for (int32_t r = 0; r < x->comm->size && !rc; r++) {
         x->memory = all[r].memory < x->memory ? (size_t)all[r].memory : x->memory;
         can[0] = can[0] && all[r].direct;
-        can[2] = can[2] && all[r].readable;
+        x->readable = x->readable && all[r].readable;
     }
-    can[1] = can[0];
-    if (can[0] && !rc)
-        try_peers(x, all, &can[0], &can[1]);
+    if (!rc)
+        try_peers(x, all, &can[0], &can[1], &can[2]);
     if (!rc)
         rc = rsi_allreduce(x->comm, RSI_OP_MIN, can, 3, err);
     x->reach = can[0];
     x->process = can[1];
-    x->readable = can[2];
+    if (!rc)
+        keep_hosts(x, all, can[2], place);
+    rsi_free(place);
     rsi_free(all);
     return rc;
 }

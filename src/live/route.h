@@ -5,7 +5,11 @@
  * is cut into as many parts as there are receivers; each receives its part first and then passes it
  * on to the others, so no rank sends much more than its own data once, and each byte still arrives
  * exactly once. Contributions to be reduced take the same route: a receiver combines only its part.
- * The receivers are a closed form of the layouts, so both ends cut alike. */
+ * The receivers are a closed form of the layouts, so both ends cut alike.
+ *
+ * With several machines, a receiver gets a copy from a holder on its own machine if there is one.
+ * Otherwise the piece comes to that machine once: its receivers there share it, cut or whole, and
+ * pass it on among themselves. */
 #ifndef RSI_ROUTE_H
 #define RSI_ROUTE_H
 
@@ -27,10 +31,19 @@ typedef struct rsi_hops {
 } rsi_hops;
 
 typedef struct rsi_route_opts {
-    int32_t size;        /* ranks of the comm */
-    int64_t cut_min;     /* bytes at which a piece is cut; negative: never */
-    bool    cut_reduced; /* cut only reduced pieces: copies are cheap for the holder */
+    int32_t        size;        /* ranks of the comm */
+    int64_t        cut_min;     /* bytes at which a piece is cut; negative: never */
+    bool           cut_reduced; /* cut only reduced pieces: copies are cheap for the holder */
+    int32_t        hosts;       /* machines */
+    const int32_t *host_of;     /* [size] the machine of each rank; NULL: all are on one */
 } rsi_route_opts;
+
+/* The ranks of one machine that have or get a piece. */
+typedef struct rsi_team {
+    int64_t holders;  /* in the source */
+    int64_t members;  /* receivers */
+    int64_t assigned; /* receivers that have been visited */
+} rsi_team;
 
 /* All but `local` are sorted by distance, then tensor, then piece, then part. For copies, rank r
  * sends to r + 1 first, then to r + 2, and receives from r - 1, r - 2. So both ends of a message
@@ -42,6 +55,7 @@ typedef struct rsi_route {
     rsi_hops        local;            /* copies within this rank */
     rsi_hops        send[2], recv[2]; /* [phase] in phase 1 from target to target */
     rsi_hops        give, take;       /* contributions; `take` includes my own */
+    rsi_team       *team;             /* [opts.hosts] of the current piece, while it is made */
 } rsi_route;
 
 rsd_err rsi_route_make(rsi_route *route, const rsd_plan *plan, const rsi_route_opts *opts,

@@ -2,6 +2,7 @@
 #include "fake_hosts.h"
 #include "base/error.h"
 #include "comm/comm_threads.h"
+#include "live/exchange.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -25,7 +26,9 @@ static const rsd_comm_ops *const real = &rsi_threads_ops;
 
 static int32_t host_of(const end *e, int32_t rank)
 {
-    return e->number[rank] / e->hosts->per_host;
+    int32_t number = e->number[rank];
+
+    return e->hosts->of ? e->hosts->of[number] : number / e->hosts->per_host;
 }
 
 static int32_t rank_of(void *self)
@@ -46,6 +49,8 @@ static rsd_err send_to(void *self, int32_t to, int32_t tag, const void *data, si
     if (host_of(e, to) != host_of(e, rank_of(e))) {
         atomic_fetch_add(&e->hosts->messages[host_of(e, to)], 1);
         atomic_fetch_add(&e->hosts->bytes[host_of(e, to)], (int64_t)bytes);
+        if (tag <= RSI_TAG_MAX && tag % RSI_EXCHANGE_TAGS == TAG_DATA)
+            atomic_fetch_add(&e->hosts->moved[host_of(e, to)], (int64_t)bytes);
     }
     return real->send(e->inner, to, tag, data, bytes, request, err);
 }

@@ -12,8 +12,10 @@ enum { FAKE_HOSTS = 8 };
 
 typedef struct fake_hosts {
     int32_t         ranks, per_host; /* rank r is on machine r / per_host */
+    const int32_t  *of;              /* [ranks] or on this one, if set */
     bool            blind;           /* not even ranks of one machine reach each other's memory */
     _Atomic int64_t messages[FAKE_HOSTS], bytes[FAKE_HOSTS]; /* that came from other machines */
+    _Atomic int64_t moved[FAKE_HOSTS]; /* those of `bytes` that a live move sent as elements */
 } fake_hosts;
 
 /* Runs fn on each rank; the first error by rank, if any: one with its own reason, if there is. */

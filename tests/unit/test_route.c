@@ -285,6 +285,90 @@ static size_t hops_of(int phase)
     return n;
 }
 
+/* ---- machines ---- */
+
+static const int32_t machines[][WORLD] = {
+    { 0, 0, 0, 1, 1, 1 }, /* halves */
+    { 0, 1, 0, 1, 0, 1 }, /* crosswise */
+    { 0, 0, 0, 0, 1, 2 }, /* uneven */
+    { 2, 1, 0, 0, 1, 2 }, { 0, 1, 2, 3, 4, 5 },
+};
+enum { MACHINES = sizeof(machines) / sizeof(machines[0]) };
+
+static bool is_on(const rsd_layout *layout, const int32_t *host_of, int32_t host, int e)
+{
+    for (int32_t r = 0; r < WORLD; r++)
+        if (host_of[r] == host && holds(layout, r, e))
+            return true;
+    return false;
+}
+
+/* How often element e comes from another machine to this one. */
+static int comings(const int32_t *host_of, int32_t host, uint32_t tensor, int e)
+{
+    int n = 0;
+
+    for (int32_t r = 0; r < WORLD; r++) {
+        const rsi_route      *route = &w.route[r];
+        const rsi_hops *const lists[] = { &route->recv[0], &route->recv[1], &route->take };
+
+        for (int k = 0; k < 3 && host_of[r] == host; k++)
+            for (size_t i = 0; i < lists[k]->n; i++) {
+                const rsi_hop *hop = &lists[k]->at[i];
+                rsd_box        box = box_of(r, hop, false);
+
+                n += hop->tensor == tensor && host_of[hop->peer] != host && has_element(&box, e);
+            }
+    }
+    return n;
+}
+
+static void check_comings(const int32_t *host_of)
+{
+    for (int32_t host = 0; host < WORLD; host++)
+        for (uint32_t t = 0; t < TENSORS; t++)
+            for (int e = 0; e < ELEMENTS; e++)
+                assert_int_equal(comings(host_of, host, t, e),
+                                 is_on(w.dst, host_of, host, e) && !is_on(w.src, host_of, host, e));
+}
+
+static void every_element_comes_to_a_machine_once_if_it_is_not_there(void **state)
+{
+    static const int64_t cut_min[] = { 1, 24, INT64_MAX };
+
+    (void)state;
+    for (int from = 0; from < LAYOUTS; from++)
+        for (int to = 0; to < LAYOUTS; to++)
+            for (int k = 0; k < 3 * MACHINES; k++) {
+                const int32_t *host_of = machines[k / 3];
+                rsi_route_opts opts = {
+                    .size = WORLD, .cut_min = cut_min[k % 3], .hosts = WORLD, .host_of = host_of
+                };
+
+                if (is_partial(layouts[to]) && from != to)
+                    continue;
+                begin(layouts[from], layouts[to], 2, &opts);
+                check_all();
+                if (!is_partial(layouts[from]) || from == to)
+                    check_comings(host_of);
+                end();
+            }
+}
+
+/* Targets that can't be read: nothing is passed on, but what is near comes from there. */
+static void without_passing_on_what_a_machine_has_stays_there(void **state)
+{
+    rsi_route_opts opts = { .size = WORLD, .cut_min = -1, .hosts = 2, .host_of = machines[1] };
+
+    (void)state;
+    begin("mesh a=3 b=2; * shard(0)@a", "mesh a=6; * replicate", 2, &opts);
+    check_all();
+    assert_int_equal(hops_of(1), 0);
+    for (int e = 0; e < ELEMENTS; e++)
+        assert_int_equal(comings(machines[1], 0, 0, e), 0);
+    end();
+}
+
 static int64_t elements(int32_t rank, const rsi_hops *hops, bool given)
 {
     int64_t n = 0;
@@ -449,11 +533,12 @@ static void averages_and_sums_are_computed(void **state)
     assert_true(rsi_class_computes(&c));
 }
 
+static rsi_route_opts making = { .size = WORLD, .cut_min = 1 };
+
 static rsd_err make_and_release(void *arg, rsd_error *err)
 {
-    const rsi_route_opts opts = { .size = WORLD, .cut_min = 1 };
-    rsi_route            route;
-    rsd_err              rc = rsi_route_make(&route, arg, &opts, err);
+    rsi_route route;
+    rsd_err   rc = rsi_route_make(&route, arg, &making, err);
 
     assert_true(!rc || !route.send[0].at);
     rsi_route_release(&route);
@@ -462,13 +547,15 @@ static rsd_err make_and_release(void *arg, rsd_error *err)
 
 static void every_allocation_that_fails_is_told(void **state)
 {
-    rsi_route_opts opts = { .size = WORLD, .cut_min = 1 };
-
     (void)state;
-    begin("mesh a=1; * replicate", "mesh a=6; * replicate", 2, &opts);
+    begin("mesh a=1; * replicate", "mesh a=6; * replicate", 2, &making);
     assert_survives_no_memory(make_and_release, w.plan[3]);
+    making.hosts = WORLD;
+    making.host_of = machines[0];
+    assert_survives_no_memory(make_and_release, w.plan[3]);
+    making.host_of = NULL;
     end();
-    begin("mesh a=6; * partial(sum)@a", "mesh a=6; * replicate", 2, &opts);
+    begin("mesh a=6; * partial(sum)@a", "mesh a=6; * replicate", 2, &making);
     assert_survives_no_memory(make_and_release, w.plan[0]);
     end();
 }
@@ -477,6 +564,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_arrives_once_whatever_is_cut),
+        cmocka_unit_test(every_element_comes_to_a_machine_once_if_it_is_not_there),
+        cmocka_unit_test(without_passing_on_what_a_machine_has_stays_there),
         cmocka_unit_test(what_many_want_leaves_its_holder_once),
         cmocka_unit_test(a_piece_smaller_than_the_limit_is_not_cut),
         cmocka_unit_test(nothing_is_cut_where_there_is_a_holder_for_each),
