@@ -780,9 +780,9 @@ typedef struct rsd_load_opts {
     bool  cast; /* cast elements of another dtype (docs/loading.md); otherwise RSD_E_MISMATCH */
     const char *prefix; /* prefix of the checkpoint's names that the state's lack: "model." */
     /* One rank reads what several want and passes it on. DEFAULT: for tensors of which the ranks
-     * together want at least 1.25 times the size and, between threads, those that would be read in
-     * short runs. ALWAYS: for all tensors that several ranks want parts of. NEVER, or verify
-     * ALWAYS, on one rank means NEVER on all of its machine. */
+     * together want at least 1.25 times the size and, if memory can be shared, those that would be
+     * read in short runs. ALWAYS: for all tensors that several ranks want parts of. NEVER, or
+     * verify ALWAYS, on one rank means NEVER on all of its machine. */
     rsd_choice        cooperate;
     const rsd_recipe *recipe; /* reshard_recipe.h; names are those of its targets. NULL: none */
 } rsd_load_opts;

@@ -71,7 +71,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static int cpus(void)
+int rsi_cpus(void)
 {
     cpu_set_t set;
 
@@ -85,7 +85,7 @@ rsd_err rsi_workers_create(int threads, rsi_workers **out, rsd_error *err)
     if (threads < 0)
         return rsi_fail(err, RSD_E_INVALID, "%d threads asked for", threads);
     if (threads == 0)
-        threads = cpus();
+        threads = rsi_cpus();
     w = rsi_calloc(1, sizeof(*w) + (size_t)(threads - 1) * sizeof(w->thread[0]));
     if (!w)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %d worker threads", threads);

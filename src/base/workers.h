@@ -8,6 +8,8 @@
 typedef struct rsi_workers rsi_workers;
 typedef rsd_err (*rsi_job)(void *arg, size_t i, rsd_error *err);
 
+/* Processors that this process may use. */
+int rsi_cpus(void);
 /* `threads` includes the caller, which works too: 1 creates no thread. 0: as many as the CPUs that
  * this process may use. Getting fewer threads from the system is not an error. */
 rsd_err rsi_workers_create(int threads, rsi_workers **out, rsd_error *err);

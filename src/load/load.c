@@ -379,66 +379,6 @@ static rsd_err read_objects(loading *l, rsd_error *err)
     return RSD_OK;
 }
 
-/* True if other ranks can write data they read directly into all views. */
-static bool can_show(const loading *l, const rsd_comm *comm)
-{
-    bool can = comm->ops.flags & RSD_COMM_THREADS;
-
-    for (size_t i = 0; i < l->n && can; i++) {
-        rsd_tensor_info info;
-
-        l->ckpt->ops->tensor(l->ckpt, l->want[i].t, &info);
-        can = l->want[i].view->data && l->want[i].dtype == info.dtype;
-    }
-    return can;
-}
-
-/* Decides, the same on all ranks of a machine: may data be read once for several of them, must they
- * be, and can they reach each other's memory? */
-static rsd_err may_share(const loading *l, rsd_comm *host, bool *share, bool *always, bool *reach,
-                         rsd_error *err)
-{
-    int64_t said[3] = { l->opts->cooperate == RSD_NEVER || l->opts->verify == RSD_ALWAYS || l->made,
-                        l->opts->cooperate == RSD_ALWAYS, l->made || !can_show(l, host) };
-    rsd_err rc = rsi_allreduce(host, RSI_OP_MAX, said, 3, err);
-
-    *share = !rc && !said[0];
-    *always = !rc && said[1];
-    *reach = !rc && !said[2];
-    return rc;
-}
-
-/* Fills the tensors that are read once and removes them from the list of wants. *go: no rank of
- * this machine failed. */
-static rsd_err read_shared(loading *l, rsd_comm *comm, const rsd_read_opts *opts, bool *go,
-                           rsd_error *err)
-{
-    rsd_comm *host = comm && !comm->alone ? rsi_host(comm) : NULL;
-    rsi_share share;
-    size_t    kept = 0;
-    bool      any, always, reach;
-    rsd_err   rc;
-
-    *go = true;
-    if (!host || host->size == 1)
-        return RSD_OK;
-    rc = may_share(l, host, &any, &always, &reach, err);
-    *go = !rc;
-    if (rc || !any)
-        return rc;
-    rc = rsi_share_make(&share, host, l->ckpt, l->want, l->n, always, reach, go, err);
-    if (!*go)
-        return rc;
-    if (share.nonce > 0)
-        rc = rsi_read_once(&share, l->want, opts, go, err);
-    for (size_t i = 0; i < l->n; i++)
-        if (!share.once[l->want[i].t])
-            l->want[kept++] = l->want[i];
-    l->n = kept;
-    rsi_share_release(&share);
-    return rc;
-}
-
 /* Holding a file does not protect it from being written in place: data read from it are then
  * useless, valid or not. `rc` is the result of reading. */
 static rsd_err changed(const loading *l, rsd_err rc, rsd_error *why)
@@ -455,8 +395,9 @@ static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
                            .threads = l->opts->threads,
                            .max_memory = l->opts->max_memory };
     rsd_error     why = { .rank = -1 };
+    rsd_choice    once = l->made || read.verify == RSD_ALWAYS ? RSD_NEVER : l->opts->cooperate;
     bool          go;
-    rsd_err       rc = read_shared(l, comm, &read, &go, err);
+    rsd_err       rc = rsi_read_once(comm, l->ckpt, l->want, &l->n, once, &read, &go, err);
 
     if (go && !rc)
         rc = l->made ? rsi_made_fetch_all(l->made, l->ckpt, l->want, l->n, &read, err)

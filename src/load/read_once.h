@@ -5,10 +5,11 @@
 
 #include "load/wanted_by_several.h"
 
-/* Fills the views of every tensor that is read once; `want` is what this rank passed to
- * rsi_share_make. Staging bounds memory if a piece fits. *go and the result as in rsi_share_go.
+/* Fills the wanted boxes that several ranks of this rank's machine want together, and takes them
+ * from the list: *n becomes the number of the rest. `comm` is the one of all ranks, which have the
+ * same checkpoint open. *go: no rank of the machine failed; the result as in rsi_share_go.
  * [collective] on the machine */
-rsd_err rsi_read_once(const rsi_share *share, const rsi_want *want, const rsd_read_opts *opts,
-                      bool *go, rsd_error *err);
+rsd_err rsi_read_once(rsd_comm *comm, rsd_ckpt *ckpt, rsi_want *want, size_t *n,
+                      rsd_choice cooperate, const rsd_read_opts *opts, bool *go, rsd_error *err);
 
 #endif

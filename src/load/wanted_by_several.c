@@ -5,13 +5,13 @@
 #include "load/wanted_by_several.h"
 #include "base/checked.h"
 #include "base/mem.h"
+#include "comm/rooms.h"
 #include "plan/region.h"
 #include "shape/box.h"
 
 #include <string.h>
 
-#define PIECE     ((int64_t)4 << 20)  /* bytes of a block that is passed on, */
-#define PIECES    8                   /* or pieces per rank where none has to be kept whole */
+#define PIECES    8                   /* per rank, where none has to be kept whole */
 #define SCATTERED ((int64_t)64 << 10) /* shorter runs are cheaper to move than to read */
 
 /* ---- all ranks' wants ---- */
@@ -214,13 +214,14 @@ static rsd_err find_hits(const rsi_share *s, size_t t, const rsd_box *block, rsi
     return RSD_OK;
 }
 
-/* The blocks of chunk i, as if it were packed. */
+/* The blocks of chunk i, as if it were packed. One that is too long to be checked by its CRC, and
+ * has no checksums of rows, is cut so that pieces stay in a cache on their way. */
 static void cut_chunk(const rsi_share *s, size_t t, size_t i, rsi_region *out)
 {
     rsd_tensor_info info;
     rsd_chunk       chunk;
     uint32_t        file;
-    int64_t         stride[RSD_MAX_NDIM], elem;
+    int64_t         stride[RSD_MAX_NDIM], elem, most = s->piece;
 
     s->ckpt->ops->tensor(s->ckpt, t, &info);
     s->ckpt->ops->chunk(s->ckpt, t, i, &chunk, &file);
@@ -228,8 +229,10 @@ static void cut_chunk(const rsi_share *s, size_t t, size_t i, rsi_region *out)
     *out = (rsi_region){ 0 };
     if (rsd_box_count(&chunk.box) == 0)
         return;
+    if (!s->reach && !s->ckpt->sums.file && rsd_box_count(&chunk.box) * elem > most)
+        most /= 2;
     rsi_strides(info.ndim, chunk.box.len, elem, stride);
-    rsi_region_make(out, &chunk.box, &chunk.box, elem, 0, stride, s->piece);
+    rsi_region_make(out, &chunk.box, &chunk.box, elem, 0, stride, most);
 }
 
 rsd_err rsi_share_next(const rsi_share *s, rsi_share_at *at, rsi_pieces *out, bool *more,
@@ -378,7 +381,7 @@ static rsd_err choose(rsi_share *s, bool always, rsd_error *err)
             continue;
         weigh(s, t, &wanted, &around);
         anyway = always || wanted - around >= around / 4;
-        if (anyway || (s->reach && has_gaps(s, t)))
+        if (anyway || ((s->reach || rsi_rooms_may(s->comm)) && has_gaps(s, t)))
             rc = try_once(s, t, anyway, &spare, err);
     }
     rsi_pieces_release(&spare);
@@ -396,24 +399,51 @@ static int64_t piece_bytes(const rsi_share *s, int32_t ranks)
         s->ckpt->ops->tensor(s->ckpt, t, &info);
         all += by_several(s, t) ? info.bytes : 0;
     }
-    return rsi_max(PIECE, all / ranks / PIECES);
+    return rsi_max(RSI_PIECE_MOST, all / ranks / PIECES);
+}
+
+/* ---- all together ---- */
+
+/* True if other ranks can write data they read directly into all views. */
+static bool can_show(const rsd_comm *comm, const rsd_ckpt *ckpt, const rsi_want *want, size_t n)
+{
+    bool can = comm->ops.flags & RSD_COMM_THREADS;
+
+    for (size_t i = 0; i < n && can; i++) {
+        rsd_tensor_info info;
+
+        ckpt->ops->tensor(ckpt, want[i].t, &info);
+        can = want[i].view->data && want[i].dtype == info.dtype;
+    }
+    return can;
+}
+
+static rsd_err find_shared(rsi_share *s, const rsi_want *want, size_t n, bool always, bool *go,
+                           rsd_error *err)
+{
+    rsd_err rc = tell_all(s, want, n, go, err);
+
+    if (!*go)
+        return rc;
+    rc = sort_refs(s, s->comm->size, err);
+    if (!rc) {
+        s->piece = piece_bytes(s, s->comm->size);
+        rc = choose(s, always, err);
+    }
+    return rsi_share_go(s->comm, rc, go, err);
 }
 
 rsd_err rsi_share_make(rsi_share *share, rsd_comm *comm, rsd_ckpt *ckpt, const rsi_want *want,
-                       size_t n, bool always, bool reach, bool *go, rsd_error *err)
+                       size_t n, rsd_choice cooperate, bool *go, rsd_error *err)
 {
-    rsd_err rc;
+    int64_t said[3] = { cooperate == RSD_NEVER, cooperate == RSD_ALWAYS,
+                        cooperate == RSD_NEVER || !can_show(comm, ckpt, want, n) };
+    rsd_err rc = rsi_allreduce(comm, RSI_OP_MAX, said, 3, err);
 
-    *share = (rsi_share){ .comm = comm, .ckpt = ckpt, .reach = reach };
-    rc = tell_all(share, want, n, go, err);
-    if (*go) {
-        rc = sort_refs(share, comm->size, err);
-        if (!rc) {
-            share->piece = piece_bytes(share, comm->size);
-            rc = choose(share, always, err);
-        }
-        rc = rsi_share_go(comm, rc, go, err);
-    }
+    *share = (rsi_share){ .comm = comm, .ckpt = ckpt, .reach = !said[2] };
+    *go = !rc;
+    if (!rc && !said[0])
+        rc = find_shared(share, want, n, said[1], go, err);
     if (!*go)
         rsi_share_release(share);
     return rc;

@@ -8,6 +8,8 @@
 #include "comm/comm.h"
 #include "read/fetch_all.h"
 
+#define RSI_PIECE_MOST ((int64_t)4 << 20) /* bytes of a piece, unless it need not be kept */
+
 /* One view of one rank, as known to all ranks. */
 typedef struct rsi_ref {
     int32_t        rank;
@@ -64,11 +66,12 @@ rsd_err rsi_share_go(rsd_comm *comm, rsd_err mine, bool *go, rsd_error *err);
 
 /* Tells all ranks of the comm what each wants and finds the tensors that are read once: those of
  * which the ranks together want at least 1.25 times the bytes of the box around their wants, those
- * wanted in scattered pieces if ranks `reach` each other's memory, or, with `always`, any that
- * several ranks want. `reach`: the ranks are threads, and every view is memory in the tensor's own
- * dtype. *go and the result as above; without *go there is nothing to release. [collective] */
+ * wanted in scattered pieces if data are passed on in memory, or, if a rank says ALWAYS, any that
+ * several ranks want; none if one says NEVER. Views are reached if the ranks are threads, and every
+ * view is memory in the tensor's own dtype. *go and the result as above; without *go there is
+ * nothing to release. [collective] */
 rsd_err rsi_share_make(rsi_share *share, rsd_comm *comm, rsd_ckpt *ckpt, const rsi_want *want,
-                       size_t n, bool always, bool reach, bool *go, rsd_error *err);
+                       size_t n, rsd_choice cooperate, bool *go, rsd_error *err);
 void    rsi_share_release(rsi_share *share);
 
 /* Adds the next wanted piece; *more is false when none is left. */

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rooms: a rank reads or packs something once, and the others copy what they want of it out of its
+ * room. Whoever uses them sees to it that a room is full before it is read, and read before it is
+ * filled again. */
+#include "comm/rooms.h"
+#include "base/mem.h"
+
+#include <reshard/reshard_live.h>
+
+typedef struct token {
+    rsd_exposed room;
+    int64_t     shown; /* `room` is set */
+} token;
+
+bool rsi_rooms_may(const rsd_comm *comm)
+{
+    return comm->ops.alloc && comm->ops.expose && !(comm->ops.flags & RSD_COMM_THREADS);
+}
+
+/* Exposes my room and reaches all others. *all: every rank could. [collective] */
+static rsd_err reach_all(rsi_rooms *r, size_t bytes, token *tokens, int64_t *all, rsd_error *err)
+{
+    token   mine = { 0 };
+    rsd_err rc;
+
+    mine.shown = rsi_expose(r->comm, r->mine, bytes, &mine.room, NULL) == RSD_OK;
+    rc = rsi_allgather(r->comm, &mine, sizeof(mine), tokens, err);
+    *all = !rc;
+    for (int32_t k = 0; k < r->comm->size && *all; k++) {
+        void *at = r->mine;
+
+        *all = tokens[k].shown &&
+               (k == r->comm->rank || rsi_reach(r->comm, k, &tokens[k].room, &at, NULL) == RSD_OK);
+        r->of[k] = at;
+    }
+    return rc ? rc : rsi_allreduce(r->comm, RSI_OP_MIN, all, 1, err);
+}
+
+rsd_err rsi_rooms_make(rsd_comm *comm, size_t bytes, rsi_rooms **out, rsd_error *err)
+{
+    size_t     size = (size_t)comm->size;
+    rsi_rooms *r = rsi_calloc(1, sizeof(*r));
+    token     *tokens = rsi_calloc(size, sizeof(tokens[0]));
+    void      *room = NULL;
+    int64_t    all = r && tokens;
+    rsd_err    rc;
+
+    *out = NULL;
+    if (all) {
+        r->comm = comm;
+        r->of = rsi_calloc(size, sizeof(r->of[0]));
+        all = r->of != NULL;
+    }
+    rc = rsi_allreduce(comm, RSI_OP_MIN, &all, 1, err);
+    if (!rc && all) {
+        all = rsd_comm_alloc(comm, bytes, &room, NULL) == RSD_OK; /* the same on all ranks */
+        r->mine = room;
+        rc = all ? reach_all(r, bytes, tokens, &all, err) : RSD_OK;
+    }
+    rsi_free(tokens);
+    if (!rc && all) {
+        *out = r;
+        return RSD_OK;
+    }
+    if (r) {
+        rsd_comm_dealloc(comm, r->mine);
+        rsi_free(r->of);
+    }
+    rsi_free(r);
+    return rc;
+}
+
+void rsi_rooms_free(rsi_rooms *rooms)
+{
+    if (!rooms)
+        return;
+    rsd_comm_dealloc(rooms->comm, rooms->mine);
+    rsi_free(rooms->of);
+    rsi_free(rooms);
+}
