@@ -123,6 +123,14 @@ typedef struct rsd_read {
 RSD_API rsd_err rsd_ckpt_read_many(rsd_ckpt *ckpt, size_t n, const rsd_read *reads,
                                    const rsd_read_opts *opts, rsd_error *err);
 
+/* The same by several ranks, each with its own list, of the checkpoint that each has opened: what
+ * several ranks of a machine want, or want in short runs, is read by one of them and passed on, as
+ * rsd_load does. RSD_E_MISMATCH if they have different ones open, by their files and tensors.
+ * [collective] */
+RSD_API rsd_err rsd_ckpt_read_together(rsd_ckpt *ckpt, rsd_comm *comm, size_t n,
+                                       const rsd_read *reads, const rsd_read_opts *opts,
+                                       rsd_error *err);
+
 /* ---- objects as they are stored ---- */
 
 /* Where object i is stored, if it has bytes of its own: in DCP. RSD_E_UNSUPPORTED otherwise. `box`

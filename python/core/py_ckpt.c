@@ -299,12 +299,14 @@ static PyObject *ckpt_has_checksums(PyObject *self, void *none)
 typedef struct read_work {
     work          w;
     opened       *from;
+    shared_comm  *ranks; /* that read together; NULL: this process alone */
     PyObject     *items; /* keeps the targets */
     size_t        n;
     rsd_read     *read; /* [n] */
     rsd_read_opts opts;
     int64_t       bytes;
     bool          cast;
+    bool          failed; /* before it began: the other ranks must learn of it */
 } read_work;
 
 static int64_t bytes_of(const rsd_read *read)
@@ -312,13 +314,16 @@ static int64_t bytes_of(const rsd_read *read)
     return rsd_box_count(&read->view.box) * (int64_t)rsd_dtype_size(read->dtype);
 }
 
-/* Batches, so that progress is seen and a cancel is noticed. */
+/* Batches, so that progress is seen and a cancel is noticed; several ranks read all at once. */
 static rsd_err run_read(work *w, rsd_error *err)
 {
     read_work *r = (read_work *)w;
     int64_t    done = 0;
     rsd_err    rc = RSD_OK;
 
+    if (r->ranks)
+        return rsd_ckpt_read_together(r->failed ? NULL : r->from->ckpt, w->comm, r->n, r->read,
+                                      &r->opts, err);
     for (size_t first = 0, end; first < r->n && !rc; first = end) {
         const int64_t start = done;
 
@@ -339,6 +344,7 @@ static void free_read(work *w)
     read_work *r = (read_work *)w;
 
     ckpt_leave(r->from);
+    comm_leave(r->ranks);
     Py_XDECREF(r->items);
     free(r->read);
     free(r);
@@ -435,18 +441,18 @@ static int add_items(PyObject *self, read_work *r, PyObject *items)
     return no_memory ? -1 : 0;
 }
 
-/* read([(tensor, offsets, sizes, Array or View), ...], cast, verify, threads, max_memory,
- * progress) */
+/* read([(tensor, offsets, sizes, Array or View), ...], cast, verify, threads, max_memory, progress,
+ * comm) */
 static PyObject *ckpt_read(PyObject *self, PyObject *args)
 {
     core      *c = core_of(self);
-    PyObject  *items, *progress;
+    PyObject  *items, *progress, *comm = Py_None, *type = NULL, *value = NULL, *trace = NULL;
     int        cast, verify, threads, rc = -1;
     Py_ssize_t max_memory;
     read_work *r;
 
-    if (!ckpt_of(self) ||
-        !PyArg_ParseTuple(args, "OpiinO", &items, &cast, &verify, &threads, &max_memory, &progress))
+    if (!ckpt_of(self) || !PyArg_ParseTuple(args, "OpiinO|O", &items, &cast, &verify, &threads,
+                                            &max_memory, &progress, &comm))
         return NULL;
     if (!PyList_Check(items))
         return PyErr_Format(PyExc_TypeError, "expected a list");
@@ -459,8 +465,16 @@ static PyObject *ckpt_read(PyObject *self, PyObject *args)
                                .verify = (rsd_choice)verify,
                                .threads = threads,
                                .max_memory = (size_t)max_memory };
-    if (add_items(self, r, items) == 0)
-        rc = r->bytes <= SMALL ? work_inline(c, &r->w) : work_run(c, &r->w, WORK_DONE, progress);
+    r->failed = add_items(self, r, items) < 0;
+    if (r->failed)
+        PyErr_Fetch(&type, &value, &trace);
+    if ((!r->failed || comm != Py_None) && ranks_enter(comm, &r->w, &r->ranks) == 0)
+        rc = r->bytes <= SMALL && !r->ranks ? work_inline(c, &r->w)
+                                            : work_run(c, &r->w, WORK_DONE, progress);
+    if (r->failed) {
+        PyErr_Restore(type, value, trace);
+        rc = -1;
+    }
     work_free(c, &r->w);
     return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
@@ -516,7 +530,7 @@ static PyMethodDef methods[] = {
     { "alloc", ckpt_alloc, METH_VARARGS, "alloc(dtype, shape) -> Array" },
     { "read", ckpt_read, METH_VARARGS,
       "read([(tensor, offsets, sizes, Array or View)], cast, verify, threads, max_memory, "
-      "progress)" },
+      "progress, comm=None)" },
     { "object_names", ckpt_object_names, METH_NOARGS, "object_names() -> [name of object 0, ...]" },
     { "object", ckpt_object, METH_VARARGS, "object(i, hook) -> value" },
     { "catalogue", ckpt_catalogue, METH_NOARGS,

@@ -3,6 +3,9 @@
 #include "base/mem.h"
 #include "base/checked.h"
 #include "base/opts.h"
+#include "comm/facts.h"
+#include "comm/signs.h"
+#include "load/read_together.h"
 #include "read/fetch_all.h"
 #include "read/object_bytes.h"
 #include "verify/make_sums.h"
@@ -216,6 +219,22 @@ rsd_err rsd_ckpt_read_many(rsd_ckpt *ckpt, size_t n, const rsd_read *reads,
     if (!rc && (!ckpt || (n && !reads)))
         rc = rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint or the %zu reads", n);
     return rc ? rc : rsi_fetch_many(ckpt, n, reads, &known, err);
+}
+
+rsd_err rsd_ckpt_read_together(rsd_ckpt *ckpt, rsd_comm *comm, size_t n, const rsd_read *reads,
+                               const rsd_read_opts *opts, rsd_error *err)
+{
+    rsd_read_opts known = { .size = sizeof(known) };
+    rsi_pulse     before;
+    rsd_err       rc = rsi_opts_take(&known, sizeof(known), opts, "rsd_read_opts", err);
+
+    if (!rc && (!ckpt || !comm || (n && !reads)))
+        rc = rsi_fail(err, RSD_E_INVALID, "missing argument: checkpoint, comm or the %zu reads", n);
+    rc = rsi_same_call(comm, "rsd_ckpt_read_together", rc, err);
+    if (rc)
+        return rc;
+    before = rsi_comm_enter(comm);
+    return rsi_comm_leave(before, rsi_read_together(ckpt, comm, n, reads, &known, err));
 }
 
 size_t rsd_ckpt_objects(const rsd_ckpt *ckpt)

@@ -379,22 +379,12 @@ static rsd_err read_objects(loading *l, rsd_error *err)
     return RSD_OK;
 }
 
-/* Holding a file does not protect it from being written in place: data read from it are then
- * useless, valid or not. `rc` is the result of reading. */
-static rsd_err changed(const loading *l, rsd_err rc, rsd_error *why)
-{
-    if (rc && rc != RSD_E_CORRUPT && rc != RSD_E_FORMAT)
-        return RSD_OK;
-    return rsi_files_unchanged(&l->ckpt->files, why);
-}
-
 static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
 {
     rsd_read_opts read = { .size = sizeof(read),
                            .verify = l->opts->verify,
                            .threads = l->opts->threads,
                            .max_memory = l->opts->max_memory };
-    rsd_error     why = { .rank = -1 };
     rsd_choice    once = l->made || read.verify == RSD_ALWAYS ? RSD_NEVER : l->opts->cooperate;
     bool          go;
     rsd_err       rc = rsi_read_once(comm, l->ckpt, l->want, &l->n, once, &read, &go, err);
@@ -404,11 +394,7 @@ static rsd_err read_all(loading *l, rsd_comm *comm, rsd_error *err)
                      : rsi_fetch_all(l->ckpt, l->want, l->n, &read, err);
     if (go && !rc)
         rc = read_objects(l, err);
-    if (changed(l, rc, &why)) {
-        rc = (rsd_err)why.code;
-        if (err)
-            *err = why;
-    }
+    rc = rsi_reads_ended(l->ckpt, rc, err);
     if (go && !rc)
         rc = rsi_stateful_restored(l->expanded, err);
     return comm ? rsi_agree(comm, rc, err) : rc;

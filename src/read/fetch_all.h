@@ -18,7 +18,21 @@ typedef struct rsi_want {
 /* Fills them all, in an order of the library's choosing. */
 rsd_err rsi_fetch_all(rsd_ckpt *ckpt, const rsi_want *want, size_t n, const rsd_read_opts *opts,
                       rsd_error *err);
-/* The same for the caller's list: checks it, sets strides, detects files that changed. */
+
+/* A caller's list of reads, checked, with strides. */
+typedef struct rsi_reads {
+    rsd_view *view;
+    rsi_want *want; /* [n] those that are not empty */
+    size_t    n;
+} rsi_reads;
+/* Released in any case. */
+rsd_err rsi_reads_take(rsi_reads *out, const rsd_ckpt *ckpt, size_t n, const rsd_read *reads,
+                       rsd_error *err);
+void    rsi_reads_release(rsi_reads *reads);
+/* Holding a file does not protect it from being written in place: data read from it are then
+ * useless, valid or not. `rc` is the result of reading. */
+rsd_err rsi_reads_ended(const rsd_ckpt *ckpt, rsd_err rc, rsd_error *err);
+/* Fills such a list. */
 rsd_err rsi_fetch_many(rsd_ckpt *ckpt, size_t n, const rsd_read *reads, const rsd_read_opts *opts,
                        rsd_error *err);
 

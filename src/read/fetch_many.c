@@ -38,36 +38,55 @@ static rsd_err take_read(const rsd_ckpt *ckpt, const rsd_read *read, rsd_view *v
     return rc ? rsi_while(err, rc, "tensor \"%s\"", info.name) : RSD_OK;
 }
 
+rsd_err rsi_reads_take(rsi_reads *out, const rsd_ckpt *ckpt, size_t n, const rsd_read *reads,
+                       rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    *out = (rsi_reads){ .view = rsi_calloc(n, sizeof(out->view[0])),
+                        .want = rsi_calloc(n, sizeof(out->want[0])) };
+    if (!out->view || !out->want)
+        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu reads", n);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = take_read(ckpt, &reads[i], &out->view[i], &out->want[out->n], err);
+        if (rc)
+            rsi_while(err, rc, "read %zu", i);
+        else if (rsd_box_count(&out->view[i].box) > 0)
+            out->n++;
+    }
+    return rc;
+}
+
+void rsi_reads_release(rsi_reads *reads)
+{
+    rsi_free(reads->view);
+    rsi_free(reads->want);
+    *reads = (rsi_reads){ 0 };
+}
+
+rsd_err rsi_reads_ended(const rsd_ckpt *ckpt, rsd_err rc, rsd_error *err)
+{
+    rsd_error why = { .rank = -1 };
+
+    if (rc && rc != RSD_E_CORRUPT && rc != RSD_E_FORMAT)
+        return rc;
+    if (!rsi_files_unchanged(&ckpt->files, &why))
+        return rc;
+    if (err)
+        *err = why;
+    return (rsd_err)why.code;
+}
+
 rsd_err rsi_fetch_many(rsd_ckpt *ckpt, size_t n, const rsd_read *reads, const rsd_read_opts *opts,
                        rsd_error *err)
 {
-    rsd_view *view = rsi_calloc(n, sizeof(view[0]));
-    rsi_want *want = rsi_calloc(n, sizeof(want[0]));
-    size_t    wants = 0;
-    rsd_err   rc = RSD_OK;
+    rsi_reads list;
+    rsd_err   rc = rsi_reads_take(&list, ckpt, n, reads, err);
 
-    if (!view || !want)
-        rc = rsi_fail(err, RSD_E_NOMEM, "no memory for %zu reads", n);
-    for (size_t i = 0; i < n && !rc; i++) {
-        rc = take_read(ckpt, &reads[i], &view[i], &want[wants], err);
-        if (rc)
-            rsi_while(err, rc, "read %zu", i);
-        else if (rsd_box_count(&view[i].box) > 0)
-            wants++;
-    }
-    if (!rc && wants)
-        rc = rsi_fetch_all(ckpt, want, wants, opts, err);
-    if (!rc || rc == RSD_E_CORRUPT || rc == RSD_E_FORMAT) {
-        rsd_error why = { .rank = -1 };
-        rsd_err   changed = rsi_files_unchanged(&ckpt->files, &why);
-
-        if (changed && err)
-            *err = why;
-        rc = changed ? changed : rc;
-    }
-    rsi_free(view);
-    rsi_free(want);
-    return rc;
+    if (!rc && list.n)
+        rc = rsi_fetch_all(ckpt, list.want, list.n, opts, err);
+    rsi_reads_release(&list);
+    return rsi_reads_ended(ckpt, rc, err);
 }
 
 /* ---- objects ---- */

@@ -11,6 +11,7 @@
 #include "comm_suite.h"
 #include "forked_ranks.h"
 
+#include <reshard/reshard_folder.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ static int save_all(void **unused)
     (void)unused;
     store = fix_store();
     fix_save_ramps(store, "ck", TENSORS, ROWS, COLS);
+    fix_save_ramps(store, "few", 1, ROWS, COLS);
     return 0;
 }
 
@@ -46,6 +48,9 @@ typedef struct job {
     bool       killed;    /* DOOMED ends in the middle, */
     bool       refuses;   /* or its put fails */
     rsd_choice cooperate; /* NEVER: each reads for itself */
+    bool       opened;    /* from a checkpoint that each rank has opened */
+    int32_t    odd;       /* if opened: this rank has opened another one, */
+    int32_t    wrong;     /* or asks for a tensor that is missing; both from 1 on */
     int64_t    fail_at;   /* the read of DOOMED that fails */
 } job;
 
@@ -105,6 +110,37 @@ static bool right(const want *w)
     return true;
 }
 
+static void want_box(const job *j, int32_t rank, want *w)
+{
+    *w = (want){ .j = j, .how = (int)rank };
+    w->box = j->whole ? fix_box2(0, 0, ROWS, COLS) : fix_box2(0, rank * MINE, ROWS, MINE);
+    w->data = calloc((size_t)rsd_box_count(&w->box), 8);
+}
+
+/* The same with rsd_ckpt_read_together. */
+static rsd_err read_all(const job *j, rsd_comm *comm, want *w, fix_counts *counts, rsd_error *err)
+{
+    int32_t    rank = rsd_comm_rank(comm);
+    rsd_store *mine = fix_counting_store(store, counts);
+    rsd_ckpt  *ckpt = NULL;
+    rsd_read   reads[TENSORS];
+    rsd_err    rc = rsd_ckpt_open(mine, rank + 1 == j->odd ? "few" : "ck", &ckpt, err);
+
+    counts->reads = counts->bytes = 0;
+    for (int i = 0; i < TENSORS; i++) {
+        want_box(j, rank, &w[i]);
+        reads[i] = (rsd_read){ .t = (size_t)i, .view = view_of(&w[i]) };
+        reads[i].dtype = w[i].how == 1 ? RSD_F64 : RSD_I32;
+    }
+    if (rank + 1 == j->wrong)
+        reads[1].t = TENSORS;
+    if (!rc)
+        rc = rsd_ckpt_read_together(ckpt, comm, rank + 1 == j->odd ? 1 : TENSORS, reads, NULL, err);
+    rsd_ckpt_close(ckpt);
+    rsd_store_close(mine);
+    return rc;
+}
+
 static rsd_err load_all(const job *j, rsd_comm *comm, want *w, fix_counts *counts, rsd_error *err)
 {
     rsd_load_opts opts = { .size = sizeof(opts), .cast = true, .cooperate = j->cooperate };
@@ -117,9 +153,7 @@ static rsd_err load_all(const job *j, rsd_comm *comm, want *w, fix_counts *count
         rsd_view view;
         char     name[16];
 
-        w[i] = (want){ .j = j, .how = (int)rsd_comm_rank(comm) };
-        w[i].box = j->whole ? fix_box2(0, 0, ROWS, COLS) : fix_box2(0, w[i].how * MINE, ROWS, MINE);
-        w[i].data = calloc((size_t)rsd_box_count(&w[i].box), 8);
+        want_box(j, rsd_comm_rank(comm), &w[i]);
         view = view_of(&w[i]);
         snprintf(name, sizeof(name), "t%d", i);
         rc = rsd_state_tensor(state, name, NULL, w[i].how == 1 ? RSD_F64 : RSD_I32, 2, shape, 1,
@@ -141,7 +175,7 @@ static rsd_err in_process(void *arg, rsd_comm *comm, rsd_error *err)
 
     if (rsd_comm_rank(comm) == DOOMED)
         counts.fail_at = j->fail_at;
-    rc = load_all(j, comm, w, &counts, err);
+    rc = j->opened ? read_all(j, comm, w, &counts, err) : load_all(j, comm, w, &counts, err);
     for (int i = 0; i < TENSORS && !rc; i++)
         CHECK(right(&w[i]));
     for (int i = 0; i < TENSORS; i++)
@@ -180,6 +214,13 @@ static void ranks_that_do_not_cooperate_read_for_themselves(void **unused)
     run(&(job){ .cooperate = RSD_ALWAYS }, FORKED_FAR);
 }
 
+static void an_open_checkpoint_is_read_by_all(void **unused)
+{
+    (void)unused;
+    run(&(job){ .opened = true }, FORKED_NEAR);
+    run(&(job){ .opened = true, .whole = true }, FORKED_NEAR);
+}
+
 /* Every rank but a killed one gets the error with the rank's number. */
 static void assert_all_fail(const job *j, rsd_err rc, const char *text)
 {
@@ -198,7 +239,7 @@ static void assert_all_fail(const job *j, rsd_err rc, const char *text)
         }
         assert_true(end[r].ended);
         assert_int_equal(end[r].rc, rc);
-        assert_int_equal(end[r].err.rank, DOOMED);
+        assert_true(j->odd || end[r].err.rank == DOOMED);
         assert_non_null(strstr(end[r].err.msg, text));
     }
 }
@@ -222,12 +263,29 @@ static void a_rank_that_is_killed_is_named(void **unused)
     assert_all_fail(&(job){ .killed = true }, RSD_E_COMM, "rank 2 is gone");
 }
 
+static void ranks_that_open_different_checkpoints_are_refused(void **unused)
+{
+    (void)unused;
+    assert_all_fail(&(job){ .opened = true, .odd = DOOMED + 1 }, RSD_E_MISMATCH,
+                    "the ranks have different checkpoints open");
+}
+
+static void a_read_of_a_missing_tensor_fails_all(void **unused)
+{
+    (void)unused;
+    assert_all_fail(&(job){ .opened = true, .wrong = DOOMED + 1 }, RSD_E_INVALID,
+                    "rank 2: read 1: no tensor 4");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_read_once_and_in_few_reads),
         cmocka_unit_test(what_all_want_is_read_once),
         cmocka_unit_test(ranks_that_do_not_cooperate_read_for_themselves),
+        cmocka_unit_test(an_open_checkpoint_is_read_by_all),
+        cmocka_unit_test(ranks_that_open_different_checkpoints_are_refused),
+        cmocka_unit_test(a_read_of_a_missing_tensor_fails_all),
         cmocka_unit_test(a_read_that_fails_fails_all),
         cmocka_unit_test(a_view_that_refuses_its_part_fails_all),
         cmocka_unit_test(a_rank_that_is_killed_is_named),

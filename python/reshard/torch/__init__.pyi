@@ -24,6 +24,7 @@ class StorageReader(FileSystemReader):
         rename: _Rename = None,
         verify: _Choice = None,
         trust_objects: bool | None = None,
+        share: bool = True,
         threads: int = 0,
         max_memory: int = 0,
     ) -> None: ...

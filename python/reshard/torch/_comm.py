@@ -89,6 +89,11 @@ def comm_of_ranks(ranks):
     return _comm_of("ranks-" + "-".join(map(str, ranks)), ranks, world, 300.0, True)
 
 
+def comm_for_reading(ranks):
+    """Another one of these ranks, which no call of the program's uses."""
+    return _comm_of("reading-" + "-".join(map(str, ranks)), ranks, dist.group.WORLD, 300.0, True)
+
+
 def _comm_of(name, ranks, group, timeout, near):
     """`group` is whose end ends the comm."""
     comm = _comms.get(name)

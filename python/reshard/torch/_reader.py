@@ -17,7 +17,7 @@ from torch.futures import Future
 
 from .. import _core, _reading
 from .._errors import Error, MismatchError
-from . import _objects, _sent
+from . import _objects, _sent, _together
 from ._catalogue import Catalogue, renamer
 
 _STAGED = 256 << 20  # bytes that are read before they are copied to their tensors
@@ -73,11 +73,15 @@ class StorageReader(FileSystemReader):
 
     rename: a function from stored names to new ones, or pairs of a regular expression and its replacement, of which the
     first that matches counts. verify: True compares every checksum of the rows that are touched, False none; by default
-    those of rows that are read whole anyway. trust_objects: unpickle objects of any class. threads, max_memory: 0 lets the
+    those of rows that are read whole anyway. trust_objects: unpickle objects of any class. share: False lets each rank read
+    for itself what is read in short runs; otherwise ranks of a machine read it for each other. threads, max_memory: 0 lets the
     library choose."""
 
-    def __init__(self, path, _extension_registry=None, *, rename=None, verify=None, trust_objects=None, threads=0, max_memory=0):
+    def __init__(
+        self, path, _extension_registry=None, *, rename=None, verify=None, trust_objects=None, share=True, threads=0, max_memory=0
+    ):
         super().__init__(path, _extension_registry)
+        self._share = share
         self._options = _reading.choice(verify, "verify"), threads, max_memory
         self._rename = renamer(rename)
         self._trust_objects = trust_objects
@@ -106,20 +110,29 @@ class StorageReader(FileSystemReader):
 
     def prepare_local_plan(self, plan):
         self._calm = None
-        plan, self._plan = _sent.load_plan(super().prepare_local_plan(plan))
+        plan = super().prepare_local_plan(plan)
+        note = _together.note(plan.items, self._catalogue.state) if self._share and self._catalogue else None
+        plan, self._plan = _sent.load_plan(plan, note)
         return plan
+
+    def prepare_global_plan(self, plans):
+        plans = super().prepare_global_plan(plans)
+        _sent.answer_notes(plans, _together.partners)
+        return plans
 
     def read_data(self, plan, planner):
         if not self._is_local():
             return super().read_data(plan, planner)
         # A subclass may have got its metadata elsewhere.
         catalogue = self._catalogue or Catalogue(os.fspath(self.path), self.rank, self._rename)
-        tensors, objects, theirs = self._sorted(plan.items, catalogue)
-        _check_coverage(tensors, planner, catalogue)
-        if type(planner).commit_tensor is DefaultLoadPlanner.commit_tensor:
-            self._read_at_once(tensors, planner, catalogue)
-        else:
-            self._read_staged(((item, None) for item in tensors), planner, catalogue)
+        with _together.Together(_sent.answer_of(plan)) as together:
+            tensors, objects, theirs = self._sorted(plan.items, catalogue)
+            _check_coverage(tensors, planner, catalogue)
+            if type(planner).commit_tensor is DefaultLoadPlanner.commit_tensor:
+                self._read_at_once(tensors, planner, catalogue, together)
+            else:
+                together.decline()
+                self._read_staged(((item, None) for item in tensors), planner, catalogue)
         for item in objects:
             planner.load_bytes(item, io.BytesIO(self._object(item.storage_index.fqn, catalogue)))
         if theirs:
@@ -151,7 +164,7 @@ class StorageReader(FileSystemReader):
         verify, threads, max_memory = self._options
         core.read(reads, False, verify, threads, max_memory, None)
 
-    def _read_at_once(self, items, planner, catalogue):
+    def _read_at_once(self, items, planner, catalogue, together):
         """Straight into the planner's tensors, with one call of the library; the rest through staging."""
         reads, targets, taken, rest = {}, [], [], []
         local = locals_of(planner, DefaultLoadPlanner, "resolve_tensor", "lookup_tensor", "transform_tensor")
@@ -172,8 +185,10 @@ class StorageReader(FileSystemReader):
                 targets.append(target)
                 taken.append((item, target))
         try:
-            for core, wanted in reads.items():
-                self._read(core, wanted)
+            if not (len(reads) == 1 and together.read(*next(iter(reads.items())), self._options)):
+                together.decline()
+                for core, wanted in reads.items():
+                    self._read(core, wanted)
         except ValueError as e:
             if isinstance(e, Error):
                 raise

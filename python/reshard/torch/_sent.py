@@ -169,7 +169,7 @@ class Sent:
 class _SentLoadPlan(LoadPlan):
     def __reduce_ex__(self, protocol):
         plain = LoadPlan(self.items, self.storage_data, self.planner_data)
-        return _arrived, (LoadPlan, _load_plan, (self._token, pickle.dumps(plain)))
+        return _arrived, (LoadPlan, _load_plan, (self._token, pickle.dumps(plain), self._note, None))
 
 
 class _SentSavePlan(SavePlan):
@@ -178,19 +178,37 @@ class _SentSavePlan(SavePlan):
         return _arrived, (SavePlan, _save_plan, (self._token, self._rank, pickle.dumps(plain)))
 
 
-def load_plan(plan):
-    """A plan to send, and what keeps it here: it comes back unchanged unless the planner looks at it on the way."""
+def load_plan(plan, note):
+    """A plan to send, and what keeps it here: it comes back unchanged unless the planner looks at it on the way. `note` goes
+    along to the coordinator, which answers it with answer_notes."""
     if type(plan) is not LoadPlan or not plan.items:
         return plan, None
     _share_reads(plan.items)
     kept, out = Sent(plan), _SentLoadPlan(plan.items, plan.storage_data, plan.planner_data)
-    out._token = kept.token
+    out._token, out._note = kept.token, note
     return out, kept
 
 
-def _load_plan(token, data):
+def _load_plan(token, data, note, answer):
     kept = _mine.get(token)
-    return kept.plan if kept else pickle.loads(data)
+    plan = kept.plan if kept else pickle.loads(data)
+    plan._answer = answer
+    return plan
+
+
+def answer_notes(plans, answers):
+    """On the coordinator: every plan takes its answer back, if no planner has looked at any of them. answers(notes) gives one
+    for each."""
+    sent = [object.__getattribute__(plan, "__dict__").get("_arrived") for plan in plans]
+    if len(plans) > 1 and all(one and one[1] is _load_plan for one in sent):
+        found = answers([args[2] for _, _, args in sent])
+        for plan, (kind, how, args), answer in zip(plans, sent, found):
+            object.__getattribute__(plan, "__dict__")["_arrived"] = kind, how, (*args[:3], answer)
+
+
+def answer_of(plan):
+    """What the coordinator answered; None: nothing."""
+    return getattr(plan, "_answer", None)
 
 
 def save_plan(plan, rank):
