@@ -1,26 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C in the middle of a call, by handshake: the library works in a thread of its own, or the tool in a process, so a call
-is under way once there is one more."""
+is under way once there is one that was not there before."""
 
 import os
 import signal
+import sys
 import threading
 import time
 
 
-def _workers():
-    """Threads and children of this process."""
-    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as f:
-        return len(os.listdir("/proc/self/task")) + len(f.read().split())
+def workers():
+    """The ids of the threads and children of this process."""
+    ids = {int(name) for name in os.listdir("/proc/self/task")}
+    for task in list(ids):  # a child belongs to the thread that started it
+        try:
+            with open(f"/proc/self/task/{task}/children", encoding="ascii") as f:
+                ids.update(map(int, f.read().split()))
+        except (FileNotFoundError, ProcessLookupError):  # the thread has ended
+            pass
+    return ids
+
+
+def inside(function):
+    """A condition for interrupted(): the main thread is in `function`, or in what the core does for it."""
+    main = threading.main_thread().ident
+
+    def reached():
+        frame = sys._current_frames().get(main)
+        return frame is not None and frame.f_code is function.__code__
+
+    return reached
 
 
 def interrupted(call, started=None):
     """Whether `call` is ended by a SIGINT that comes while it is under way: once started() is true, by default once it has
-    a thread or process of its own."""
-    known, over = _workers() + 1, threading.Event()
+    a thread or process of its own. Others may end meanwhile, so they are told apart, not counted."""
+    known, over = workers(), threading.Event()
 
     def watch():
-        while not (started() if started else _workers() > known):
+        own = known | {threading.get_native_id()}
+        while not (started() if started else workers() - own):
             if over.wait(0.001):
                 return
         os.kill(os.getpid(), signal.SIGINT)

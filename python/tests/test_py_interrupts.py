@@ -6,12 +6,43 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import threading
+import unittest
 
+from interrupts import inside, interrupted
 from support import Case
 
 LIMIT = 60  # seconds for a call that would take much longer, on a busy machine
 HUGE = 32 << 30  # bytes of a file that is a hole
 LARGE = 6 << 30
+
+
+class Handshakes(unittest.TestCase):
+    """The handshake that the other tests rely on."""
+
+    def test_a_thread_that_ends_does_not_hide_the_next(self):
+        go, never = threading.Event(), threading.Event()
+        old = threading.Thread(target=go.wait)
+        new = threading.Thread(target=never.wait, daemon=True)
+        old.start()
+
+        def call():
+            go.set()
+            old.join()
+            new.start()
+            new.join(LIMIT)
+
+        self.assertTrue(interrupted(call))
+        never.set()
+
+    def test_a_call_without_a_thread_is_not_interrupted(self):
+        self.assertFalse(interrupted(lambda: None))
+
+    def test_a_function_is_interrupted_inside(self):
+        def call():
+            threading.Event().wait(LIMIT)
+
+        self.assertTrue(interrupted(call, inside(threading.Condition.wait)))
 
 
 class Interrupts(Case):
@@ -20,7 +51,7 @@ class Interrupts(Case):
     def ends(self, code, after="", **names):
         """Runs code in which `call` is a function; it must be interrupted, and the folder be as before."""
         before = sorted(p.name for p in self.folder.iterdir())
-        script = "import mmap, os, sys, time\nimport reshard\nfrom interrupts import interrupted\nstarted = None\n"
+        script = "import mmap, os, sys, time\nimport reshard\nfrom interrupts import inside, interrupted\nstarted = None\n"
         script += "".join(f"{name} = {value!r}\n" for name, value in names.items())
         script += textwrap.dedent(code) + "\nprint('interrupted' if interrupted(call, started) else 'done', flush=True)\n" + textwrap.dedent(after)
         path = os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])
@@ -57,7 +88,7 @@ class Interrupts(Case):
         code = """
             big = memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
             saving = reshard.save_async("out", {"w": big}, stage="fork")
-            call, started = saving.wait, lambda: True
+            call, started = saving.wait, inside(reshard.Saving.wait)
         """
         after = """
             saving.cancel()
