@@ -5,13 +5,14 @@
 #include <inttypes.h>
 #include <reshard/reshard_folder.h>
 
-static void say_removed(void *arg, const rsd_step *step)
+static int say_removed(void *arg, const rsd_step *step)
 {
     const args *a = arg;
 
     fprintf(stdout, args_has(a, "dry-run") ? "would remove " : "removed ");
     print_safe(stdout, step->name);
     fputc('\n', stdout);
+    return 0;
 }
 
 static int prune(const args *a, rsd_series *series)

@@ -219,8 +219,9 @@ typedef struct rsd_prune_opts {
     int64_t last;    /* keep this many of the latest complete ones; at least 1 */
     int64_t every;   /* keep those whose step is a multiple of it too; 0: none */
     bool    dry_run; /* only report */
-    /* Called for each one that is removed, or would be, before that. */
-    void (*on_remove)(void *arg, const rsd_step *step);
+    /* Called for each one that is removed, or would be, before that. Returning nonzero ends
+     * the call with RSD_E_CANCELED: this one and the others stay. */
+    int (*on_remove)(void *arg, const rsd_step *step);
     void *arg;
 } rsd_prune_opts;
 /* Removes complete checkpoints, with everything in their folders, except those that the options

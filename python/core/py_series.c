@@ -7,13 +7,14 @@
 
 typedef struct series {
     PyObject    ob_base;
-    rsd_series *series;
+    PyObject   *path;   /* bytes */
+    rsd_series *series; /* NULL while a call has it */
 } series;
 
 typedef struct series_work {
     work           w;
     rsd_series    *series;
-    PyObject      *self;
+    PyObject      *path;
     shared_comm   *ranks;
     int64_t        latest;
     rsd_prune_opts prune;
@@ -26,32 +27,46 @@ static void free_work(work *w)
 {
     series_work *s = (series_work *)w;
 
-    Py_XDECREF(s->self);
+    rsd_series_close(s->series);
+    Py_XDECREF(s->path);
     comm_leave(s->ranks);
     free(s->removed);
     free(s);
 }
 
+/* Opens a series of its own for a call that found another one under way. If that fails, the call
+ * still has to be made, so that all ranks fail. */
+static rsd_err own_series(series_work *s, rsd_error *err)
+{
+    return s->series ? RSD_OK : rsd_series_open(NULL, PyBytes_AsString(s->path), &s->series, err);
+}
+
 static rsd_err run_latest(work *w, rsd_error *err)
 {
     series_work *s = (series_work *)w;
+    rsd_err      rc = own_series(s, err), then;
 
-    return rsd_series_latest(s->series, w->comm, &s->latest, err);
+    then = rsd_series_latest(s->series, w->comm, &s->latest, rc ? NULL : err);
+    return rc ? rc : then;
 }
 
 static rsd_err run_list(work *w, rsd_error *err)
 {
-    return rsd_series_list(((series_work *)w)->series, err);
+    series_work *s = (series_work *)w;
+
+    return s->series ? rsd_series_list(s->series, err) : own_series(s, err);
 }
 
 static rsd_err run_prune(work *w, rsd_error *err)
 {
     series_work *s = (series_work *)w;
+    rsd_err      rc = own_series(s, err), then;
 
-    return rsd_series_prune(s->series, w->comm, &s->prune, err);
+    then = rsd_series_prune(s->series, w->comm, &s->prune, rc ? NULL : err);
+    return rc ? rc : then;
 }
 
-static void note_removed(void *arg, const rsd_step *step)
+static int note_removed(void *arg, const rsd_step *step)
 {
     series_work *s = arg;
 
@@ -61,25 +76,39 @@ static void note_removed(void *arg, const rsd_step *step)
 
         s->no_memory = s->no_memory || !more;
         if (!more)
-            return;
+            return 0;
         s->removed = more;
         s->cap = cap;
     }
     s->removed[s->n++] = step->step;
+    return atomic_load(&s->w.cancel);
 }
 
+/* A work that has the series until it is given back: an interrupted one runs on, and other threads
+ * may call meanwhile. */
 static series_work *work_of(PyObject *self, PyObject *comm, rsd_err (*run)(work *, rsd_error *))
 {
     series_work *s = (series_work *)work_new(sizeof(*s), run, free_work);
 
     if (!s)
         return NULL;
-    s->series = ((series *)self)->series;
-    s->self = Py_NewRef(self);
-    if (ranks_enter(comm, &s->w, &s->ranks) == 0)
+    s->path = Py_NewRef(((series *)self)->path);
+    if (ranks_enter(comm, &s->w, &s->ranks) == 0) {
+        s->series = ((series *)self)->series;
+        ((series *)self)->series = NULL;
         return s;
+    }
     work_free(core_of(self), &s->w);
     return NULL;
+}
+
+static void give_back(PyObject *self, series_work *s)
+{
+    if ((!s->w.started || s->w.joined) && !((series *)self)->series) {
+        ((series *)self)->series = s->series;
+        s->series = NULL;
+    }
+    work_free(core_of(self), &s->w);
 }
 
 /* steps() -> [(step, name in the folder), ...], after listing again */
@@ -106,20 +135,28 @@ static PyObject *series_steps(PyObject *self, PyObject *none)
         Py_XDECREF(x);
     }
     if (w)
-        work_free(c, &w->w);
+        give_back(self, w);
     return list;
 }
 
 /* path(step) -> bytes */
 static PyObject *series_path(PyObject *self, PyObject *number)
 {
-    const rsd_series *s = ((series *)self)->series;
     const long long   step = PyLong_AsLongLong(number);
+    const rsd_series *s;
     PyObject         *bytes;
     size_t            len;
 
     if (step == -1 && PyErr_Occurred())
         return NULL;
+    if (!((series *)self)->series) { /* another call has it */
+        PyObject *steps = series_steps(self, NULL);
+
+        if (!steps)
+            return NULL;
+        Py_DECREF(steps);
+    }
+    s = ((series *)self)->series;
     len = rsd_series_path(s, step, NULL, 0);
     bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)len);
     if (bytes)
@@ -136,7 +173,7 @@ static PyObject *series_latest(PyObject *self, PyObject *comm)
     if (w && work_run(core_of(self), &w->w, WORK_DONE, NULL) == 0)
         result = PyLong_FromLongLong(w->latest);
     if (w)
-        work_free(core_of(self), &w->w);
+        give_back(self, w);
     return result;
 }
 
@@ -153,6 +190,7 @@ static PyObject *series_prune(PyObject *self, PyObject *args)
     w = work_of(self, comm, run_prune);
     if (!w)
         return NULL;
+    w->w.writes = true;
     w->prune = (rsd_prune_opts){ .size = sizeof(w->prune),
                                  .last = last,
                                  .every = every,
@@ -168,7 +206,7 @@ static PyObject *series_prune(PyObject *self, PyObject *args)
             Py_CLEAR(result);
         Py_XDECREF(x);
     }
-    work_free(core_of(self), &w->w);
+    give_back(self, w);
     return result;
 }
 
@@ -176,29 +214,29 @@ static PyObject *series_prune(PyObject *self, PyObject *args)
 static PyObject *series_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    PyObject *path = NULL;
-    rsd_error err = { .rank = -1 };
-    rsd_err   rc;
+    PyObject *path = NULL, *steps = NULL;
     series   *s;
 
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path))
         return NULL;
     s = (series *)alloc(type, 0);
-    if (s) {
-        Py_BEGIN_ALLOW_THREADS rc = rsd_series_open(NULL, PyBytes_AsString(path), &s->series, &err);
-        Py_END_ALLOW_THREADS if (rc) fail_with(core_of((PyObject *)s), &err);
+    if (!s) {
+        Py_DECREF(path);
+        return NULL;
     }
-    Py_DECREF(path);
-    if (s && s->series)
-        return (PyObject *)s;
-    Py_XDECREF((PyObject *)s);
-    return NULL;
+    s->path = path;
+    steps = series_steps((PyObject *)s, NULL);
+    if (!steps)
+        Py_CLEAR(s);
+    Py_XDECREF(steps);
+    return (PyObject *)s;
 }
 
 static void series_dealloc(PyObject *self)
 {
     rsd_series_close(((series *)self)->series);
+    Py_XDECREF(((series *)self)->path);
     object_free(self);
 }
 

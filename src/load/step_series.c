@@ -266,8 +266,8 @@ static rsd_err remove_entry(const rsd_series *s, const entry *e, const rsd_prune
     char       *full;
     rsd_err     rc;
 
-    if (opts->on_remove)
-        opts->on_remove(opts->arg, &step);
+    if (opts->on_remove && opts->on_remove(opts->arg, &step))
+        return rsi_fail(err, RSD_E_CANCELED, "canceled by the caller");
     if (opts->dry_run)
         return RSD_OK;
     rc = enter(s, &store, &name, err);

@@ -110,9 +110,10 @@ static void the_latest_complete_one_is_found(void **state)
     rsd_series_close(series);
 }
 
-static void count_removed(void *arg, const rsd_step *step)
+static int count_removed(void *arg, const rsd_step *step)
 {
     *(int64_t *)arg += step->step;
+    return 0;
 }
 
 static void pruning_keeps_the_last_and_every_mth(void **state)
@@ -140,6 +141,33 @@ static void pruning_keeps_the_last_and_every_mth(void **state)
     assert_string_equal(names(series), "step-4 step-6 step-7 step-8");
     opts.last = 0;
     assert_int_equal(rsd_series_prune(series, NULL, &opts, NULL), RSD_E_INVALID);
+    rsd_series_close(series);
+}
+
+/* Ends it before step 2. */
+static int stop_at_two(void *arg, const rsd_step *step)
+{
+    (void)arg;
+    return step->step == 2;
+}
+
+static void pruning_ends_when_its_caller_says_so(void **state)
+{
+    rsd_prune_opts opts = { .size = sizeof(opts), .last = 1, .on_remove = stop_at_two };
+    rsd_series    *series;
+    rsd_error      err;
+    char           name[32];
+
+    (void)state;
+    for (int i = 1; i <= 4; i++) {
+        snprintf(name, sizeof(name), "step-%d", i);
+        save(name, i);
+    }
+    series = open_series();
+    assert_int_equal(rsd_series_prune(series, NULL, &opts, &err), RSD_E_CANCELED);
+    assert_non_null(strstr(err.msg, "canceled by the caller"));
+    assert_int_equal(rsd_series_list(series, NULL), RSD_OK);
+    assert_string_equal(names(series), "step-1 step-2 step-4");
     rsd_series_close(series);
 }
 
@@ -195,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(names_with_a_step_count_and_others_do_not),
         T(the_latest_complete_one_is_found),
+        T(pruning_ends_when_its_caller_says_so),
         T(pruning_keeps_the_last_and_every_mth),
         T(what_is_open_stays_readable),
         T(ranks_get_one_answer),
