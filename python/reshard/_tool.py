@@ -52,13 +52,20 @@ def _run(command, paths, options, progress):
     # An MPI job's variables would make it a rank of that job.
     env = {**os.environ, "RESHARD_MPI": "none", "RESHARD_REPORT": "1"}
     with os.fdopen(os.memfd_create("reshard"), "w+b") as out:
-        with subprocess.Popen(words, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=env) as process:
-            try:
-                error, said = _follow(process.stderr, step)
-                code = process.wait()
-            except BaseException:
-                process.terminate()
-                raise
+        process = None
+        try:
+            with _NoInterrupts():
+                process = subprocess.Popen(words, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=env)
+            error, said = _follow(process.stderr, step)
+            code = process.wait()
+        except BaseException:
+            if process:
+                process.kill()
+                process.wait()
+            raise
+        finally:
+            if process:
+                process.stderr.close()
         if error:
             raise make(*error)
         if code not in (0, 1, 5):
@@ -69,6 +76,24 @@ def _run(command, paths, options, progress):
             warnings.warn(said, stacklevel=3)
         out.seek(0)
         return json.load(out)
+
+
+class _NoInterrupts:
+    """Puts Ctrl-C off to its end: in the middle of Popen it would leave a process that nobody knows."""
+
+    def __enter__(self):
+        import signal
+        import threading
+
+        self._came, self._signal, self._handler = [], signal, None
+        if threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
+            self._handler = signal.signal(signal.SIGINT, lambda *which: self._came.append(which))
+
+    def __exit__(self, *exc):
+        if self._handler:
+            self._signal.signal(self._signal.SIGINT, self._handler)
+        if self._came:
+            self._handler(*self._came[-1])
 
 
 def _follow(lines, step):

@@ -21,6 +21,15 @@ def workers():
     return ids
 
 
+def ended_children():
+    """The signals that ended the children of this process, 0 for one that ended by itself; waits for all."""
+    while True:
+        try:
+            yield os.WTERMSIG(os.waitpid(-1, 0)[1])
+        except ChildProcessError:
+            return
+
+
 def inside(function):
     """A condition for interrupted(): the main thread is in `function`, or in what the core does for it."""
     main = threading.main_thread().ident

@@ -51,9 +51,10 @@ class Interrupts(Case):
     def ends(self, code, after="", **names):
         """Runs code in which `call` is a function; it must be interrupted, and the folder be as before."""
         before = sorted(p.name for p in self.folder.iterdir())
-        script = "import mmap, os, sys, time\nimport reshard\nfrom interrupts import inside, interrupted\nstarted = None\n"
+        script = "import mmap, os, sys, time\nimport reshard\nfrom interrupts import ended_children, inside, interrupted, workers\nstarted = None\n"
         script += "".join(f"{name} = {value!r}\n" for name, value in names.items())
         script += textwrap.dedent(code) + "\nprint('interrupted' if interrupted(call, started) else 'done', flush=True)\n" + textwrap.dedent(after)
+        script += "\nassert set(ended_children()) <= {9, 15}, 'the tool ran on'\n"
         path = os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])
         done = subprocess.run(
             [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT, cwd=self.folder, env={**os.environ, "PYTHONPATH": path}
@@ -63,6 +64,47 @@ class Interrupts(Case):
 
     def hole(self, name, size):
         return str(self.file({"w": ("U8", [size], size)}, name))
+
+    def many(self, name, count=400_000):
+        """A file whose header takes long to read."""
+        entries = ",".join(f'"layers.{i}.weight":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}' for i in range(count))
+        header = f"{{{entries}}}".encode()
+        header += b" " * (-len(header) % 8)
+        path = self.folder / name
+        with open(path, "wb") as f:
+            f.write(len(header).to_bytes(8, "little") + header)
+            f.truncate(f.tell() + count)
+        return str(path)
+
+    def test_open(self):
+        self.ends("def call(): reshard.open(x)", x=self.many("x.safetensors"))
+
+    def test_plan(self):
+        self.ends("def call(): reshard.plan(x, 'mesh tp=4; * shard(0)@tp')", x=self.many("x.safetensors"))
+
+    def test_the_latest_step(self):
+        self.many("1.safetensors")
+        self.ends("series = reshard.Series('.')\ndef call(): series.latest()")
+
+    def test_prune(self):
+        """No checkpoint is removed once the call has been interrupted, and the series can be used at once."""
+        (self.folder / "run").mkdir()
+        first, links = self.many("run/0.safetensors", 100_000), 150
+        for i in range(1, links):
+            os.link(first, self.folder / "run" / f"{i}.safetensors")
+        code = """
+            series = reshard.Series("run")
+            before = workers()
+            def call(): series.prune()
+        """
+        after = """
+            left = len(series.steps())
+            assert series.path(7) == "run/7.safetensors" and series.latest() == last
+            while workers() - before:
+                time.sleep(0.01)
+            assert left - len(series.steps()) <= 1 < left, (left, series.steps())
+        """
+        self.ends(code, after, last=links - 1)
 
     def test_load(self):
         self.ends("ck = reshard.open(x, 'raw')\ndef call(): ck.load()", x=self.hole("x.safetensors", LARGE))

@@ -118,13 +118,18 @@ def _interrupted(rank, what, folder):
     state = {"w": DTensor.from_local(torch.ones(2, 3), mesh, [Shard(0)])}
     comm, series = reshard.torch.comm_of(timeout=60.0), reshard.torch.Series(folder)
     reshard.torch.save(state, folder + "/old")
+    module = reshard.torch.input_reshard(torch.nn.Linear(3, 3), mesh, 0)
+    kept = module(torch.ones(6, 3)) if what == "backward" else None
     calls = {
         "barrier": comm.barrier,
         "save": lambda: reshard.torch.save(state, folder + "/new"),
         "async_save": lambda: reshard.torch.async_save(state, folder + "/new").result(),
         "load": lambda: reshard.torch.load(state, folder + "/old"),
         "latest": series.latest,
+        "prune": series.prune,
         "redistribute": lambda: reshard.torch.redistribute(state["w"], mesh, [Replicate()]),
+        "forward": lambda: module(torch.ones(6, 3)),
+        "backward": lambda: kept.sum().backward(),
     }
     if rank != 1:
         store.wait(["interrupted"])
@@ -354,7 +359,7 @@ class Comms(unittest.TestCase):
         shared(4).run(_moved)
 
     def test_an_interrupted_call_fails_on_all_ranks(self):
-        for what in ("barrier", "save", "async_save", "load", "latest", "redistribute"):
+        for what in ("barrier", "save", "async_save", "load", "latest", "prune", "redistribute", "forward", "backward"):
             with self.subTest(what=what), tempfile.TemporaryDirectory(prefix="reshard-") as folder:
                 results = ranks.run(3, _interrupted, what, folder)
                 self.assertEqual(results[1], "interrupted")
