@@ -4,8 +4,10 @@
  *
  *     mpirun -n 4 mpi_live_fault kill|stop NOTE RANK N
  *
- * Rows become columns in small messages, of which RANK does not survive its nth; N 0, or more than
- * there are: all elements arrive, and the rank says how many messages it had. */
+ * Rows become columns, or come to all ranks, in small messages, of which RANK does not survive its
+ * nth; N 0, or more than there are: all elements arrive, and the rank says how many messages it
+ * had. On several machines what comes to all ranks is passed on in the last of them: one tensor cut
+ * among a machine's ranks, the other, a small one, by one rank. */
 #include "base/error.h"
 #include "doomed_rank.h"
 #include "live/exchange.h"
@@ -13,39 +15,78 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SIDE = 96, TINY = 5120, WAIT_MS = 2000 };
+enum { TENSORS = 3, SIDE = 96, CUT_MIN = 4096, TINY = 5120, WAIT_MS = 2000 };
 
-static rsd_err make_layout(rsd_comm *comm, int32_t dim, rsd_layout **out, rsd_error *err)
+/* A tensor in rows on all ranks, and what shall become of it. */
+typedef struct tensor {
+    int64_t       side;
+    rsd_placement to;
+    rsd_layout   *layout[2];
+    rsd_view      view[2];
+    rsd_views     views[2];
+    int32_t       data[2][SIDE * SIDE];
+} tensor;
+
+static tensor all[TENSORS] = {
+    { .side = SIDE, .to = { .kind = RSD_SHARD, .dim = 1 } },
+    { .side = SIDE, .to = { .kind = RSD_REPLICATE } },
+    { .side = 8, .to = { .kind = RSD_REPLICATE } },
+};
+
+/* Every element is its place in the whole tensor. */
+static int32_t element(const tensor *t, const rsd_view *view, int64_t i)
 {
-    const int64_t       shape[] = { SIDE, SIDE }, sizes[] = { comm->size };
-    const rsd_placement place = { .kind = RSD_SHARD, .dim = dim };
+    int64_t row = view->box.off[0] + i / view->box.len[1];
+
+    return (int32_t)(row * t->side + view->box.off[1] + i % view->box.len[1]);
+}
+
+static int64_t count(const tensor *t, int side)
+{
+    return t->views[side].n > 0 ? rsd_box_count(&t->view[side].box) : 0;
+}
+
+static rsd_err make_tensor(rsd_comm *comm, tensor *t, rsd_error *err)
+{
+    const int64_t       shape[] = { t->side, t->side }, sizes[] = { comm->size };
+    const rsd_placement place[] = { { .kind = RSD_SHARD }, t->to };
     rsd_mesh           *mesh;
     rsd_err             rc = rsd_mesh_create(1, sizes, NULL, NULL, &mesh, err);
 
-    if (!rc)
-        rc = rsd_layout_create(mesh, &place, RSD_I32, 2, shape, out, err);
+    for (int k = 0; k < 2 && !rc; k++) {
+        rc = rsd_layout_create(mesh, &place[k], RSD_I32, 2, shape, &t->layout[k], err);
+        if (!rc) {
+            t->views[k].n = rsd_layout_views(t->layout[k], comm->rank, t->data[k], &t->view[k], 1);
+            t->views[k].view = &t->view[k];
+        }
+    }
+    for (int64_t i = 0; !rc && i < count(t, 0); i++)
+        t->data[0][i] = element(t, &t->view[0], i);
     rsd_mesh_free(mesh);
     return rc;
 }
 
-/* Every element is its place in the whole tensor. */
-static int32_t element(const rsd_view *view, int64_t i)
+static rsd_err check_tensor(const tensor *t, rsd_error *err)
 {
-    int64_t row = view->box.off[0] + i / view->box.len[1];
-
-    return (int32_t)(row * SIDE + view->box.off[1] + i % view->box.len[1]);
+    for (int64_t i = 0; i < count(t, 1); i++)
+        if (t->data[1][i] != element(t, &t->view[1], i))
+            return rsi_fail(err, RSD_E_BUG, "element %d is wrong", (int)element(t, &t->view[1], i));
+    return RSD_OK;
 }
 
 /* Messages count from the first that may carry elements on. */
-static rsd_err move(rsd_comm *comm, const doom *d, const rsd_plan *plan, const rsd_view *from,
-                    const rsd_view *to, rsd_error *err)
+static rsd_err move(rsd_comm *comm, const doom *d, const rsd_plan *plan, rsd_error *err)
 {
-    const rsd_views        src = { rsd_box_count(&from->box) > 0, from };
-    const rsd_views        dst = { rsd_box_count(&to->box) > 0, to };
     const rsd_reshard_opts opts = { .size = sizeof(opts), .max_memory = TINY, .direct = RSD_NEVER };
+    rsd_views              src[TENSORS], dst[TENSORS];
     rsd_op                *op = NULL;
-    rsd_err                rc = rsd_reshard_begin(plan, comm, &src, &dst, &opts, &op, err);
+    rsd_err                rc;
 
+    for (int t = 0; t < TENSORS; t++) {
+        src[t] = all[t].views[0];
+        dst[t] = all[t].views[1];
+    }
+    rc = rsd_reshard_begin(plan, comm, src, dst, &opts, &op, err);
     if (rc)
         return rc;
     if (!doom_begin(d, comm, WAIT_MS))
@@ -57,34 +98,26 @@ static rsd_err move(rsd_comm *comm, const doom *d, const rsd_plan *plan, const r
     return rc;
 }
 
-static rsd_err rows_to_columns(rsd_comm *comm, const doom *d, rsd_error *err)
+static rsd_err move_all(rsd_comm *comm, const doom *d, rsd_error *err)
 {
-    static int32_t    in[SIDE * SIDE], out[SIDE * SIDE];
-    rsd_layout       *layout[2] = { NULL, NULL };
-    const rsd_layout *src, *dst;
+    const rsd_layout *src[TENSORS], *dst[TENSORS];
     rsd_plan         *plan = NULL;
-    rsd_view          from = { 0 }, to = { 0 };
-    rsd_err           rc = make_layout(comm, 0, &layout[0], err);
+    rsd_err           rc = RSD_OK;
 
-    if (!rc)
-        rc = make_layout(comm, 1, &layout[1], err);
-    src = layout[0];
-    dst = layout[1];
-    if (!rc)
-        rc = rsd_plan_create(1, &src, &dst, comm->rank, &plan, err);
-    if (!rc) {
-        rsd_layout_views(src, comm->rank, in, &from, 1);
-        rsd_layout_views(dst, comm->rank, out, &to, 1);
-        for (int64_t i = 0; i < rsd_box_count(&from.box); i++)
-            in[i] = element(&from, i);
-        rc = move(comm, d, plan, &from, &to, err);
+    for (int t = 0; t < TENSORS && !rc; t++) {
+        rc = make_tensor(comm, &all[t], err);
+        src[t] = all[t].layout[0];
+        dst[t] = all[t].layout[1];
     }
-    for (int64_t i = 0; i < rsd_box_count(&to.box) && !rc; i++)
-        if (out[i] != element(&to, i))
-            rc = rsi_fail(err, RSD_E_BUG, "element %d is wrong", (int)element(&to, i));
+    if (!rc)
+        rc = rsd_plan_create(TENSORS, src, dst, comm->rank, &plan, err);
+    if (!rc)
+        rc = move(comm, d, plan, err);
+    for (int t = 0; t < TENSORS && !rc; t++)
+        rc = check_tensor(&all[t], err);
     rsd_plan_free(plan);
-    rsd_layout_free(layout[0]);
-    rsd_layout_free(layout[1]);
+    for (int i = 0; i < 2 * TENSORS; i++)
+        rsd_layout_free(all[i / 2].layout[i % 2]);
     return rc;
 }
 
@@ -104,7 +137,8 @@ int main(int argc, char **argv)
         return 2;
     }
     rsi_exchange_memory_min = TINY;
-    rc = rows_to_columns(comm, &d, &err);
+    rsi_exchange_cut_min = CUT_MIN;
+    rc = move_all(comm, &d, &err);
     if (rc)
         fprintf(stderr, "rank %d: %s: %s\n", rsd_comm_rank(comm), rsd_err_name(rc), err.msg);
     else if (rsd_comm_rank(comm) == d.rank)
