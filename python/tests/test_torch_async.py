@@ -65,18 +65,18 @@ def fail_in_the_background(rank, folder):
     return None
 
 
-def killed_in_the_background(rank, folder, stage):
-    """Rank 1 is killed while all ranks write 64 MiB and make them durable. Says what the others got."""
+def killed_in_the_background(rank, folder, stage, size):
+    """Rank 1 is killed while all ranks write, and make it durable. Says what the others got; None: it came too late."""
     on = init_device_mesh("cpu", (4,))
     reshard.torch.comm_of(timeout=30.0)
     path = f"{folder}/{stage}"
     reshard.torch.save(state_of(1, on), path)
-    large = {**state_of(2, on), "more": distribute_tensor(torch.full((16 << 20,), 2.0), on, [Shard(0)])}
+    large = {**state_of(2, on), "more": distribute_tensor(torch.full((size,), 2.0), on, [Shard(0)])}
     saving = reshard.torch.async_save(large, path, stage=stage)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     problem = saving.exception(timeout=60)
-    return isinstance(problem, reshard.CommError), getattr(problem, "rank", None), str(problem)
+    return problem and (isinstance(problem, reshard.CommError), problem.rank, str(problem))
 
 
 @needs_torch
@@ -99,13 +99,18 @@ class OnFourRanks(Case):
     def test_a_killed_rank_is_named_and_the_old_checkpoint_stays(self):
         for stage in ("fork", "copy"):
             with self.subTest(stage=stage):
-                for rank, got in enumerate(ranks.run(4, killed_in_the_background, str(self.folder), stage, may_die=(1,))):
-                    if rank != 1:
+                for size in (16 << 20, 64 << 20, 256 << 20):  # it may come too late on a loaded machine
+                    results = ranks.run(4, killed_in_the_background, str(self.folder), stage, size, may_die=(1,))
+                    for got in filter(None, results):
                         self.assertEqual(got[:2], (True, 1), got)
                         self.assertIn("rank 1 is gone", got[2])
-                self.assertTrue(reshard.verify(self.folder / stage)["ok"])
-                with reshard.open(self.folder / stage, "pt") as ck:
-                    self.assertEqual(ck["plain"][...].tolist(), [1.0] * 5)
+                    self.assertTrue(reshard.verify(self.folder / stage)["ok"])
+                    with reshard.open(self.folder / stage, "pt") as ck:
+                        plain = ck["plain"][...].tolist()
+                    if plain == [1.0] * 5:
+                        break
+                self.assertEqual(plain, [1.0] * 5)
+                self.assertTrue(all(results[rank] for rank in (0, 2, 3)), results)
 
 
 KILLED = """

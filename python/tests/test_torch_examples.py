@@ -22,8 +22,12 @@ class Programs(Case):
 
     def torchrun(self, ranks, name, *args):
         """What rank 0 prints: the ranks are started directly, because torchrun is one more process that imports torch."""
-        port = 20000 + os.getpid() % 20000
-        env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(ranks), OMP_NUM_THREADS="1")
+        import torch.distributed as dist
+
+        # Here, so that no port has to be free later; to the ranks it is that of torchrun.
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store.port), WORLD_SIZE=str(ranks), OMP_NUM_THREADS="1")
+        env["TORCHELASTIC_USE_AGENT_STORE"] = "True"
         env["PYTHONPATH"] = os.pathsep.join(sys.path)
         command = [sys.executable, "-W", "ignore", str(EXAMPLES / name), *map(str, args)]
         processes = [
