@@ -44,15 +44,13 @@ size_t rsi_hop_box(const rsi_route *route, const rsi_hop *hop, bool given, rsd_b
 
 /* ---- other receivers of a piece ---- */
 
-/* The receivers of one piece: holders of a chunk of the target that lack it in the source; if
- * `host_of` is set, those of one machine. */
+/* The receivers of one piece: holders of a chunk of the target that lack it in the source. */
 typedef struct group {
     const rsi_class *c;
-    const int32_t   *host_of;
-    int32_t          host;
     int64_t          src_where, dst_where; /* as returned by rsi_overlaps_where */
     int64_t          part;                 /* of a matched Partial, else 0 */
-    int64_t          copies;               /* holders in the target */
+    int64_t          copies;               /* holders in the target, or of `near` */
+    const int32_t   *near;                 /* [copies] those on my machine; NULL: on all */
 } group;
 
 static int64_t my_where(const rsi_side *side, size_t my_box)
@@ -85,10 +83,8 @@ static group group_of(const rsi_class *c, uint32_t piece, bool given)
 /* The rank of holder i of the target if it has to receive the piece, else -1. */
 static int32_t member(const group *g, int64_t i)
 {
-    int32_t rank = rsi_side_holder(&g->c->dst, g->dst_where, i, g->part);
+    int32_t rank = g->near ? g->near[i] : rsi_side_holder(&g->c->dst, g->dst_where, i, g->part);
 
-    if (g->host_of && g->host_of[rank] != g->host)
-        return -1;
     if (!g->c->reduce && rsi_side_holds(&g->c->src, g->src_where, g->part, rank))
         return -1;
     return rank;
@@ -258,11 +254,9 @@ typedef struct deal {
     bool    cut;     /* it is large enough */
 } deal;
 
-/* Also counts the teams of all machines. */
 static deal deal_of(rsi_route *r, uint32_t tensor, const rsi_overlap_iter *it, bool given)
 {
     const rsi_class *c = rsi_plan_class(r->plan, tensor);
-    const int32_t   *host_of = r->opts.host_of;
     deal             d = { .g = group_of(c, (uint32_t)it->i, given),
                            .hop = { .tensor = tensor, .piece = (uint32_t)it->i, .cuts = 1 },
                            .cut = can_cut(r, c, (uint32_t)it->i, given) };
@@ -271,16 +265,35 @@ static deal deal_of(rsi_route *r, uint32_t tensor, const rsi_overlap_iter *it, b
     rsi_side_mine(given ? &c->src : &c->dst, rsi_iter_my_box(it), &my_chunk, &my_copy);
     d.sum = tensor + rsi_iter_chunk(it) + my_chunk + d.g.part;
     d.holders = rsi_side_copies(&c->src, d.g.src_where);
-    memset(r->team, 0, (size_t)r->opts.hosts * sizeof(r->team[0]));
-    for (int64_t i = 0; i < d.holders; i++)
-        r->team[host_of[rsi_side_holder(&c->src, d.g.src_where, i, d.g.part)]].holders++;
-    for (int64_t i = 0; i < d.g.copies; i++) {
-        int32_t rank = member(&d.g, i);
-
-        if (rank >= 0)
-            r->team[host_of[rank]].members++;
-    }
     return d;
+}
+
+static int32_t holder(const deal *d, int64_t i)
+{
+    return rsi_side_holder(&d->g.c->src, d->g.src_where, i, d->g.part);
+}
+
+/* Limits a group to my machine. Its ranks are found once for all pieces of a chunk, since there may
+ * be as many of them as ranks. */
+static void keep_near(rsi_route *r, group *g)
+{
+    const int32_t *host_of = r->opts.host_of;
+    rsi_near      *near = &r->near;
+
+    if (near->c != g->c || near->where != g->dst_where || near->part != g->part) {
+        near->c = g->c;
+        near->where = g->dst_where;
+        near->part = g->part;
+        near->n = 0;
+        for (int64_t i = 0; i < g->copies; i++) {
+            int32_t rank = rsi_side_holder(&g->c->dst, g->dst_where, i, g->part);
+
+            if (host_of[rank] == host_of[r->plan->rank])
+                near->rank[near->n++] = rank;
+        }
+    }
+    g->near = near->rank;
+    g->copies = near->n;
 }
 
 static enum way way_of(const rsi_route *r, const deal *d, const rsi_team *team)
@@ -313,6 +326,38 @@ static int64_t assign(const rsi_route *r, deal *d, int32_t host, int64_t i)
     return (d->sum + host + (way == WAY_ONE ? 0 : i)) % d->holders;
 }
 
+/* Counts the teams of all machines, which are zero before. False: there is no receiver. */
+static bool count_teams(rsi_route *r, const deal *d)
+{
+    const int32_t *host_of = r->opts.host_of;
+    bool           any = false;
+
+    for (int64_t i = 0; i < d->g.copies; i++) {
+        int32_t rank = member(&d->g, i);
+
+        if (rank >= 0)
+            r->team[host_of[rank]].members++;
+        any = any || rank >= 0;
+    }
+    for (int64_t i = 0; i < d->holders && any; i++)
+        r->team[host_of[holder(d, i)]].holders++;
+    return any;
+}
+
+static void forget_teams(rsi_route *r, const deal *d)
+{
+    const int32_t *host_of = r->opts.host_of;
+
+    for (int64_t i = 0; i < d->g.copies; i++) {
+        int32_t rank = member(&d->g, i);
+
+        if (rank >= 0)
+            r->team[host_of[rank]] = (rsi_team){ 0 };
+    }
+    for (int64_t i = 0; i < d->holders; i++)
+        r->team[host_of[holder(d, i)]] = (rsi_team){ 0 };
+}
+
 /* Adds what I send of a piece that I have. */
 static bool add_sends(rsi_route *r, uint32_t tensor, const rsi_overlap_iter *it)
 {
@@ -322,8 +367,10 @@ static bool add_sends(rsi_route *r, uint32_t tensor, const rsi_overlap_iter *it)
     int64_t        number = -1, near = 0; /* mine among all holders, and on my machine */
     bool           ok = true;
 
+    if (!count_teams(r, &d))
+        return true;
     for (int64_t i = 0; number < 0; i++) {
-        int32_t rank = rsi_side_holder(&d.g.c->src, d.g.src_where, i, d.g.part);
+        int32_t rank = holder(&d, i);
 
         if (rank == me)
             number = i;
@@ -343,6 +390,7 @@ static bool add_sends(rsi_route *r, uint32_t tensor, const rsi_overlap_iter *it)
         d.hop.peer = to;
         ok = add_first(r, d.hop, true);
     }
+    forget_teams(r, &d);
     return ok;
 }
 
@@ -353,7 +401,7 @@ static int32_t sender_of(const rsi_route *r, const deal *d, int64_t number)
     int32_t        host = host_of[r->plan->rank], rank;
 
     for (int64_t i = r->team[host].holders > 0 ? 0 : number;; i++) {
-        rank = rsi_side_holder(&d->g.c->src, d->g.src_where, i, d->g.part);
+        rank = holder(d, i);
         if (r->team[host].holders == 0 || (host_of[rank] == host && number-- == 0))
             return rank;
     }
@@ -362,27 +410,37 @@ static int32_t sender_of(const rsi_route *r, const deal *d, int64_t number)
 /* Adds what I receive of a piece that I lack, and what I pass on. */
 static bool add_recvs(rsi_route *r, uint32_t tensor, const rsi_overlap_iter *it)
 {
-    deal      d = deal_of(r, tensor, it, false);
-    int32_t   me = r->plan->rank, lead = -1;
-    rsi_team *team;
-    int64_t   number = 0, from;
+    deal           d = deal_of(r, tensor, it, false);
+    const int32_t *host_of = r->opts.host_of;
+    int32_t        me = r->plan->rank, lead = -1;
+    rsi_team      *team = &r->team[host_of[me]], zero = { 0 };
+    int64_t        number = 0, from;
+    bool           ok = true;
 
-    d.g.host_of = r->opts.host_of;
-    d.g.host = d.g.host_of[me];
-    team = &r->team[d.g.host];
-    for (int64_t i = 0, n = 0; i < d.g.copies; i++) {
+    keep_near(r, &d.g);
+    for (int64_t i = 0; i < d.g.copies; i++) {
         int32_t rank = member(&d.g, i);
 
         if (rank == me)
-            number = n;
+            number = team->members;
+        team->members += rank >= 0;
+    }
+    for (int64_t i = 0; i < d.holders; i++)
+        team->holders += host_of[holder(&d, i)] == host_of[me];
+    for (int64_t i = 0, n = 0; lead < 0; i++) {
+        int32_t rank = member(&d.g, i);
+
         if (rank >= 0 && n++ == d.sum % team->members)
             lead = rank;
     }
-    from = assign(r, &d, d.g.host, number);
+    from = assign(r, &d, host_of[me], number);
     d.hop.peer = from < 0 ? lead : sender_of(r, &d, from);
-    if (from >= 0 && !add_first(r, d.hop, false))
-        return false;
-    return way_of(r, &d, team) == WAY_EACH || pass_on(r, &d.hop, &d.g, lead);
+    if (from >= 0)
+        ok = add_first(r, d.hop, false);
+    if (ok && way_of(r, &d, team) != WAY_EACH)
+        ok = pass_on(r, &d.hop, &d.g, lead);
+    *team = zero;
+    return ok;
 }
 
 /* Adds all moves of the tensors whose pieces are dealt out by machine. */
@@ -460,12 +518,16 @@ rsd_err rsi_route_make(rsi_route *r, const rsd_plan *plan, const rsi_route_opts 
     bool ok;
 
     *r = (rsi_route){ .plan = plan, .opts = *opts };
-    if (opts->host_of)
+    if (opts->host_of) {
         r->team = rsi_calloc((size_t)opts->hosts, sizeof(r->team[0]));
-    ok = (r->team || !opts->host_of) && add_entries(r);
+        r->near.rank = rsi_calloc((size_t)opts->size, sizeof(r->near.rank[0]));
+    }
+    ok = ((r->team && r->near.rank) || !opts->host_of) && add_entries(r);
     ok = ok && (!opts->host_of || add_by_machine(r));
     rsi_free(r->team);
+    rsi_free(r->near.rank);
     r->team = NULL;
+    r->near = (rsi_near){ 0 };
     sort(&r->take);
     if (!ok || !add_passing(r)) {
         rsi_route_release(r);

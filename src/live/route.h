@@ -45,6 +45,14 @@ typedef struct rsi_team {
     int64_t assigned; /* receivers that have been visited */
 } rsi_team;
 
+/* The ranks of my machine that hold a chunk of a target, in the order of all its holders. */
+typedef struct rsi_near {
+    const rsi_class *c;
+    int64_t          where, part;
+    int32_t         *rank; /* [n] of [opts.size] */
+    int64_t          n;
+} rsi_near;
+
 /* All but `local` are sorted by distance, then tensor, then piece, then part. For copies, rank r
  * sends to r + 1 first, then to r + 2, and receives from r - 1, r - 2. So both ends of a message
  * are at the same position in one order over all ranks, and however few messages are in flight, the
@@ -56,6 +64,7 @@ typedef struct rsi_route {
     rsi_hops        send[2], recv[2]; /* [phase] in phase 1 from target to target */
     rsi_hops        give, take;       /* contributions; `take` includes my own */
     rsi_team       *team;             /* [opts.hosts] of the current piece, while it is made */
+    rsi_near        near;             /* of the last piece, while it is made */
 } rsi_route;
 
 rsd_err rsi_route_make(rsi_route *route, const rsd_plan *plan, const rsi_route_opts *opts,
