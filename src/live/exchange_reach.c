@@ -65,30 +65,58 @@ static bool can_read_process(const token *t)
            got == t->cookie;
 }
 
+/* What is found out about peers. */
+typedef struct trial {
+    rsi_exchange *x;
+    const token  *all; /* [comm->size] */
+    bool          direct;
+    int64_t      *reach, *process, *where;
+} trial;
+
+/* Tests whether a rank's memory can be read, and where it is. */
+static void try_peer(const trial *t, int32_t rank)
+{
+    const token *peer = &t->all[rank];
+    bool         reached = false;
+    void        *at;
+
+    if (t->direct && peer->shows)
+        reached = rsi_reach(t->x->comm, rank, &peer->shown, &at, NULL) == RSD_OK;
+    if (peer->shows && !reached)
+        *t->reach = 0;
+    if (*t->process && !can_read_process(peer))
+        *t->process = 0;
+    if (peer->host != t->all[t->x->plan->rank].host && *t->where != APART)
+        *t->where = reached || *t->process ? REACHED : APART;
+}
+
+/* A rank on another machine from which a piece might be passed on. */
+static bool try_mate(void *arg, int32_t rank)
+{
+    const trial *t = arg;
+
+    if (t->all[rank].host != t->all[t->x->plan->rank].host)
+        try_peer(t, rank);
+    return *t->where != APART;
+}
+
 /* Tests which of the ranks that send to this one it can read, and where they are. */
 static void try_peers(rsi_exchange *x, const token *all, int64_t *reach, int64_t *process,
                       int64_t *where)
 {
     const rsd_plan *plan = x->plan;
-    bool            hidden = false, direct = *reach;
+    trial           t = { x, all, *reach, reach, process, where };
+    bool            hidden = false, several = false;
 
-    for (int32_t r = 0; r < x->comm->size; r++)
+    for (int32_t r = 0; r < x->comm->size; r++) {
         hidden = hidden || all[r].hides;
-    *process = direct && hidden;
-    for (size_t p = 0; p < plan->npeers; p++) {
-        const token *t = &all[plan->peer[p]];
-        bool         reached = false;
-        void        *at;
-
-        if (direct && t->shows)
-            reached = rsi_reach(x->comm, plan->peer[p], &t->shown, &at, NULL) == RSD_OK;
-        if (t->shows && !reached)
-            *reach = 0;
-        if (*process && !can_read_process(t))
-            *process = 0;
-        if (t->host != all[plan->rank].host && *where != APART)
-            *where = reached || *process ? REACHED : APART;
+        several = several || all[r].host != all[0].host;
     }
+    *process = t.direct && hidden;
+    for (size_t p = 0; p < plan->npeers; p++)
+        try_peer(&t, plan->peer[p]);
+    if (several && *where != APART)
+        rsi_route_mates(plan, try_mate, &t);
 }
 
 /* Keeps the ranks' machines if a piece may have to go from one to another. Then all use messages:

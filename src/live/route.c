@@ -512,6 +512,35 @@ static bool add_passing(rsi_route *r)
     return ok;
 }
 
+static bool tell_mates(const rsd_plan *plan, const group *g, bool (*fn)(void *arg, int32_t rank),
+                       void *arg)
+{
+    bool go = true;
+
+    for (int64_t i = 0; i < g->copies && go; i++) {
+        int32_t rank = member(g, i);
+
+        go = rank < 0 || rank == plan->rank || fn(arg, rank);
+    }
+    return go;
+}
+
+void rsi_route_mates(const rsd_plan *plan, bool (*fn)(void *arg, int32_t rank), void *arg)
+{
+    for (size_t k = 0; k < plan->nclasses; k++) {
+        const rsi_class *c = plan->class[k];
+
+        for (uint32_t i = 0; i < c->recv.n && has_copies(&c->dst); i++) {
+            group g = group_of(c, i, false);
+
+            if (!c->reduce && rsi_side_have(&c->src, g.src_where, g.part))
+                continue; /* I have it */
+            if (!tell_mates(plan, &g, fn, arg))
+                return;
+        }
+    }
+}
+
 rsd_err rsi_route_make(rsi_route *r, const rsd_plan *plan, const rsi_route_opts *opts,
                        rsd_error *err)
 {

@@ -71,6 +71,10 @@ rsd_err rsi_route_make(rsi_route *route, const rsd_plan *plan, const rsi_route_o
                        rsd_error *err);
 void    rsi_route_release(rsi_route *route);
 
+/* Calls fn with other ranks that receive what this one does, until it returns false: with machines
+ * left out, they may pass it on to each other. Some are named more than once. */
+void rsi_route_mates(const rsd_plan *plan, bool (*fn)(void *arg, int32_t rank), void *arg);
+
 /* The box of a hop, which may be empty; returns the number of my box that contains it. `given`: the
  * hop is in send[0] or give, so it is cut from my source; else from my target. */
 size_t rsi_hop_box(const rsi_route *route, const rsi_hop *hop, bool given, rsd_box *out);

@@ -110,12 +110,13 @@ static int64_t run_layouts(const char *from, const char *to, const int32_t *of, 
             want += missing(&tensor[t], of, host, ranks);
     }
     for (int w = 0; w < RANDOM_WAYS; w++) {
-        job j = { TENSORS, tensor, random_ways[w].how };
+        job j = { TENSORS, tensor, random_ways[w].how }, one = { 1, tensor, random_ways[w].how };
 
         if (j.how.shared)
             continue;
         random_way_take(&random_ways[w]);
         run(&j, of, ranks, true);
+        run(&one, of, ranks, true);
     }
     random_way_take(NULL);
     rsd_layout_free(src);
@@ -158,6 +159,42 @@ static void what_a_machine_has_does_not_come_to_it(void **state)
         run_layouts("mesh b=3 a=2; * shard(0)@b", "mesh a=6; * replicate", crosswise, 6), 0);
 }
 
+/* For one tensor the plan's senders are all on the machines of their receivers, but what is cut
+ * would be passed on from one to the other. */
+static void what_only_receivers_would_pass_on_does_not_cross(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        run_layouts("mesh a=2 ranks=0,1; * replicate", "mesh a=6; * replicate", crosswise, 6), 0);
+    assert_int_equal(
+        run_layouts("mesh a=2 b=3; * shard(0)@b", "mesh a=6; * replicate", crosswise, 6), 0);
+}
+
+static int32_t third(int32_t rank, void *arg)
+{
+    (void)arg;
+    return rank % 3;
+}
+
+/* The same for sums: nobody has tried to read the memory of those who would pass them on. */
+static void sums_of_near_ranks_are_passed_on_between_machines(void **state)
+{
+    rsd_layout *src = fixture_layout("mesh a=2 b=3; * partial(sum)@b", 2, shape);
+    rsd_layout *dst = fixture_layout("mesh a=6; * replicate", 2, shape);
+    live_tensor tensor = { .src = src, .dst = dst, .parts = 3, .part_of = third };
+
+    (void)state;
+    for (int w = 0; w < RANDOM_WAYS; w++) {
+        job j = { 1, &tensor, random_ways[w].how };
+
+        random_way_take(&random_ways[w]);
+        run(&j, crosswise, 6, false);
+    }
+    random_way_take(NULL);
+    rsd_layout_free(src);
+    rsd_layout_free(dst);
+}
+
 /* Rows are on one machine each; both axes are replicated in the end. */
 static void replicas_on_one_machine_go_to_the_other_once(void **state)
 {
@@ -191,6 +228,157 @@ static void what_is_shared_out_comes_once(void **state)
         ELEMENTS);
 }
 
+/* ---- a rank that can't do its part ---- */
+
+enum { FAULT_RANKS = 7, BAD = 2 }; /* `unevenly`: machines of 4, 1 and 2 ranks */
+
+typedef enum fault { GET_MISSING, GET_FAILS, PUT_FAILS, OTHER_TARGET, CANCELED } fault;
+
+/* Rows on all ranks, which all get whole through callbacks, but for what rank BAD does. */
+typedef struct fault_job {
+    fault       fault;
+    rsd_layout *src, *dst, *other;
+    rsd_err     rc[FAULT_RANKS];
+    rsd_error   err[FAULT_RANKS];
+    bool        right[FAULT_RANKS]; /* the whole tensor has come */
+} fault_job;
+
+typedef struct fault_target {
+    bool          get_fails, put_fails;
+    unsigned char bytes[ELEMENTS * sizeof(float)];
+} fault_target;
+
+static rsd_err get_target(void *arg, uint64_t off, void *host, size_t len)
+{
+    fault_target *t = arg;
+
+    memcpy(host, t->bytes + off, len);
+    return t->get_fails ? RSD_E_IO : RSD_OK;
+}
+
+static rsd_err put_target(void *arg, uint64_t off, const void *host, size_t len)
+{
+    fault_target *t = arg;
+
+    memcpy(t->bytes + off, host, len);
+    return t->put_fails ? RSD_E_IO : RSD_OK;
+}
+
+static rsd_err run_plan(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
+                        const rsd_views *dst, bool cancel, rsd_error *err)
+{
+    rsd_op *op = NULL;
+    rsd_err rc = rsd_reshard_begin(plan, comm, src, dst, NULL, &op, err);
+
+    if (!rc && cancel)
+        rsd_op_cancel(op);
+    if (!rc)
+        rc = rsd_op_wait(op, RSD_DURABLE, err);
+    rsd_op_free(op);
+    return rc;
+}
+
+static rsd_err move_badly(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    fault_job        *j = arg;
+    int32_t           rank = rsd_comm_rank(comm);
+    fault             f = rank == BAD ? j->fault : (fault)-1;
+    const rsd_layout *from = j->src, *to = f == OTHER_TARGET ? j->other : j->dst;
+    fault_target     *target = calloc(1, sizeof(*target));
+    float             rows[ELEMENTS];
+    rsd_view          in = { 0 }, out = { .put = put_target, .get = get_target, .arg = target };
+    rsd_views         src = { .view = &in }, dst = { 1, &out };
+    rsd_plan         *plan = NULL;
+
+    src.n = rsd_layout_views(from, rank, rows, &in, 1);
+    rsd_layout_boxes(to, rank, &out.box, 1);
+    for (int64_t i = 0; i < rsd_box_count(&in.box); i++)
+        rows[i] = (float)(in.box.off[0] * shape[1] + i);
+    target->get_fails = f == GET_FAILS;
+    target->put_fails = f == PUT_FAILS;
+    if (f == GET_MISSING)
+        out.get = NULL;
+    j->err[rank] = (rsd_error){ .rank = -1 };
+    j->rc[rank] = rsd_plan_create(1, &from, &to, rank, &plan, &j->err[rank]);
+    if (!j->rc[rank])
+        j->rc[rank] = run_plan(plan, comm, &src, &dst, f == CANCELED, &j->err[rank]);
+    j->right[rank] = true;
+    for (int e = 0; e < ELEMENTS; e++) {
+        float value;
+
+        memcpy(&value, target->bytes + (size_t)e * sizeof(value), sizeof(value));
+        j->right[rank] = j->right[rank] && value == (float)e;
+    }
+    rsd_plan_free(plan);
+    free(target);
+    (void)err;
+    return RSD_OK;
+}
+
+/* Cut among the ranks of a machine, and passed on by one. Returns the bytes that crossed. */
+static int64_t run_badly(fault what, rsd_err want, const char *says)
+{
+    fault_job j = { .fault = what };
+    int64_t   crossed = 0;
+
+    j.src = fixture_layout("mesh a=7; * shard(0)@a", 2, shape);
+    j.dst = fixture_layout("mesh a=7; * replicate", 2, shape);
+    j.other = fixture_layout("mesh a=7; * shard(1)@a", 2, shape);
+    for (int cut = 0; cut < 2; cut++) {
+        fake_hosts hosts = { .ranks = FAULT_RANKS, .of = unevenly };
+        rsd_error  err = { 0 };
+
+        random_way_take(&random_ways[cut ? 4 : 2]);
+        assert_int_equal(fake_hosts_run(&hosts, move_badly, &j, &err), RSD_OK);
+        for (int32_t r = 0; r < FAULT_RANKS; r++) {
+            assert_int_equal(j.rc[r], want);
+            if (want && !strstr(j.err[r].msg, says))
+                fail_msg("rank %d: \"%s\" lacks \"%s\"", (int)r, j.err[r].msg, says);
+            assert_true(want || j.right[r]);
+        }
+        for (int host = 0; host < FAKE_HOSTS; host++)
+            crossed += hosts.moved[host];
+    }
+    random_way_take(NULL);
+    rsd_layout_free(j.src);
+    rsd_layout_free(j.dst);
+    rsd_layout_free(j.other);
+    return crossed;
+}
+
+/* Then nobody passes anything on: each rank gets its own copy of what its machine lacks. */
+static void a_target_that_cant_be_read_makes_all_get_their_own_copy(void **state)
+{
+    const int64_t rows[] = { 4, 4, 4, 4, 4, 4, 2 }; /* of each rank */
+    int64_t       want = 0;
+
+    (void)state;
+    for (int r = 0; r < FAULT_RANKS; r++)
+        for (int from = 0; from < FAULT_RANKS; from++)
+            want += unevenly[r] != unevenly[from] ? rows[from] : 0;
+    assert_int_equal(run_badly(GET_MISSING, RSD_OK, ""),
+                     2 * want * shape[1] * (int64_t)sizeof(float));
+}
+
+static void a_callback_that_fails_on_the_way_fails_on_all_ranks(void **state)
+{
+    (void)state;
+    run_badly(GET_FAILS, RSD_E_IO, "rank 2");
+    run_badly(PUT_FAILS, RSD_E_IO, "rank 2");
+}
+
+static void a_rank_with_another_target_is_named_by_all(void **state)
+{
+    (void)state;
+    run_badly(OTHER_TARGET, RSD_E_MISMATCH, "rank 2");
+}
+
+static void a_move_that_one_rank_cancels_ends_on_all(void **state)
+{
+    (void)state;
+    run_badly(CANCELED, RSD_E_CANCELED, "rank 2");
+}
+
 /* ---- random layouts ---- */
 
 static void random_layouts_send_every_element_once(void **state)
@@ -219,9 +407,15 @@ int main(void)
         cmocka_unit_test(shards_that_all_want_come_to_each_machine_once),
         cmocka_unit_test(what_one_rank_has_comes_to_the_other_machines_once),
         cmocka_unit_test(what_a_machine_has_does_not_come_to_it),
+        cmocka_unit_test(what_only_receivers_would_pass_on_does_not_cross),
+        cmocka_unit_test(sums_of_near_ranks_are_passed_on_between_machines),
         cmocka_unit_test(replicas_on_one_machine_go_to_the_other_once),
         cmocka_unit_test(meshes_that_lie_across_machines_are_followed),
         cmocka_unit_test(what_is_shared_out_comes_once),
+        cmocka_unit_test(a_target_that_cant_be_read_makes_all_get_their_own_copy),
+        cmocka_unit_test(a_callback_that_fails_on_the_way_fails_on_all_ranks),
+        cmocka_unit_test(a_rank_with_another_target_is_named_by_all),
+        cmocka_unit_test(a_move_that_one_rank_cancels_ends_on_all),
         cmocka_unit_test(random_layouts_send_every_element_once),
     };
 
