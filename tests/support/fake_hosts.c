@@ -46,7 +46,7 @@ static rsd_err send_to(void *self, int32_t to, int32_t tag, const void *data, si
 {
     end *e = self;
 
-    if (host_of(e, to) != host_of(e, rank_of(e))) {
+    if (host_of(e, to) != host_of(e, rank_of(e)) && tag != RSI_TAG_SIGN) { /* depend on time */
         atomic_fetch_add(&e->hosts->messages[host_of(e, to)], 1);
         atomic_fetch_add(&e->hosts->bytes[host_of(e, to)], (int64_t)bytes);
         if (tag <= RSI_TAG_MAX && tag % RSI_EXCHANGE_TAGS == TAG_DATA)

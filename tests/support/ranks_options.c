@@ -561,7 +561,7 @@ static _Thread_local struct {
 static rsd_err counted_send(void *self, int32_t to, int32_t tag, const void *data, size_t bytes,
                             void **request, rsd_error *err)
 {
-    counted.sent++;
+    counted.sent += tag != RSI_TAG_SIGN; /* heartbeats depend on time */
     return counted.real.send(self, to, tag, data, bytes, request, err);
 }
 
