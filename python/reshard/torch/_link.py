@@ -17,6 +17,7 @@ _HEAD = 8  # bytes of a length
 _FIRST = 4096  # bytes of the first message
 _FOREVER = datetime.timedelta(days=1000)  # a rank may be silent as long as it likes: the comm's timeout decides
 _JOIN = 5.0  # seconds for what is on its way to leave
+_WAKE = 60.0  # seconds for threads to notice that the group is broken: they do at once, unless the machine is overloaded
 _NOBODY = 1  # a tag that nobody sends with
 
 
@@ -38,17 +39,17 @@ class Link:
         breaking the group: a thread that came back from gloo while Python ends would end the process with an error."""
         pipes, self._pipes = self._pipes, []
         group, self._group = self._group, None
-        if pipes and not _joined(pipes):
+        if pipes and not _joined(pipes, _JOIN):
             try:
                 group.recv([torch.zeros(1)], pipes[0].peer, _NOBODY).wait(datetime.timedelta(milliseconds=1))
             except RuntimeError:  # a timeout, which is what breaks it
                 pass
-            _joined(pipes)
+            _joined(pipes, _WAKE)
 
 
-def _joined(pipes):
-    """Whether all threads have ended within a few seconds."""
-    end = time.monotonic() + _JOIN
+def _joined(pipes, seconds):
+    """Whether all threads have ended by then."""
+    end = time.monotonic() + seconds
     return all([pipe.join(end) for pipe in pipes])
 
 
