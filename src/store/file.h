@@ -88,7 +88,8 @@ bool rsi_fs_scarce(int fd);
  * a process; the two calls below suppress it and fail with EFBIG. */
 bool    rsi_fs_limited(void);
 ssize_t rsi_fs_pwrite(const rsi_fs *fs, int fd, const void *buf, size_t len, off_t off);
-/* Reserves `bytes` from the start of the file; 0 if the file system lacks the call. */
+/* Reserves `bytes` from the start of the file, or on tmpfs only checks that there is room for them;
+ * 0 if the file system lacks the call. */
 int rsi_fs_fallocate(const rsi_fs *fs, int fd, uint64_t bytes);
 int rsi_fs_random(const rsi_fs *fs, uint64_t *out); /* 64 random bits */
 /* For descriptors that were only read; -1 is fine; preserves errno. */

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 
 sys_faults faults;
 
@@ -70,7 +71,15 @@ static int f_statx(int dir, const char *name, int flags, unsigned mask, struct s
 
 static int f_fstatfs(int fd, struct statfs *out)
 {
-    return fails("fstatfs") ? -1 : rsi_sys_real.fstatfs(fd, out);
+    int rc = fails("fstatfs") ? -1 : rsi_sys_real.fstatfs(fd, out);
+
+    if (rc == 0 && faults.tmpfs_left) {
+        out->f_type = 0x01021994;
+        out->f_bsize = 4096;
+        out->f_blocks = 1 << 20;
+        out->f_bavail = (fsblkcnt_t)(faults.tmpfs_left / 4096);
+    }
+    return rc;
 }
 
 static ssize_t f_getdents(int fd, void *buf, size_t cap)

@@ -17,6 +17,7 @@ typedef struct sys_faults {
     unsigned    no_flags; /* renames with one of these flags are refused with EINVAL */
     bool        no_direct, no_direct_write; /* O_DIRECT is refused by open, or only by pwrite */
     bool        no_link;
+    int64_t     tmpfs_left; /* fstatfs reports a tmpfs with so many bytes left; 0: the truth */
     void (*watch)(const char *call, void *arg); /* before each call */
     void *arg;
 

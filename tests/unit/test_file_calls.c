@@ -119,6 +119,25 @@ static void a_file_that_there_is_no_room_for_is_not_created(void **state)
     assert_int_equal(file_entries(f), 0);
 }
 
+/* tmpfs would reserve page by page, so it is only asked for its room. */
+static void on_tmpfs_a_large_file_is_not_reserved(void **state)
+{
+    const int64_t bytes = 8 << 20;
+    file_case    *f = *state;
+    rsi_file     *file;
+
+    faults = (sys_faults){ .at = 1, .only = "fallocate", .error = EIO, .tmpfs_left = bytes };
+    assert_int_equal(rsi_file_open(f->store, "a", RSD_OPEN_CREATE, (uint64_t)bytes, &file, &f->err),
+                     RSD_OK);
+    assert_int_equal(rsi_file_close(file, &f->err), RSD_OK);
+    assert_int_equal(file_entries(f), 1);
+    faults.tmpfs_left = bytes - 4096;
+    assert_int_equal(rsi_file_open(f->store, "b", RSD_OPEN_CREATE, (uint64_t)bytes, &file, &f->err),
+                     RSD_E_IO);
+    assert_int_equal(f->err.sys_errno, ENOSPC);
+    assert_int_equal(file_entries(f), 1);
+}
+
 static void removing_a_folder_hides_its_name_durably_first(void **state)
 {
     file_case *f = *state;
@@ -404,6 +423,7 @@ int main(void)
         FILE_TEST(the_name_shows_a_complete_tree_at_every_call_of_an_overwrite),
         FILE_TEST(what_is_replaced_is_not_taken_for_a_dead_writers),
         FILE_TEST(a_file_that_there_is_no_room_for_is_not_created),
+        FILE_TEST(on_tmpfs_a_large_file_is_not_reserved),
         FILE_TEST(removing_a_folder_hides_its_name_durably_first),
         FILE_TEST(a_failed_sync_is_final),
         FILE_TEST(a_commit_that_failed_can_not_be_tried_again),
