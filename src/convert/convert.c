@@ -382,6 +382,8 @@ static rsd_err prove(converting *c, rsd_error *err)
     rsd_err   rc =
         c->pull.tools.streams ? rsi_row_streams_finish(c->pull.tools.streams, err) : RSD_OK;
 
+    if (!rc && c->pull.tools.records)
+        rc = rsi_record_crcs_finish(c->pull.tools.records, c->job.workers, err);
     if (!rc && needed && !c->no_book && c->opts->verify != RSD_NEVER)
         rc = rsi_pull_prove(&c->pull, c->taken.n, c->job.workers, comm ? (size_t)comm->rank : 0,
                             comm ? (size_t)comm->size : 1, err);

@@ -23,6 +23,8 @@ rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor
     rc = rsi_extents_create(source, limit, &pull->tools.extents, err);
     if (!rc && verify == RSD_ALWAYS)
         rc = rsi_row_streams_create(source, &pull->tools.streams, err);
+    if (!rc && verify == RSD_ALWAYS)
+        rc = rsi_record_crcs_create(source, &pull->tools.records, err);
     if (!rc && made)
         rc = rsi_pool_create(threads * RSI_MADE_BYTES, RSI_MADE_BYTES, &pull->reader.pool, err);
     if (!rc)
@@ -38,6 +40,7 @@ void rsi_pull_close(rsi_pull *pull)
 {
     rsi_extents_free(pull->tools.extents);
     rsi_row_streams_free(pull->tools.streams);
+    rsi_record_crcs_free(pull->tools.records);
     rsi_pool_free(pull->cast);
     rsi_pool_free(pull->tools.pool);
     rsi_pool_free(pull->reader.pool);

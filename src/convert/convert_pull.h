@@ -22,9 +22,9 @@ typedef struct rsi_pull {
 } rsi_pull;
 
 /* Opens for `threads` concurrent pulls. Decoded chunks of a transformed source use `limit` bytes or
- * one chunk per thread. `verify` ALWAYS: rows are compared with their checksums as they are pulled,
- * if they are pulled in order; otherwise the first pull from a row or record reads and compares all
- * of it. */
+ * one chunk per thread. `verify` ALWAYS: rows that are pulled in order, and records in pieces
+ * without holes, are compared with their checksums as they are pulled; of others the first pull
+ * reads and compares all. */
 rsd_err rsi_pull_open(rsi_pull *pull, rsd_ckpt *source, const rsi_pulled *tensor,
                       const rsi_made *made, rsd_choice verify, size_t threads, size_t limit,
                       rsd_error *err);

@@ -107,6 +107,8 @@ static rsd_err check_chunk(rsi_fetching *f, rsd_error *err)
     if (!f->extent.has_crc || f->extent.decoded)
         return RSD_OK;
     rc = rsi_extents_first(f->tools->extents, f->file, f->extent.record, &first, err);
+    if (!rc && !first && f->tools->records)
+        first = rsi_record_crcs_drop(f->tools->records, f->file, &f->extent);
     return rc || !first ? rc : rsi_check_crc(f->ckpt->files.file[f->file], &f->extent, err);
 }
 
@@ -129,7 +131,7 @@ static rsd_err check_decoded(rsi_fetching *f, const rsd_box *box, rsd_error *err
 /* The part of chunk i that is in `box`; NULL: read nothing, compare the whole chunk. */
 static rsd_err fetch_chunk(rsi_fetching *f, size_t i, const rsd_box *box, rsd_error *err)
 {
-    bool    whole = false;
+    bool    checked = false;
     rsd_err rc = find_extent(f, i, err);
 
     f->i = i;
@@ -137,12 +139,12 @@ static rsd_err fetch_chunk(rsi_fetching *f, size_t i, const rsd_box *box, rsd_er
         if (f->extent.decoded)
             rsi_decoded_hold(f->extent.decoded, true);
         if (box)
-            rc = rsi_fetch_box(f, box, &whole, err);
+            rc = rsi_fetch_box(f, box, &checked, err);
         if (!rc && f->extent.decoded)
             rc = check_decoded(f, box, err);
         if (f->extent.decoded)
             rsi_decoded_hold(f->extent.decoded, false);
-        if (!rc && f->verify == RSD_ALWAYS && (f->rows || !whole))
+        if (!rc && f->verify == RSD_ALWAYS && (f->rows || !checked))
             rc = check_chunk(f, err);
         leave_extent(f);
     }

@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "base/workers.h"
 #include "read/extents.h"
+#include "read/record_crcs.h"
 #include "read/row_streams.h"
 
 /* Receives blocks as they are read, instead of a view. Any thread, in any order; `packed` is valid
@@ -21,7 +22,9 @@ typedef struct rsi_fetch_tools {
     rsi_workers     *workers; /* NULL: use the caller's thread */
     const rsi_taker *taker;   /* NULL: the view says where the bytes go */
     rsi_extents     *extents; /* cache across reads; may be NULL */
-    rsi_row_streams *streams; /* rows that are read in parts; NULL: these are read once more */
+    /* Rows and records that are read in parts; NULL: these are read once more. */
+    rsi_row_streams *streams;
+    rsi_record_crcs *records;
 } rsi_fetch_tools;
 /* Buffers of at most `staging` bytes in total; 0: 64 MiB. */
 rsd_err rsi_fetch_pool(size_t staging, rsi_pool **out, rsd_error *err);

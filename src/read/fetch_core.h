@@ -34,9 +34,9 @@ typedef struct rsi_fetching {
     size_t              ntouched, cap;
 } rsi_fetching;
 
-/* fetch_jobs.c: reads a box of the chunk. Sets *whole if the box is a whole record and its CRC32
- * matches. */
-rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *whole, rsd_error *err);
+/* fetch_jobs.c: reads a box of the chunk. Sets *checked if the record's CRC32 matches, or
+ * will be compared when the rest of the record has been read. */
+rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *checked, rsd_error *err);
 /* The wanted part of row i; true if that is the whole row, which can then be compared. */
 bool rsi_fetch_row_part(const rsi_fetching *f, size_t i, uint64_t *at, size_t *bytes);
 

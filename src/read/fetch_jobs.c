@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the wanted part of a chunk, in jobs for threads. A region (region.c) says which blocks;
  * each block is one job, read straight into the caller's memory if the layouts match, else into a
- * buffer and copied from there. The CRC32 of a record that is read whole is checked on the way;
- * otherwise direct reads are cut at the rows of the checksum file, and whole rows are checked.
+ * buffer and copied from there. The CRC32 of a record that is read whole, or in parts by a
+ * conversion, is computed on the way; otherwise direct reads are cut at the rows of the checksum
+ * file, and whole rows are checked.
  * Next: fetch.c. */
 #include "base/crc32.h"
 #include "base/mem.h"
@@ -306,9 +307,8 @@ static rsd_err find_rows(rsi_fetching *f, rsd_error *err)
 
 /* ---- all jobs ---- */
 
-/* The blocks or rows of a record that is read whole are consecutive, so their CRCs combine to the
- * record's. */
-static rsd_err compare_crc(const rsi_fetching *f, size_t njobs, rsd_error *err)
+/* Blocks or rows that are contiguous in the file are consecutive, so their CRCs combine. */
+static uint32_t combine_crcs(const rsi_fetching *f, size_t njobs)
 {
     uint32_t crc = f->crc[0];
 
@@ -325,18 +325,50 @@ static rsd_err compare_crc(const rsi_fetching *f, size_t njobs, rsd_error *err)
         }
         crc = rsi_crc32_combine(crc, f->crc[i], bytes);
     }
-    return crc == f->extent.crc32
-               ? RSD_OK
-               : rsi_check_crc_differs(f->extent.record, crc, f->extent.crc32, err);
+    return crc;
 }
 
-rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *whole, rsd_error *err)
+/* What is done with the CRC32 of the wanted bytes. */
+typedef enum crc_use { CRC_UNUSED = 0, CRC_COMPARED, CRC_ADDED } crc_use;
+
+static rsd_err choose_crc(const rsi_fetching *f, crc_use *out, rsd_error *err)
+{
+    const rsi_extent *x = &f->extent;
+    bool              wanted = false;
+    rsd_err           rc = RSD_OK;
+
+    *out = CRC_UNUSED;
+    if (!x->has_crc || x->decoded || f->verify == RSD_NEVER ||
+        (uint64_t)f->region.run != region_bytes(f))
+        return RSD_OK;
+    if (f->region.start == x->record && region_bytes(f) == x->record_bytes)
+        *out = CRC_COMPARED;
+    else if (f->tools->records && !(f->rows && f->ckpt->sums.place[f->file] != SIZE_MAX))
+        rc = rsi_record_crcs_want(f->tools->records, f->tools->extents, f->t, f->file, x, &wanted,
+                                  err);
+    if (wanted)
+        *out = CRC_ADDED;
+    return rc;
+}
+
+static rsd_err use_crc(const rsi_fetching *f, crc_use use, uint32_t crc, rsd_error *err)
+{
+    const rsi_extent *x = &f->extent;
+
+    if (use == CRC_ADDED)
+        return rsi_record_crcs_add(f->tools->records, f->file, x, f->region.start, region_bytes(f),
+                                   crc, err);
+    return crc == x->crc32 ? RSD_OK : rsi_check_crc_differs(x->record, crc, x->crc32, err);
+}
+
+rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *checked, rsd_error *err)
 {
     const int64_t elem = (int64_t)rsd_dtype_size(f->info.dtype);
     int64_t       stride[RSD_MAX_NDIM];
     bool          packed = true;
+    crc_use       use;
     size_t        njobs;
-    rsd_err       rc = RSD_OK;
+    rsd_err       rc;
 
     rsi_region_make(&f->region, box, &f->chunk.box, elem, f->extent.offset, f->extent.stride,
                     (int64_t)(f->tools->taker ? NEAR : BLOCK));
@@ -350,23 +382,22 @@ rsd_err rsi_fetch_box(rsi_fetching *f, const rsd_box *box, bool *whole, rsd_erro
     rsi_region_order(&f->region, f->into->box.len, f->to.box.len);
     rsi_region_order(&f->region, stride, f->to.stride);
 
-    *whole = f->extent.has_crc && !f->extent.decoded && f->verify != RSD_NEVER &&
-             (uint64_t)f->region.run == region_bytes(f) && f->region.start == f->extent.record &&
-             region_bytes(f) == f->extent.record_bytes;
+    rc = choose_crc(f, &use, err);
     f->row = NULL;
-    if (f->rows && (!*whole || f->verify == RSD_ALWAYS))
+    if (!rc && f->rows && (!use || f->verify == RSD_ALWAYS))
         rc = find_rows(f, err);
     if (rc)
         return rc;
     njobs = f->row ? f->nrows : (size_t)f->region.nblocks;
-    f->crc = *whole ? rsi_calloc(njobs, sizeof(f->crc[0])) : NULL;
-    if (*whole && !f->crc)
+    f->crc = use ? rsi_calloc(njobs, sizeof(f->crc[0])) : NULL;
+    if (use && !f->crc)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu checksums", njobs);
     /* Bytes are decoded in order. */
     rc = rsi_workers_run(f->extent.decoded ? NULL : f->tools->workers, njobs,
                          f->row ? read_row : read_block, f, err);
-    if (!rc && *whole)
-        rc = compare_crc(f, njobs, err);
+    if (!rc && use)
+        rc = use_crc(f, use, combine_crcs(f, njobs), err);
     rsi_free(f->crc);
+    *checked = use != CRC_UNUSED;
     return rc;
 }

@@ -141,6 +141,30 @@ static void what_is_read_in_order_is_read_once(void **state)
     }
 }
 
+/* The same without a checksum file: pieces of records come in any order, from several threads. */
+static void records_that_are_read_in_pieces_are_read_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SOURCES; i++) {
+        rsd_store *store = store_with(&sources[i]), *out = fix_store(), *from;
+        fix_counts counts = { 0 };
+        size_t     len;
+
+        free(fix_get(store, sources[i].file, &len));
+        fix_flip(store, sources[i].file, len / 2); /* it is whole again */
+        from = fix_counting_store(store, &counts);
+        assert_int_equal(conv_run(from, sources[i].path, "to.safetensors",
+                                  (rsd_convert_opts){ .store = out, .threads = 3 }, NULL),
+                         RSD_OK);
+        if (sources[i].no_sums)
+            assert_true(counts.bytes < ALL_BYTES + ALL_BYTES / 20);
+        conv_same(store, sources[i].path, out, "to.safetensors");
+        rsd_store_close(from);
+        rsd_store_close(out);
+        rsd_store_close(store);
+    }
+}
+
 /* Each byte of a row of checksums, whoever hashes it, and wherever the target's blocks end. */
 static void damage_anywhere_in_a_row_is_found(void **state)
 {
@@ -306,6 +330,7 @@ int main(void)
         cmocka_unit_test(never_means_that_it_is_not_looked_for),
         cmocka_unit_test(what_is_not_taken_is_not_checked),
         cmocka_unit_test(what_is_read_in_order_is_read_once),
+        cmocka_unit_test(records_that_are_read_in_pieces_are_read_once),
         cmocka_unit_test(damage_anywhere_in_a_row_is_found),
         cmocka_unit_test(every_byte_is_read_once_more),
         cmocka_unit_test(ranks_find_it_together),
