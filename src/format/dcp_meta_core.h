@@ -31,17 +31,18 @@ enum {
     CLS_STORAGE_META
 };
 
-/* Attributes to look for, grouped by class. */
+/* Attributes to look for, grouped by class, in the order in which torch writes them. */
 enum {
     KEY_OFFSETS,
     KEY_SIZES,
     KEY_PROPERTIES,
     KEY_SIZE,
     KEY_CHUNKS,
-    KEY_INDEX, /* of an index, as are the next two */
-    KEY_FQN,
-    KEY_OFFSET, /* of an info, as are the next three */
-    KEY_PATH,
+    KEY_FQN, /* of an index, as are the next two */
+    KEY_INDEX,
+    KEY_OFFSET,
+    KEY_PATH, /* of an info, as are the next three */
+    KEY_START,
     KEY_LENGTH,
     KEY_TRANSFORMS,
     KEY_DTYPE,
@@ -118,9 +119,9 @@ typedef struct dcp_reading {
  * state is not a dict. */
 bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi_pv *value);
 
-static inline bool is_record(const rsi_pickle *p, rsi_pv v, enum record what, uint32_t *out)
+static inline bool is_record(rsi_pv v, enum record what, uint32_t *out)
 {
-    if (rsi_pickle_kind_of(p, v) != RSI_PICKLE_USER || (rsi_pickle_user_of(v) & 7) != what)
+    if (!rsi_pickle_is_user(v) || (rsi_pickle_user_of(v) & 7) != what)
         return false;
     *out = rsi_pickle_user_of(v) >> 3;
     return true;

@@ -153,7 +153,7 @@ static rsd_err add_name(linking *l, rsi_pv key, rsi_pv v, rsd_error *err)
     name = &l->name[rsi_pickle_shared(key)];
     if (*name)
         return rsi_fail(err, RSD_E_FORMAT, "\"%s\" is a duplicate", text);
-    if (is_record(l->r->p, v, REC_TENSOR, &record)) {
+    if (is_record(v, REC_TENSOR, &record)) {
         rsi_dcp_tensor *t = &meta->tensor[meta->ntensors];
 
         t->name = text;
@@ -180,7 +180,7 @@ static rsd_err add_names(linking *l, rsi_pv dict, rsd_error *err)
         return rsi_fail(err, RSD_E_FORMAT, "state_dict_metadata is missing or not a dict");
     count = it;
     while (rsi_pickle_next(l->r->p, &count, &key) && rsi_pickle_next(l->r->p, &count, &v))
-        ntensors += is_record(l->r->p, v, REC_TENSOR, &record);
+        ntensors += is_record(v, REC_TENSOR, &record);
     l->meta->tensor = rsi_arena_array(&l->meta->mem, ntensors, sizeof(l->meta->tensor[0]));
     l->meta->item = rsi_arena_array(&l->meta->mem, n - ntensors, sizeof(l->meta->item[0]));
     l->first_listed = rsi_calloc(ntensors, sizeof(l->first_listed[0]));
@@ -236,28 +236,31 @@ static void set_row(const linking *l, const info_record *from, rsi_dcp_row *row)
 static rsd_err take_row(linking *l, const index_record *index, const info_record *info,
                         rsd_error *err)
 {
-    uint32_t    name = l->name[rsi_pickle_shared(index->fqn)];
-    const char *text = rsi_pickle_text(l->r->p, index->fqn);
-    char        offset[256];
+    uint32_t name = l->name[rsi_pickle_shared(index->fqn)];
+    char     offset[256];
 
     if (name == 0)
         return rsi_fail(err, RSD_E_FORMAT,
-                        "storage_data has a row for \"%s\", which does not exist", text);
+                        "storage_data has a row for \"%s\", which does not exist",
+                        rsi_pickle_text(l->r->p, index->fqn));
     if (name & IS_ITEM) {
         rsi_dcp_row *row = &l->meta->item[(name & ~IS_ITEM) - 1].row;
 
         if (index->offset != NO_VALUE)
             return rsi_fail(err, RSD_E_FORMAT,
                             "storage_data has a row at %s for \"%s\", which is not a tensor",
-                            pv_text(l->r->p, index->offset, offset, sizeof(offset)), text);
+                            pv_text(l->r->p, index->offset, offset, sizeof(offset)),
+                            rsi_pickle_text(l->r->p, index->fqn));
         if (row->file != UINT32_MAX)
-            return rsi_fail(err, RSD_E_FORMAT, "storage_data has two rows for \"%s\"", text);
+            return rsi_fail(err, RSD_E_FORMAT, "storage_data has two rows for \"%s\"",
+                            rsi_pickle_text(l->r->p, index->fqn));
         set_row(l, info, row);
         return RSD_OK;
     }
     if (index->offset == NO_VALUE)
         return rsi_fail(err, RSD_E_FORMAT,
-                        "storage_data has a row without offset for the tensor \"%s\"", text);
+                        "storage_data has a row without offset for the tensor \"%s\"",
+                        rsi_pickle_text(l->r->p, index->fqn));
     l->first_row[name]++;
     return RSD_OK;
 }
@@ -282,7 +285,7 @@ static rsd_err group_rows(linking *l, rsi_pv dict, rsd_error *err)
         return rsi_dcp_no_memory(err);
     again = it;
     while (!rc && rsi_pickle_next(l->r->p, &it, &key) && rsi_pickle_next(l->r->p, &it, &v)) {
-        if (!is_record(l->r->p, key, REC_INDEX, &i) || !is_record(l->r->p, v, REC_INFO, &j))
+        if (!is_record(key, REC_INDEX, &i) || !is_record(v, REC_INFO, &j))
             return rsi_fail(err, RSD_E_FORMAT, "storage_data has a row of the wrong type");
         rc = take_row(l, &index[i], &info[j], err);
     }
@@ -294,8 +297,8 @@ static rsd_err group_rows(linking *l, rsi_pv dict, rsd_error *err)
         uint32_t name;
         size_t   at;
 
-        is_record(l->r->p, key, REC_INDEX, &i);
-        is_record(l->r->p, v, REC_INFO, &j);
+        is_record(key, REC_INDEX, &i);
+        is_record(v, REC_INFO, &j);
         name = l->name[rsi_pickle_shared(index[i].fqn)];
         if (name & IS_ITEM)
             continue;

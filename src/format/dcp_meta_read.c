@@ -74,10 +74,11 @@ static const char *const key_names[NKEYS] = {
     [KEY_PROPERTIES] = "properties",
     [KEY_SIZE] = "size",
     [KEY_CHUNKS] = "chunks",
-    [KEY_INDEX] = "index",
     [KEY_FQN] = "fqn",
+    [KEY_INDEX] = "index",
     [KEY_OFFSET] = "offset",
     [KEY_PATH] = "relative_path",
+    [KEY_START] = "offset",
     [KEY_LENGTH] = "length",
     [KEY_TRANSFORMS] = "transform_descriptors",
     [KEY_DTYPE] = "dtype",
@@ -95,50 +96,56 @@ static const char *const key_names[NKEYS] = {
 
 /* ---- Records ---- */
 
-/* Room for n more records; *out is the first, NULL for n == 0. */
-static rsd_err add_records(dcp_reading *r, records *list, size_t n, size_t size, void **out,
-                           rsd_error *err)
+/* Makes room for n more records. */
+static rsd_err more_records(dcp_reading *r, records *list, size_t n, size_t size, rsd_error *err)
 {
     size_t need = list->n + n, cap = list->cap + list->cap / 2 + 16;
     void  *more;
 
+    cap = cap < need ? need : cap;
+    if (r->memory + rsi_pickle_memory(r->p) + (cap - list->cap) * size > r->limit)
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "the objects take more than %zu bytes of memory, which is the limit for "
+                        "%" PRIu64 " bytes",
+                        r->limit, r->size);
+    more = rsi_realloc(list->at, cap, size);
+    if (!more)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata");
+    r->memory += (cap - list->cap) * size;
+    list->at = more;
+    list->cap = cap;
+    return RSD_OK;
+}
+
+/* Adds n records; *out is the first, NULL for n == 0. */
+static rsd_err add_records(dcp_reading *r, records *list, size_t n, size_t size, void **out,
+                           rsd_error *err)
+{
+    rsd_err rc = list->cap - list->n < n ? more_records(r, list, n, size, err) : RSD_OK;
+
     *out = NULL;
-    if (n == 0)
-        return RSD_OK;
-    if (need > list->cap) {
-        cap = cap < need ? need : cap;
-        if (r->memory + rsi_pickle_memory(r->p) + (cap - list->cap) * size > r->limit)
-            return rsi_fail(
-                err, RSD_E_FORMAT,
-                "the objects take more than %zu bytes of memory, which is the limit for "
-                "%" PRIu64 " bytes",
-                r->limit, r->size);
-        more = rsi_realloc(list->at, cap, size);
-        if (!more)
-            return rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata");
-        r->memory += (cap - list->cap) * size;
-        list->at = more;
-        list->cap = cap;
-    }
+    if (rc || n == 0)
+        return rc;
     *out = (char *)list->at + list->n * size;
-    list->n = need;
+    list->n += n;
     return RSD_OK;
 }
 
 /* Adds a record and makes it the object's value. */
-static rsd_err fold_to(dcp_reading *r, records *list, enum record what, const void *record,
-                       size_t size, rsi_pv *out, rsd_error *err)
+static inline rsd_err fold_to(dcp_reading *r, records *list, enum record what, const void *record,
+                              size_t size, rsi_pv *out, rsd_error *err)
 {
-    void   *at;
     rsd_err rc;
 
     if (list->n == MAX_RECORDS)
         return rsi_fail(err, RSD_E_UNSUPPORTED, "more than %u objects of one class", MAX_RECORDS);
-    rc = add_records(r, list, 1, size, &at, err);
-    if (rc)
-        return rc;
-    memcpy(at, record, size);
-    *out = rsi_pickle_user((uint32_t)(list->n - 1) << 3 | (uint32_t)what);
+    if (list->n == list->cap) {
+        rc = more_records(r, list, 1, size, err);
+        if (rc)
+            return rc;
+    }
+    memcpy((char *)list->at + list->n * size, record, size);
+    *out = rsi_pickle_user((uint32_t)list->n++ << 3 | (uint32_t)what);
     return RSD_OK;
 }
 
@@ -146,13 +153,14 @@ static rsd_err fold_to(dcp_reading *r, records *list, enum record what, const vo
 static bool attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi_pv *value,
                        bool *all)
 {
-    *all = false;
+    size_t others;
+    bool   is_dict;
+
     for (int i = 0; i < n; i++)
         value[i] = NO_VALUE;
-    if (rsi_pickle_kind_of(r->p, state) != RSI_PICKLE_DICT)
-        return false;
-    *all = rsi_pickle_lookup(r->p, state, n, &r->key[first], value) == 0;
-    return true;
+    is_dict = rsi_pickle_lookup(r->p, state, n, &r->key[first], value, &others);
+    *all = is_dict && others == 0;
+    return is_dict;
 }
 
 bool rsi_dcp_attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi_pv *value)
@@ -203,10 +211,10 @@ static const known known_properties = { .class = "TensorProperties",
                                                   "strides" } };
 /* Rows and their keys say where bytes lie and how: an unknown field may change that. */
 static const known known_index = {
-    .class = "MetadataIndex", .first = KEY_INDEX, .n = 3, .strict = true
+    .class = "MetadataIndex", .first = KEY_FQN, .n = 3, .strict = true
 };
 static const known known_info = {
-    .class = "_StorageInfo", .first = KEY_OFFSET, .n = 4, .strict = true
+    .class = "_StorageInfo", .first = KEY_PATH, .n = 4, .strict = true
 };
 
 static bool is_known(const dcp_reading *r, const known *k, rsi_pv key)
@@ -257,8 +265,8 @@ static rsd_err fold_chunk(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
     bool         all;
     rsd_err      rc;
 
-    if (!attributes(r, state, KEY_OFFSETS, 2, v, &all) || !is_kind(r, v[0], RSI_PICKLE_INTS) ||
-        !is_kind(r, v[1], RSI_PICKLE_INTS))
+    if (!attributes(r, state, KEY_OFFSETS, 2, v, &all) || !rsi_pickle_is_ints(v[0]) ||
+        !rsi_pickle_is_ints(v[1]))
         return rsi_fail(err, RSD_E_FORMAT, "a chunk has no offsets or no sizes");
     chunk = (chunk_record){ .offsets = v[0], .sizes = v[1] };
     rc = all ? RSD_OK : check_others(r, &known_chunk, state, err);
@@ -305,8 +313,8 @@ static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error 
 
     if (rc)
         return rc;
-    if (!has || v[0] == NO_VALUE || !is_record(r->p, v[0], REC_PROPERTIES, &tensor.properties) ||
-        !is_kind(r, v[1], RSI_PICKLE_INTS) || !is_kind(r, v[2], RSI_PICKLE_LIST))
+    if (!has || !is_record(v[0], REC_PROPERTIES, &tensor.properties) || !rsi_pickle_is_ints(v[1]) ||
+        !is_kind(r, v[2], RSI_PICKLE_LIST))
         return rsi_fail(err, RSD_E_FORMAT, "a tensor lacks its properties, size or chunks");
     n = rsi_pickle_count(r->p, v[2]);
     /* Many tensors may share one list: allow no more chunks than there are bytes. */
@@ -320,7 +328,7 @@ static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error 
         return rc;
     it = rsi_pickle_each(r->p, v[2]);
     for (size_t i = 0; rsi_pickle_next(r->p, &it, &chunk); i++)
-        if (!is_record(r->p, chunk, REC_CHUNK, &((uint32_t *)at)[i]))
+        if (!is_record(chunk, REC_CHUNK, &((uint32_t *)at)[i]))
             return rsi_fail(err, RSD_E_FORMAT, "chunk %zu of a tensor has the wrong type", i);
     return fold_to(r, &r->tensor, REC_TENSOR, &tensor, sizeof(tensor), out, err);
 }
@@ -330,18 +338,18 @@ static rsd_err fold_index(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *
     rsi_pv       v[3];
     index_record index;
     bool         all;
-    const bool   has = attributes(r, state, KEY_INDEX, 3, v, &all);
+    const bool   has = attributes(r, state, KEY_FQN, 3, v, &all);
     rsd_err      rc = all ? RSD_OK : check_others(r, &known_index, state, err);
 
     if (rc)
         return rc;
-    if (!has || !is_kind(r, v[1], RSI_PICKLE_STR))
+    if (!has || !rsi_pickle_is_str(v[0]))
         return rsi_fail(err, RSD_E_FORMAT, "a storage key has no name");
     if (is_kind(r, v[2], RSI_PICKLE_NONE))
         v[2] = NO_VALUE;
-    if (v[2] != NO_VALUE && !is_kind(r, v[2], RSI_PICKLE_INTS))
+    if (v[2] != NO_VALUE && !rsi_pickle_is_ints(v[2]))
         return rsi_fail(err, RSD_E_FORMAT, "the offset of a storage key is not a list of integers");
-    index = (index_record){ .fqn = v[1], .offset = v[2] };
+    index = (index_record){ .fqn = v[0], .offset = v[2] };
     return fold_to(r, &r->index, REC_INDEX, &index, sizeof(index), out, err);
 }
 
@@ -384,20 +392,20 @@ static rsd_err fold_info(dcp_reading *r, rsi_pickle_object *object, rsi_pv *out,
     info_record info = { .transforms = RSI_DCP_NO_TRANSFORMS };
     int64_t     end;
     bool        all;
-    const bool  has = attributes(r, object->state, KEY_OFFSET, 4, v, &all);
+    const bool  has = attributes(r, object->state, KEY_PATH, 4, v, &all);
     rsd_err     rc = all ? RSD_OK : check_others(r, &known_info, object->state, err);
 
     if (rc)
         return rc;
-    if (!has || !is_kind(r, v[1], RSI_PICKLE_STR) || v[0] == NO_VALUE ||
-        !rsi_pickle_int(r->p, v[0], &info.offset) || v[2] == NO_VALUE ||
+    if (!has || !rsi_pickle_is_str(v[0]) || v[1] == NO_VALUE ||
+        !rsi_pickle_int(r->p, v[1], &info.offset) || v[2] == NO_VALUE ||
         !rsi_pickle_int(r->p, v[2], &info.length))
         return rsi_fail(err, RSD_E_FORMAT, "a storage row lacks its file, offset or length");
-    info.path = v[1];
+    info.path = v[0];
     if (info.offset < 0 || info.length < 0 || !rsi_add(info.offset, info.length, &end))
         return rsi_fail(err, RSD_E_FORMAT,
                         "an impossible range: %" PRId64 " bytes at byte %" PRId64 " of file \"%s\"",
-                        info.length, info.offset, rsi_pickle_text(r->p, v[1]));
+                        info.length, info.offset, rsi_pickle_text(r->p, v[0]));
     if (is_kind(r, v[3], RSI_PICKLE_LIST) || is_kind(r, v[3], RSI_PICKLE_TUPLE)) {
         object->keep = true; /* several rows may share the list */
         if (rsi_pickle_count(r->p, v[3]) > 0)
@@ -414,13 +422,13 @@ static rsd_err fold_call(dcp_reading *r, const rsi_pickle_object *object, rsi_pv
 {
     rsi_pv arg = NO_VALUE;
 
-    if (object->id == CLS_MEMORY_FORMAT && is_kind(r, object->args, RSI_PICKLE_INTS)) {
+    if (object->id == CLS_MEMORY_FORMAT && rsi_pickle_is_ints(object->args)) {
         *out = object->args;
         return RSD_OK;
     }
     if (rsi_pickle_items(r->p, object->args, &arg, 1) != 1)
         arg = NO_VALUE;
-    if (!is_kind(r, arg, object->id == CLS_SIZE ? RSI_PICKLE_INTS : RSI_PICKLE_STR))
+    if (object->id == CLS_SIZE ? !rsi_pickle_is_ints(arg) : !rsi_pickle_is_str(arg))
         return rsi_fail(err, RSD_E_FORMAT, "%s with invalid arguments",
                         object->id == CLS_SIZE ? "torch.Size" : "a layout or memory format");
     *out = arg;

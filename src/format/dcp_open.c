@@ -166,8 +166,6 @@ static int by_offset(const void *a, const void *b)
 
 static rsd_err check_file(const rsi_file *file, bool salvage, place *at, size_t n, rsd_error *err)
 {
-    bool rising = true;
-
     for (size_t i = 0; i < n; i++) {
         const uint64_t size = salvage ? (uint64_t)INT64_MAX : file->size; /* may be cut short */
 
@@ -176,10 +174,8 @@ static rsd_err check_file(const rsi_file *file, bool salvage, place *at, size_t 
                             "file \"%s\": an item of %" PRId64 " bytes from byte %" PRId64
                             " on is listed, the file has %" PRIu64,
                             file->name, at[i].length, at[i].offset, file->size);
-        rising = rising && (i == 0 || at[i].offset >= at[i - 1].offset);
     }
-    if (!rising)
-        qsort(at, n, sizeof(at[0]), by_offset);
+    qsort(at, n, sizeof(at[0]), by_offset);
     for (size_t i = 1; i < n; i++)
         if (at[i].offset < at[i - 1].offset + at[i - 1].length)
             return rsi_fail(err, RSD_E_FORMAT,
@@ -234,8 +230,27 @@ static rsd_err check_ends(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
     return ckpt->salvage ? RSD_OK : rc;
 }
 
-/* Sorts the items by file in one pass; within a file they are nearly always in order. */
-static rsd_err check_places(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
+/* True if the items of each file follow each other in the table's order, inside the file: the usual
+ * case, which needs no sorting. end[f] is where the last one so far ends. */
+static bool are_in_order(const rsd_ckpt *ckpt, const rsi_dcp *dcp, int64_t *end)
+{
+    const rsi_dcp_meta *meta = dcp->meta;
+
+    for (size_t i = 0; i < meta->nchunks + meta->nitems; i++) {
+        const rsi_dcp_row *row = row_of(meta, i);
+
+        if (row->offset < end[row->file])
+            return false;
+        end[row->file] = row->offset + row->length; /* the metadata's reader checked the sum */
+    }
+    for (size_t f = 0; f < meta->nfiles; f++)
+        if ((uint64_t)end[f] > ckpt->files.file[dcp->file[f]]->size)
+            return false;
+    return true;
+}
+
+/* Sorts the items by file in one pass. */
+static rsd_err sort_places(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
 {
     const rsi_dcp_meta *meta = dcp->meta;
     size_t              n = meta->nchunks + meta->nitems;
@@ -260,6 +275,18 @@ static rsd_err check_places(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
     rsi_free(first);
     rsi_free(at);
     return rc;
+}
+
+static rsd_err check_places(rsd_ckpt *ckpt, const rsi_dcp *dcp, rsd_error *err)
+{
+    int64_t *end = rsi_calloc(dcp->meta->nfiles, sizeof(end[0]));
+    bool     good;
+
+    if (!end)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory to check %zu files", dcp->meta->nfiles);
+    good = are_in_order(ckpt, dcp, end);
+    rsi_free(end);
+    return good ? RSD_OK : sort_places(ckpt, dcp, err);
 }
 
 rsd_err rsi_dcp_check_files(rsd_ckpt *ckpt, rsi_dcp_meta *meta, rsd_error *err)

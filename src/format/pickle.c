@@ -96,8 +96,8 @@ static rsd_err begin(rsi_pickle *p, const rsi_source *source, rsd_error *err)
     p->size = source->size;
     p->cell.n = p->stack.n = p->memo.n = p->mark.n = 0;
     p->fence = p->nput = p->nopen = p->open_depth = 0;
-    p->base = p->op_at = 0;
-    p->begin = p->at = p->end = p->window;
+    p->base = 0;
+    p->begin = p->op = p->at = p->end = p->window;
     p->done = p->merged = p->named.seen = p->called.seen = false;
     rsi_pickle_share_reset(p);
     if (source->size > p->options.max_input)
@@ -108,9 +108,9 @@ static rsd_err begin(rsi_pickle *p, const rsi_source *source, rsd_error *err)
         rsi_pickle_trim(p);
         p->limit += p->memory;
     }
-    rc = rsi_pickle_cells(p, 1, &zero); /* 0 is not a valid cell */
+    rc = add_cells(p, 1, &zero); /* 0 is not a valid cell */
     if (!rc && !p->stack.at)
-        rc = rsi_pickle_more_words(p, &p->stack, 1); /* so that its top is never NULL */
+        rc = rsi_pickle_more_stack(p); /* so that its top is never NULL */
     return rc;
 }
 
@@ -140,6 +140,7 @@ void rsi_pickle_trim(rsi_pickle *p)
         p->memory -= list[i]->cap * sizeof(list[i]->at[0]);
         *list[i] = (words){ 0 };
     }
+    p->room = 0;
     rsi_free(p->window);
     p->memory -= p->window_cap;
     p->window = NULL;
@@ -211,16 +212,6 @@ rsi_pv rsi_pickle_none(void)
     return PV_NONE;
 }
 
-rsi_pv rsi_pickle_user(uint32_t n)
-{
-    return pv(TAG_USER, n);
-}
-
-uint32_t rsi_pickle_user_of(rsi_pv v)
-{
-    return pv_payload(v);
-}
-
 bool rsi_pickle_int(const rsi_pickle *p, rsi_pv v, int64_t *out)
 {
     if (pv_tag(v) == TAG_INT) {
@@ -282,11 +273,6 @@ int rsi_pickle_ints(const rsi_pickle *p, rsi_pv v, int64_t *out, int cap)
     return n;
 }
 
-uint32_t rsi_pickle_shared(rsi_pv v)
-{
-    return pv_payload(v);
-}
-
 uint32_t rsi_pickle_nshared(const rsi_pickle *p)
 {
     return (uint32_t)p->shared.n;
@@ -307,7 +293,7 @@ rsi_pickle_object rsi_pickle_object_of(const rsi_pickle *p, rsi_pv v)
         .callee = PV_GONE, .args = PV_GONE, .state = PV_GONE, .items = PV_GONE, .id = -1
     };
     const uint32_t *cell = p->cell.at + pv_payload(v);
-    class_ref       ref;
+    const rsi_pickle_class *class;
 
     if (pv_tag(v) != TAG_OBJECT)
         return object;
@@ -315,11 +301,11 @@ rsi_pickle_object rsi_pickle_object_of(const rsi_pickle *p, rsi_pv v)
     object.args = cell[OBJECT_ARGS];
     object.state = cell[OBJECT_STATE];
     object.items = cell[OBJECT_ITEMS];
-    object.at = cell[OBJECT_AT] & (((uint32_t)1 << OBJECT_AT_BITS) - 1);
-    object.how = (rsi_pickle_how)(cell[OBJECT_AT] >> OBJECT_AT_BITS);
-    ref = rsi_pickle_class_ref(p, object.callee);
-    if (ref.place != NO_CLASS)
-        object.id = p->options.classes[ref.place].id;
+    object.at = object_at(cell);
+    object.how = object_how(cell);
+    class = listed_class(p, object.callee);
+    if (class)
+        object.id = class->id;
     return object;
 }
 
@@ -364,40 +350,48 @@ size_t rsi_pickle_count(const rsi_pickle *p, rsi_pv v)
 
 size_t rsi_pickle_items(const rsi_pickle *p, rsi_pv v, rsi_pv *out, size_t cap)
 {
-    rsi_pickle_iter it = rsi_pickle_each(p, v);
+    const uint32_t *tuple = pv_tag(v) == TAG_TUPLE ? p->cell.at + pv_payload(v) : NULL;
+    rsi_pickle_iter it;
 
-    if (pv_tag(v) == TAG_TUPLE && it.left <= cap) {
-        memcpy(out, p->cell.at + it.at, it.left * sizeof(out[0]));
-        return it.left;
+    if (tuple) {
+        for (size_t i = 0; i < cap && i < tuple[0]; i++)
+            out[i] = tuple[1 + i];
+        return tuple[0];
     }
+    it = rsi_pickle_each(p, v);
     for (size_t i = 0; i < cap && rsi_pickle_next(p, &it, &out[i]); i++)
         ;
     return rsi_pickle_count(p, v);
 }
 
-size_t rsi_pickle_lookup(const rsi_pickle *p, rsi_pv dict, int n, const rsi_pv *key, rsi_pv *value)
+bool rsi_pickle_lookup(const rsi_pickle *p, rsi_pv dict, int n, const rsi_pv *key, rsi_pv *value,
+                       size_t *others)
 {
-    rsi_pickle_iter it = rsi_pickle_each(p, dict);
-    size_t          others = 0;
+    const uint32_t *cell = p->cell.at;
+    uint32_t        last, at;
     int             i = 0;
 
-    while (it.next) { /* segments have whole pairs */
-        const rsi_pv *pair = p->cell.at + it.next + 2, *end = pair + p->cell.at[it.next];
+    *others = 0;
+    if (pv_tag(dict) != TAG_DICT)
+        return false;
+    last = cell[pv_payload(dict)];
+    for (at = last; at;) { /* segments have whole pairs; the one after the last is the first */
+        const rsi_pv *pair, *end;
 
-        for (; pair < end; pair += 2) {
-            int tries = 0;
-
+        at = cell[at + 1];
+        pair = cell + at + 2;
+        for (end = pair + cell[at]; pair < end; pair += 2) {
             /* Most often they come in the order of `key`. */
-            for (; tries < n && key[i] != pair[0]; tries++)
-                i = i + 1 < n ? i + 1 : 0;
-            if (tries == n) {
-                others++;
-                continue;
-            }
-            value[i] = pair[1];
-            i = i + 1 < n ? i + 1 : 0;
+            if (i == n || key[i] != pair[0])
+                for (i = 0; i < n && key[i] != pair[0]; i++)
+                    ;
+            if (i == n)
+                ++*others;
+            else
+                value[i++] = pair[1];
         }
-        it.next = it.next == it.last ? 0 : p->cell.at[it.next + 1];
+        if (at == last)
+            break;
     }
-    return others;
+    return true;
 }

@@ -16,6 +16,10 @@ typedef struct rsi_pickle rsi_pickle;
  * equal numbers. */
 typedef uint32_t rsi_pv;
 
+/* The lowest four bits of a value are its tag, the others depend on it; pickle_core.h has all tags.
+ * Hooks, which run for every object, look at these themselves. */
+enum { RSI_PICKLE_TAG_STR = 2, RSI_PICKLE_TAG_INTS = 4, RSI_PICKLE_TAG_USER = 6 };
+
 typedef enum rsi_pickle_kind {
     RSI_PICKLE_NONE,
     RSI_PICKLE_FALSE,
@@ -145,11 +149,29 @@ bool rsi_pickle_names_unlisted(const rsi_pickle *p, rsi_pickle_unlisted *out);
 
 /* ---- Values ---- */
 
-rsi_pickle_kind rsi_pickle_kind_of(const rsi_pickle *p, rsi_pv v);
-rsi_pv          rsi_pickle_none(void);
+rsi_pickle_kind    rsi_pickle_kind_of(const rsi_pickle *p, rsi_pv v);
+rsi_pv             rsi_pickle_none(void);
+static inline bool rsi_pickle_is_str(rsi_pv v)
+{
+    return (v & 15) == RSI_PICKLE_TAG_STR;
+}
+static inline bool rsi_pickle_is_ints(rsi_pv v)
+{
+    return (v & 15) == RSI_PICKLE_TAG_INTS;
+}
+static inline bool rsi_pickle_is_user(rsi_pv v)
+{
+    return (v & 15) == RSI_PICKLE_TAG_USER;
+}
 /* For hooks; n < 2^28. */
-rsi_pv   rsi_pickle_user(uint32_t n);
-uint32_t rsi_pickle_user_of(rsi_pv v);
+static inline rsi_pv rsi_pickle_user(uint32_t n)
+{
+    return n << 4 | RSI_PICKLE_TAG_USER;
+}
+static inline uint32_t rsi_pickle_user_of(rsi_pv v)
+{
+    return v >> 4;
+}
 /* True and *out set if v is an INT (not a bool). */
 bool   rsi_pickle_int(const rsi_pickle *p, rsi_pv v, int64_t *out);
 double rsi_pickle_float(const rsi_pickle *p, rsi_pv v);
@@ -163,7 +185,10 @@ rsi_pv      rsi_pickle_persid(const rsi_pickle *p, rsi_pv v);
 int rsi_pickle_ints(const rsi_pickle *p, rsi_pv v, int64_t *out, int cap);
 /* A dense number for a str, bytes or short tuple of integers (as above), below rsi_pickle_nshared;
  * for tables. */
-uint32_t rsi_pickle_shared(rsi_pv v);
+static inline uint32_t rsi_pickle_shared(rsi_pv v)
+{
+    return v >> 4;
+}
 uint32_t rsi_pickle_nshared(const rsi_pickle *p);
 
 /* The names of a class; returns its id, -1 if it is not listed. */
@@ -183,7 +208,9 @@ size_t rsi_pickle_count(const rsi_pickle *p, rsi_pv v);
 /* The first `cap` of them; returns the count. */
 size_t rsi_pickle_items(const rsi_pickle *p, rsi_pv v, rsi_pv *out, size_t cap);
 /* Looks up n keys of a dict: value[i] is set to that of key[i], the last one if it is a duplicate,
- * and left alone if missing. Returns the number of pairs that have other keys. */
-size_t rsi_pickle_lookup(const rsi_pickle *p, rsi_pv dict, int n, const rsi_pv *key, rsi_pv *value);
+ * and left alone if missing. *others is set to the number of pairs that have other keys. False if
+ * it is not a dict. */
+bool rsi_pickle_lookup(const rsi_pickle *p, rsi_pv dict, int n, const rsi_pv *key, rsi_pv *value,
+                       size_t *others);
 
 #endif

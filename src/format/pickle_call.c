@@ -13,14 +13,6 @@ class_ref rsi_pickle_class_ref(const rsi_pickle *p, rsi_pv class)
     return ref;
 }
 
-/* The class of an object, from the caller's list; NULL if not listed. */
-static const rsi_pickle_class *listed(const rsi_pickle *p, rsi_pv callee)
-{
-    uint32_t place = rsi_pickle_class_ref(p, callee).place;
-
-    return place == NO_CLASS ? NULL : &p->options.classes[place];
-}
-
 /* ---- Ignored attributes ---- */
 
 /* Limits on the nesting of objects of growing classes, and on their attributes. */
@@ -34,7 +26,7 @@ static const rsi_pickle_class *growing(const rsi_pickle *p, size_t place)
 
     if (pv_tag(v) != TAG_OBJECT)
         return NULL;
-    class = listed(p, p->cell.at[pv_payload(v) + OBJECT_CALLEE]);
+    class = listed_class(p, p->cell.at[pv_payload(v) + OBJECT_CALLEE]);
     return class && class->fold & RSI_PICKLE_GROWS ? class : NULL;
 }
 
@@ -116,17 +108,16 @@ rsd_err rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv 
     *out = pv(TAG_CLASS, entry);
     if (ref.place == NO_CLASS && !p->named.seen && !is_where_nobody_looks(p)) {
         p->named.class = *out;
-        p->named.at = p->op_at;
+        p->named.at = op_at(p);
         p->named.seen = true;
     }
     return RSD_OK;
 }
 
-/* The callee and its arguments are the top two values of the stack, and stay there. */
-rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pickle_how how, rsi_pv *out, bool *opens)
+rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pickle_how how, rsi_pv callee, rsi_pv args, rsi_pv *out,
+                        bool *opens)
 {
-    const rsi_pv callee = p->stack.at[p->stack.n - 2], args = p->stack.at[p->stack.n - 1];
-    const rsi_pickle_class *class = listed(p, callee);
+    const rsi_pickle_class *class = listed_class(p, callee);
     bool     is_class = pv_tag(callee) == TAG_CLASS;
     uint32_t at;
     rsd_err  rc;
@@ -138,7 +129,7 @@ rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pickle_how how, rsi_pv *out, bool *op
         return rsi_pickle_fail(p, RSD_E_FORMAT, "a call whose arguments are not a tuple");
     if (is_class && !class && !p->called.seen && !is_where_nobody_looks(p)) {
         p->called.class = callee;
-        p->called.at = p->op_at;
+        p->called.at = op_at(p);
         p->called.seen = true;
     }
     if (class && class->fold & RSI_PICKLE_FOLD_CALL) {
@@ -146,21 +137,21 @@ rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pickle_how how, rsi_pv *out, bool *op
                                      .args = args,
                                      .state = PV_GONE,
                                      .items = PV_GONE,
-                                     .at = p->op_at,
+                                     .at = op_at(p),
                                      .how = how,
                                      .id = class->id };
 
         rc = p->options.fold(p->options.arg, p, &object, out, p->err);
         return rc ? rsi_while(p->err, rc, "byte %" PRIu64, rsi_pickle_place(p)) : RSD_OK;
     }
-    rc = rsi_pickle_cells(p, OBJECT_CELLS, &at);
+    rc = add_cells(p, OBJECT_CELLS, &at);
     if (rc)
         return rc;
     p->cell.at[at + OBJECT_CALLEE] = callee;
     p->cell.at[at + OBJECT_ARGS] = args;
     p->cell.at[at + OBJECT_STATE] = PV_GONE;
     p->cell.at[at + OBJECT_ITEMS] = PV_GONE;
-    p->cell.at[at + OBJECT_AT] = (uint32_t)p->op_at | (uint32_t)how << OBJECT_AT_BITS;
+    p->cell.at[at + OBJECT_AT] = (uint32_t)op_at(p) | (uint32_t)how << OBJECT_AT_BITS;
     *out = pv(TAG_OBJECT, at);
     *opens = class && class->fold & RSI_PICKLE_FOLD_BUILD;
     return RSD_OK;
@@ -213,17 +204,17 @@ static rsd_err replace(rsi_pickle *p, rsi_pv object, rsi_pv with, bool keep)
 rsd_err rsi_pickle_build(rsi_pickle *p, size_t place, rsi_pv state, rsi_pv *out)
 {
     rsi_pv             v = p->stack.at[place];
+    uint32_t          *cell = p->cell.at + pv_payload(v);
     const open_object *open = p->nopen ? &p->open[p->nopen - 1] : NULL;
     const rsi_pickle_class *class;
     rsi_pickle_object object;
     rsd_err           rc;
 
-    if (pv_tag(v) != TAG_OBJECT || p->cell.at[pv_payload(v) + OBJECT_STATE] != PV_GONE)
+    if (pv_tag(v) != TAG_OBJECT || cell[OBJECT_STATE] != PV_GONE)
         return rsi_pickle_fail(p, RSD_E_FORMAT,
                                "a state for something that is not an object or already has one");
-    p->cell.at[pv_payload(v) + OBJECT_STATE] = state;
-    object = rsi_pickle_object_of(p, v);
-    class = listed(p, object.callee);
+    cell[OBJECT_STATE] = state;
+    class = listed_class(p, cell[OBJECT_CALLEE]);
     *out = v;
     if (!class || !(class->fold & RSI_PICKLE_FOLD_BUILD)) {
         note_change(p, pv_payload(v));
@@ -235,6 +226,13 @@ rsd_err rsi_pickle_build(rsi_pickle *p, size_t place, rsi_pv state, rsi_pv *out)
         open->oldest < open->cell)
         return rsi_pickle_fail(p, RSD_E_FORMAT, "an object of \"%s\" is used before it is complete",
                                class->name);
+    object = (rsi_pickle_object){ .callee = cell[OBJECT_CALLEE],
+                                  .args = cell[OBJECT_ARGS],
+                                  .state = state,
+                                  .items = cell[OBJECT_ITEMS],
+                                  .at = object_at(cell),
+                                  .how = object_how(cell),
+                                  .id = class->id };
     rc = p->options.fold(p->options.arg, p, &object, out, p->err);
     if (rc)
         return rsi_while(p->err, rc, "byte %" PRIu64, rsi_pickle_place(p));

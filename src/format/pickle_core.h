@@ -22,11 +22,11 @@
 enum tag {
     TAG_CONST,
     TAG_INT, /* payload - INT_BIAS */
-    TAG_STR,
+    TAG_STR = RSI_PICKLE_TAG_STR,
     TAG_BYTES,
-    TAG_INTS,
+    TAG_INTS = RSI_PICKLE_TAG_INTS,
     TAG_CLASS, /* the text is a class_ref */
-    TAG_USER,
+    TAG_USER = RSI_PICKLE_TAG_USER,
     TAG_TUPLE, /* this and the tags below: a cell */
     TAG_LIST,
     TAG_DICT,
@@ -64,6 +64,16 @@ static inline uint32_t pv_payload(rsi_pv v)
 #define PV_FALSE ((rsi_pv)(CONST_FALSE << 4))
 #define PV_TRUE  ((rsi_pv)(CONST_TRUE << 4))
 #define PV_GONE  ((rsi_pv)(CONST_GONE << 4))
+
+static inline uint64_t object_at(const uint32_t *cell)
+{
+    return cell[OBJECT_AT] & (((uint32_t)1 << OBJECT_AT_BITS) - 1);
+}
+
+static inline rsi_pickle_how object_how(const uint32_t *cell)
+{
+    return (rsi_pickle_how)(cell[OBJECT_AT] >> OBJECT_AT_BITS);
+}
 
 /* A growing array of 32-bit words. */
 typedef struct words {
@@ -109,6 +119,7 @@ struct rsi_pickle {
     rsi_pv            *class_name; /* [2 * nclasses] module, name */
 
     words  cell, stack, memo, mark;
+    size_t room;  /* values that fit on the stack before it must grow */
     size_t fence; /* stack entries below the last mark are out of reach */
     size_t nput;
     intern shared;
@@ -121,11 +132,11 @@ struct rsi_pickle {
 
     size_t memory, limit; /* bytes */
 
-    /* Input: [at, end) are the buffered bytes, `at` is byte `base + (at - begin)` of the source. */
+    /* Input: [op, end) are buffered bytes, `op` the current opcode, `at` the next byte. `begin` is
+     * byte `base` of the source. */
     const rsi_source    *source;
-    const unsigned char *begin, *at, *end;
+    const unsigned char *begin, *op, *at, *end;
     uint64_t             base;
-    uint64_t             op_at; /* byte of the current opcode */
     unsigned char       *window;
     size_t               window_cap;
 
@@ -141,14 +152,21 @@ struct rsi_pickle {
     rsd_error *err;
 };
 
-/* Byte of the current opcode in the file. */
+/* Byte of the current opcode, from the source's start. */
+static inline uint64_t op_at(const rsi_pickle *p)
+{
+    return p->base + (uint64_t)(p->op - p->begin);
+}
+
+/* The same, in the file. */
 static inline uint64_t rsi_pickle_place(const rsi_pickle *p)
 {
-    return p->source ? p->source->start + p->op_at : 0;
+    return p->source ? p->source->start + op_at(p) : 0;
 }
 
 /* rsi_fail with "byte N: " in front, the place of the current opcode. */
-rsd_err rsi_pickle_fail(const rsi_pickle *p, rsd_err code, const char *fmt, ...) RSI_PRINTF(3, 4);
+rsd_err rsi_pickle_fail(const rsi_pickle *p, rsd_err code, const char *fmt, ...)
+    RSI_PRINTF(3, 4) RSI_COLD;
 
 /* ---- pickle_heap.c ---- */
 
@@ -157,12 +175,12 @@ rsd_err rsi_pickle_reserve(rsi_pickle *p, void **array, size_t *cap, size_t need
 rsd_err rsi_pickle_more_words(rsi_pickle *p, words *w, size_t need);
 rsd_err rsi_pickle_share(rsi_pickle *p, int kind, const void *bytes, size_t len, uint32_t *out);
 /* Forgets everything except the entries of rsi_pickle_intern. */
-void rsi_pickle_share_reset(rsi_pickle *p);
-/* Adds n cells at the end; *out is the first. */
-rsd_err rsi_pickle_cells(rsi_pickle *p, size_t n, uint32_t *out);
+void    rsi_pickle_share_reset(rsi_pickle *p);
+rsd_err rsi_pickle_more_stack(rsi_pickle *p);
+rsd_err rsi_pickle_more_cells(rsi_pickle *p, size_t n);
 /* Adds values to a list, set or dict. */
 rsd_err rsi_pickle_extend(rsi_pickle *p, rsi_pv container, const rsi_pv *v, size_t n);
-/* Buffers at least n bytes; an error if the input has fewer. */
+/* Buffers at least n bytes from `at` on; an error if the input has fewer. */
 rsd_err rsi_pickle_refill(rsi_pickle *p, size_t n);
 
 static inline rsd_err push_word(rsi_pickle *p, words *w, uint32_t word)
@@ -177,6 +195,22 @@ static inline rsd_err push_word(rsi_pickle *p, words *w, uint32_t word)
     return RSD_OK;
 }
 
+/* Adds n cells at the end; *out is the first. */
+static inline rsd_err add_cells(rsi_pickle *p, size_t n, uint32_t *out)
+{
+    words *w = &p->cell;
+
+    if (w->cap - w->n < n || n > PAYLOAD_MAX - w->n) {
+        rsd_err rc = rsi_pickle_more_cells(p, n);
+
+        if (rc)
+            return rc;
+    }
+    *out = (uint32_t)w->n;
+    w->n += n;
+    return RSD_OK;
+}
+
 /* ---- pickle_op.c ---- */
 
 /* Runs the opcodes up to STOP; the result is the only value left on the stack. */
@@ -185,9 +219,23 @@ rsd_err rsi_pickle_run(rsi_pickle *p);
 /* ---- pickle_call.c ---- */
 
 class_ref rsi_pickle_class_ref(const rsi_pickle *p, rsi_pv class);
-rsd_err   rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv *out);
+
+/* The class of an object, from the caller's list; NULL if not listed. */
+static inline const rsi_pickle_class *listed_class(const rsi_pickle *p, rsi_pv callee)
+{
+    uint32_t place;
+
+    if (pv_tag(callee) != TAG_CLASS)
+        return NULL;
+    memcpy(&place,
+           p->shared.text + p->shared.entry[pv_payload(callee)].off + offsetof(class_ref, place),
+           sizeof(place));
+    return place == NO_CLASS ? NULL : &p->options.classes[place];
+}
+rsd_err rsi_pickle_class_make(rsi_pickle *p, rsi_pv module, rsi_pv name, rsi_pv *out);
 /* The object that stands for a call. *opens: it awaits its state, to be folded. */
-rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pickle_how how, rsi_pv *out, bool *opens);
+rsd_err rsi_pickle_call(rsi_pickle *p, rsi_pickle_how how, rsi_pv callee, rsi_pv args, rsi_pv *out,
+                        bool *opens);
 /* From now on, the object on top of the stack awaits its state. */
 rsd_err rsi_pickle_open(rsi_pickle *p, rsi_pv object);
 /* The object at `place` in the stack gets its state; *out is the object or what it folds to. */
@@ -225,24 +273,27 @@ static inline uint64_t take_le(rsi_pickle *p, int n)
     const unsigned char *b = p->at;
     uint64_t             v = b[0];
 
-    p->at += n;
-    if (n == 1)
-        return v;
     if (n == 2)
-        return v | (uint64_t)b[1] << 8;
-    if (n == 4)
-        return v | (uint64_t)b[1] << 8 | (uint64_t)b[2] << 16 | (uint64_t)b[3] << 24;
-    for (int i = 1; i < n; i++)
-        v |= (uint64_t)b[i] << 8 * i;
+        v |= (uint64_t)b[1] << 8;
+    else if (n == 4)
+        v = v | (uint64_t)b[1] << 8 | (uint64_t)b[2] << 16 | (uint64_t)b[3] << 24;
+    else
+        for (int i = 1; i < n; i++)
+            v |= (uint64_t)b[i] << 8 * i;
+    p->at += n;
     return v;
 }
 
 static inline rsd_err push(rsi_pickle *p, rsi_pv v)
 {
-    if (p->stack.n >= p->options.max_stack)
-        return rsi_pickle_fail(p, RSD_E_FORMAT, "more than %zu values on the stack",
-                               p->options.max_stack);
-    return push_word(p, &p->stack, v);
+    if (p->stack.n == p->room) {
+        rsd_err rc = rsi_pickle_more_stack(p);
+
+        if (rc)
+            return rc;
+    }
+    p->stack.at[p->stack.n++] = v;
+    return RSD_OK;
 }
 
 /* Requires n values above the last mark. */
@@ -264,6 +315,13 @@ static inline void drop(rsi_pickle *p, size_t n)
     p->stack.n -= n;
     if (p->stack.n < p->open_depth)
         rsi_pickle_close(p);
+}
+
+/* Replaces the top n values, at least one, by `v`. */
+static inline void swap_top(rsi_pickle *p, size_t n, rsi_pv v)
+{
+    drop(p, n);
+    p->stack.at[p->stack.n++] = v;
 }
 
 /* Removes the last mark; *n values are above it. */

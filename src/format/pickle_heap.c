@@ -53,6 +53,18 @@ rsd_err rsi_pickle_more_words(rsi_pickle *p, words *w, size_t need)
     return rc;
 }
 
+rsd_err rsi_pickle_more_stack(rsi_pickle *p)
+{
+    rsd_err rc;
+
+    if (p->stack.n >= p->options.max_stack)
+        return rsi_pickle_fail(p, RSD_E_FORMAT, "more than %zu values on the stack",
+                               p->options.max_stack);
+    rc = p->stack.n < p->stack.cap ? RSD_OK : rsi_pickle_more_words(p, &p->stack, p->stack.n + 1);
+    p->room = p->stack.cap < p->options.max_stack ? p->stack.cap : p->options.max_stack;
+    return rc;
+}
+
 /* ---- Text that is kept once ---- */
 
 /* Puts all entries into the slots, which are all free. */
@@ -114,6 +126,23 @@ static rsd_err add_shared(rsi_pickle *p, uint32_t len_kind, uint32_t hash, const
     return RSD_OK;
 }
 
+/* Integers were stored just now, so they are read in the same pieces: processors wait for others.
+ */
+static bool is_same(const char *a, const char *b, size_t len, int kind)
+{
+    uint64_t x, y;
+
+    if (kind != SHARED_INTS)
+        return memcmp(a, b, len) == 0;
+    for (size_t i = 0; i < len; i += sizeof(x)) {
+        memcpy(&x, a + i, sizeof(x));
+        memcpy(&y, b + i, sizeof(y));
+        if (x != y)
+            return false;
+    }
+    return true;
+}
+
 rsd_err rsi_pickle_share(rsi_pickle *p, int kind, const void *bytes, size_t len, uint32_t *out)
 {
     intern  *t = &p->shared;
@@ -132,7 +161,7 @@ rsd_err rsi_pickle_share(rsi_pickle *p, int kind, const void *bytes, size_t len,
         const shared *e = &t->entry[t->slot[i] - 1];
 
         if (e->hash == hash && e->len_kind == len_kind &&
-            memcmp(t->text + e->off, bytes, len) == 0) {
+            is_same(t->text + e->off, bytes, len, kind)) {
             *out = t->slot[i] - 1;
             return RSD_OK;
         }
@@ -159,20 +188,11 @@ void rsi_pickle_share_reset(rsi_pickle *p)
 
 /* ---- Cells ---- */
 
-rsd_err rsi_pickle_cells(rsi_pickle *p, size_t n, uint32_t *out)
+rsd_err rsi_pickle_more_cells(rsi_pickle *p, size_t n)
 {
-    words  *w = &p->cell;
-    rsd_err rc = RSD_OK;
-
-    if (n > PAYLOAD_MAX - w->n)
+    if (n > PAYLOAD_MAX - p->cell.n)
         return rsi_pickle_fail(p, RSD_E_UNSUPPORTED, "too many values in a pickle");
-    if (w->cap - w->n < n)
-        rc = rsi_pickle_more_words(p, w, w->n + n);
-    if (rc)
-        return rc;
-    *out = (uint32_t)w->n;
-    w->n += n;
-    return RSD_OK;
+    return rsi_pickle_more_words(p, &p->cell, p->cell.n + n);
 }
 
 rsd_err rsi_pickle_extend(rsi_pickle *p, rsi_pv container, const rsi_pv *v, size_t n)
@@ -183,7 +203,7 @@ rsd_err rsi_pickle_extend(rsi_pickle *p, rsi_pv container, const rsi_pv *v, size
 
     if (n == 0)
         return RSD_OK;
-    rc = rsi_pickle_cells(p, grows ? n : n + 2, &at);
+    rc = add_cells(p, grows ? n : n + 2, &at);
     if (rc)
         return rc;
     note_change(p, head);
@@ -197,7 +217,8 @@ rsd_err rsi_pickle_extend(rsi_pickle *p, rsi_pv container, const rsi_pv *v, size
         p->cell.at[head] = at;
         at += 2;
     }
-    memcpy(p->cell.at + at, v, n * sizeof(v[0]));
+    for (size_t i = 0; i < n; i++) /* most often a few */
+        p->cell.at[at + i] = v[i];
     return RSD_OK;
 }
 
@@ -205,17 +226,19 @@ rsd_err rsi_pickle_extend(rsi_pickle *p, rsi_pv container, const rsi_pv *v, size
 
 rsd_err rsi_pickle_refill(rsi_pickle *p, size_t n)
 {
-    size_t   shift = (size_t)(p->at - p->begin), kept = (size_t)(p->end - p->at);
-    uint64_t pos = p->base + shift, behind = p->source->size - pos;
-    size_t   want = n > p->options.window ? n : p->options.window;
+    size_t   shift = (size_t)(p->op - p->begin), taken = (size_t)(p->at - p->op);
+    size_t   kept = (size_t)(p->end - p->op), want = p->options.window;
+    uint64_t pos = p->base + shift, behind = p->source->size - pos - taken;
     void    *array = p->window;
     rsd_err  rc = RSD_OK;
 
     if (behind < n)
         return rsi_pickle_fail(
             p, RSD_E_FORMAT, "the opcode needs %zu more bytes, the pickle has %" PRIu64, n, behind);
-    if (want > behind)
-        want = (size_t)behind;
+    if (want < taken + n)
+        want = taken + n;
+    if (want > taken + behind)
+        want = (size_t)(taken + behind);
     if (want > p->window_cap)
         rc = rsi_pickle_reserve(p, &array, &p->window_cap, want, 1);
     if (rc)
@@ -223,7 +246,8 @@ rsd_err rsi_pickle_refill(rsi_pickle *p, size_t n)
     p->window = array;
     memmove(p->window, p->window + shift, kept);
     p->base = pos;
-    p->begin = p->at = p->window;
+    p->begin = p->op = p->window;
+    p->at = p->window + taken;
     p->end = p->window + want;
     return rsi_source_read(p->source, pos + kept, p->window + kept, want - kept, p->err);
 }

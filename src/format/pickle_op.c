@@ -11,7 +11,7 @@ enum { MAX_LINE = 1 << 16 }; /* bytes of the name of a module or class */
 static rsd_err op_empty(rsi_pickle *p, int tag)
 {
     uint32_t at;
-    rsd_err  rc = rsi_pickle_cells(p, 1, &at);
+    rsd_err  rc = add_cells(p, 1, &at);
 
     if (rc)
         return rc;
@@ -29,12 +29,14 @@ static rsd_err op_empty_tuple(rsi_pickle *p, int arg)
 static bool all_ints(const rsi_pickle *p, const rsi_pv *v, size_t n, int64_t *out)
 {
     for (size_t i = 0; i < n; i++)
-        if (!rsi_pickle_int(p, v[i], &out[i]))
+        if (pv_tag(v[i]) == TAG_INT)
+            out[i] = (int64_t)pv_payload(v[i]) - INT_BIAS;
+        else if (!rsi_pickle_int(p, v[i], &out[i]))
             return false;
     return true;
 }
 
-/* Turns the top n values into one tuple. */
+/* Turns the top n values, at least one, into one tuple. */
 static rsd_err join_tuple(rsi_pickle *p, size_t n)
 {
     int64_t  ints[MAX_INTS];
@@ -46,17 +48,17 @@ static rsd_err join_tuple(rsi_pickle *p, size_t n)
         rc = rsi_pickle_share(p, SHARED_INTS, ints, n * sizeof(ints[0]), &at);
         tuple = pv(TAG_INTS, at);
     } else {
-        rc = rsi_pickle_cells(p, n + 1, &at);
+        rc = add_cells(p, n + 1, &at);
         if (!rc) {
             p->cell.at[at] = (uint32_t)n;
-            memcpy(p->cell.at + at + 1, top(p, n), n * sizeof(tuple));
+            for (size_t i = 0; i < n; i++)
+                p->cell.at[at + 1 + i] = top(p, n)[i];
         }
         tuple = pv(TAG_TUPLE, at);
     }
-    if (rc)
-        return rc;
-    drop(p, n);
-    return push(p, tuple);
+    if (!rc)
+        swap_top(p, n, tuple);
+    return rc;
 }
 
 /* n == 0: all above the mark */
@@ -65,7 +67,9 @@ static rsd_err op_tuple(rsi_pickle *p, int n)
     size_t  count = (size_t)n;
     rsd_err rc = n ? need_values(p, count) : take_mark(p, &count);
 
-    return rc ? rc : join_tuple(p, count);
+    if (rc)
+        return rc;
+    return count ? join_tuple(p, count) : push(p, p->empty_tuple);
 }
 
 /* What SETITEMS and APPENDS change: a container, or the items that an object keeps beside its
@@ -80,7 +84,7 @@ static rsd_err container_of(rsi_pickle *p, rsi_pv v, enum tag want, rsi_pv *out)
 
     if (pv_tag(v) == TAG_OBJECT && want != TAG_SET) {
         if (p->cell.at[at + OBJECT_ITEMS] == PV_GONE) {
-            rc = rsi_pickle_cells(p, 1, &items);
+            rc = add_cells(p, 1, &items);
             if (rc)
                 return rc;
             p->cell.at[items] = 0;
@@ -137,7 +141,7 @@ static rsd_err op_join(rsi_pickle *p, int tag)
     if (!rc && tag == TAG_DICT && n % 2)
         rc = rsi_pickle_fail(p, RSD_E_FORMAT, "a dict gets a key without a value");
     if (!rc)
-        rc = rsi_pickle_cells(p, 1, &at);
+        rc = add_cells(p, 1, &at);
     if (rc)
         return rc;
     p->cell.at[at] = 0;
@@ -364,7 +368,7 @@ static rsd_err op_persid(rsi_pickle *p, int arg)
 
     (void)arg;
     if (!rc)
-        rc = rsi_pickle_cells(p, 2, &at);
+        rc = add_cells(p, 2, &at);
     if (rc)
         return rc;
     p->cell.at[at] = BOX_PERSID;
@@ -383,12 +387,11 @@ static rsd_err op_call(rsi_pickle *p, int how)
     if (!rc && how == RSI_PICKLE_NEWOBJ_EX)
         rc = join_tuple(p, 2);
     if (!rc)
-        rc = rsi_pickle_call(p, (rsi_pickle_how)how, &object, &opens);
+        rc = rsi_pickle_call(p, (rsi_pickle_how)how, *top(p, 2), *top(p, 1), &object, &opens);
     if (rc)
         return rc;
-    drop(p, 2);
-    rc = push(p, object);
-    return rc || !opens ? rc : rsi_pickle_open(p, object);
+    swap_top(p, 2, object);
+    return opens ? rsi_pickle_open(p, object) : RSD_OK;
 }
 
 static rsd_err op_build(rsi_pickle *p, int arg)
@@ -519,9 +522,9 @@ rsd_err rsi_pickle_run(rsi_pickle *p)
     rsd_err rc = RSD_OK;
 
     while (!rc && !p->done) {
-        p->op_at = p->base + (uint64_t)(p->at - p->begin);
+        p->op = p->at;
         if (p->at == p->end)
-            rc = p->op_at < p->size
+            rc = op_at(p) < p->size
                      ? rsi_pickle_refill(p, 1)
                      : rsi_pickle_fail(p, RSD_E_FORMAT, "the pickle ends without STOP");
         if (!rc)

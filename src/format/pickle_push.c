@@ -11,7 +11,7 @@ static rsd_err push_int(rsi_pickle *p, int64_t x)
 
     if (x >= -INT_BIAS && x < INT_BIAS)
         return push(p, pv(TAG_INT, (uint32_t)(x + INT_BIAS)));
-    rc = rsi_pickle_cells(p, 3, &at);
+    rc = add_cells(p, 3, &at);
     if (rc)
         return rc;
     p->cell.at[at] = BOX_INT64;
@@ -19,11 +19,12 @@ static rsd_err push_int(rsi_pickle *p, int64_t x)
     return push(p, pv(TAG_BOX, at));
 }
 
+/* One or two bytes. */
 rsd_err rsi_pickle_op_uint(rsi_pickle *p, int n)
 {
     rsd_err rc = need_bytes(p, (size_t)n);
 
-    return rc ? rc : push_int(p, (int64_t)take_le(p, n));
+    return rc ? rc : push(p, pv(TAG_INT, (uint32_t)(take_le(p, n) + (uint64_t)INT_BIAS)));
 }
 
 rsd_err rsi_pickle_op_int(rsi_pickle *p, int bytes)
@@ -60,7 +61,7 @@ static rsd_err push_long(rsi_pickle *p, uint64_t n)
     }
     rc = rsi_pickle_share(p, SHARED_BYTES, p->at, (size_t)n, &text);
     if (!rc)
-        rc = rsi_pickle_cells(p, 2, &at);
+        rc = add_cells(p, 2, &at);
     if (rc)
         return rc;
     p->at += n;
@@ -83,7 +84,7 @@ rsd_err rsi_pickle_op_float(rsi_pickle *p, int bytes)
     rsd_err  rc = need_bytes(p, (size_t)bytes);
 
     if (!rc)
-        rc = rsi_pickle_cells(p, 3, &at);
+        rc = add_cells(p, 3, &at);
     if (rc)
         return rc;
     for (int i = 0; i < bytes; i++) /* big-endian, unlike the rest */
