@@ -139,7 +139,7 @@ static const char *name_fault(const unsigned char *name, size_t len)
     uint32_t code;
 
     for (size_t i = 0, n; i < len; i += n) {
-        n = rsi_utf8((const char *)name + i, len - i, &code);
+        n = name[i] < 0x80 ? 1 : rsi_utf8((const char *)name + i, len - i, &code);
         if (n == 0)
             return "is not UTF-8";
         if (name[i] == 0)
