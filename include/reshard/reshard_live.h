@@ -117,7 +117,7 @@ typedef struct rsd_views {
 typedef struct rsd_reshard_stats {
     size_t  size;                   /* sizeof(rsd_reshard_stats) */
     int64_t bytes_local;            /* copied from its own memory */
-    int64_t bytes_sent, bytes_recv; /* in messages */
+    int64_t bytes_sent, bytes_recv; /* in messages, through shared memory or not */
     int64_t bytes_reached;          /* copied from other ranks' memory */
     int64_t messages;               /* sent */
     int64_t extra_bytes;            /* peak memory besides the tensors */
@@ -127,7 +127,7 @@ typedef struct rsd_reshard_opts {
     size_t size;       /* sizeof(rsd_reshard_opts) */
     size_t max_memory; /* bytes of extra memory; 0: 16 MiB; at least 64 KiB are used. The smallest
                           of all ranks applies */
-    rsd_choice         direct; /* NEVER: only messages, even where memory can be reached directly */
+    rsd_choice         direct; /* NEVER: only messages that the comm carries, no shared memory */
     const char *const *name;   /* the tensors' names, for error messages; NULL: numbers */
     rsd_reshard_stats *stats;  /* filled on completion; may be NULL */
 } rsd_reshard_opts;

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/opts.h"
 #include "comm/facts.h"
+#include "comm/rooms.h"
 
 #include <reshard/reshard_live.h>
 #include <inttypes.h>
@@ -73,6 +74,7 @@ void rsd_comm_free(rsd_comm *comm)
     rsi_signs_end(comm);
     if (comm->ops.meet && comm->ops.meet(comm->self, comm->timeout_ms, &err))
         comm->ops.stop(comm->self, &err);
+    rsi_rooms_close(comm);
     comm->ops.close(comm->self);
     rsi_free(comm->origin);
     rsi_free(comm->failed);

@@ -20,23 +20,26 @@
 #define RSI_FAILURES_MAX 1024 /* failures kept after a collective */
 
 struct rsd_comm {
-    rsd_comm_ops ops;
-    void        *self;
-    int32_t      rank, size;
-    int64_t      timeout_ms;
-    int64_t      grace_ms; /* how long a roll call listens; 0: a share of timeout_ms */
-    int32_t      present;  /* ranks that suffice for its verdict; 0: only all end it early */
-    bool         alone;    /* the other ranks do not exist */
-    uint32_t     calls;    /* collectives so far, for their tags */
-    int32_t     *origin;   /* [size] ranks in the family's first comm; NULL: this is it */
-    rsd_error   *failed;   /* [nfailed] from the last agreement, by rank */
-    size_t       nfailed;
-    rsi_signs    signs;       /* of life */
-    void        *stuck;       /* a roll call's memory that the transport still holds */
-    uint64_t     host_id;     /* rsi_host_id, once asked; 0: not yet */
-    bool         hosts_known; /* hosts.c has asked; then: */
-    rsd_comm    *host;        /* the ranks of this machine; NULL: all are on one */
-    rsd_comm    *leads;       /* the first rank of every machine; NULL: not on this rank */
+    rsd_comm_ops      ops;
+    void             *self;
+    int32_t           rank, size;
+    int64_t           timeout_ms;
+    int64_t           grace_ms; /* how long a roll call listens; 0: a share of timeout_ms */
+    int32_t           present;  /* ranks that suffice for its verdict; 0: only all end it early */
+    bool              alone;    /* the other ranks do not exist */
+    uint32_t          calls;    /* collectives so far, for their tags */
+    int32_t          *origin;   /* [size] ranks in the family's first comm; NULL: this is it */
+    rsd_error        *failed;   /* [nfailed] from the last agreement, by rank */
+    size_t            nfailed;
+    rsi_signs         signs;       /* of life */
+    void             *stuck;       /* a roll call's memory that the transport still holds */
+    uint64_t          host_id;     /* rsi_host_id, once asked; 0: not yet */
+    bool              hosts_known; /* hosts.c has asked; then: */
+    rsd_comm         *host;        /* the ranks of this machine; NULL: all are on one */
+    rsd_comm         *leads;       /* the first rank of every machine; NULL: not on this rank */
+    bool              rooms_known; /* rooms.c has made some, or can't; then: */
+    bool              rooms_busy;  /* an operation passes messages through them */
+    struct rsi_rooms *rooms;       /* NULL: there are none */
 };
 
 /* Checks the arguments of a comm whose ranks meet, and copies the caller's struct. */

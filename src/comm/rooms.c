@@ -9,6 +9,7 @@
 
 typedef struct token {
     rsd_exposed room;
+    uint64_t    host;
     int64_t     shown; /* `room` is set */
 } token;
 
@@ -17,20 +18,22 @@ bool rsi_rooms_may(const rsd_comm *comm)
     return comm->ops.alloc && comm->ops.expose && !(comm->ops.flags & RSD_COMM_THREADS);
 }
 
-/* Exposes my room and reaches all others. *all: every rank could. [collective] */
+/* Exposes my room and reaches those of my machine. *all: every rank could. [collective] */
 static rsd_err reach_all(rsi_rooms *r, size_t bytes, token *tokens, int64_t *all, rsd_error *err)
 {
-    token   mine = { 0 };
+    token   mine = { .host = rsi_host_id(r->comm) };
     rsd_err rc;
 
     mine.shown = rsi_expose(r->comm, r->mine, bytes, &mine.room, NULL) == RSD_OK;
     rc = rsi_allgather(r->comm, &mine, sizeof(mine), tokens, err);
     *all = !rc;
     for (int32_t k = 0; k < r->comm->size && *all; k++) {
-        void *at = r->mine;
+        void *at = k == r->comm->rank ? r->mine : NULL;
 
-        *all = tokens[k].shown &&
-               (k == r->comm->rank || rsi_reach(r->comm, k, &tokens[k].room, &at, NULL) == RSD_OK);
+        if (tokens[k].host != mine.host)
+            continue;
+        *all =
+            tokens[k].shown && (at || rsi_reach(r->comm, k, &tokens[k].room, &at, NULL) == RSD_OK);
         r->of[k] = at;
     }
     return rc ? rc : rsi_allreduce(r->comm, RSI_OP_MIN, all, 1, err);
@@ -77,4 +80,23 @@ void rsi_rooms_free(rsi_rooms *rooms)
     rsd_comm_dealloc(rooms->comm, rooms->mine);
     rsi_free(rooms->of);
     rsi_free(rooms);
+}
+
+rsd_err rsi_rooms_open(rsd_comm *comm, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    if (!comm->rooms_known && rsi_rooms_may(comm))
+        rc = rsi_rooms_make(comm, RSI_ROOM_BYTES, &comm->rooms, err);
+    comm->rooms_known = !rc;
+    return rc;
+}
+
+void rsi_rooms_close(rsd_comm *comm)
+{
+    if (!comm->rooms)
+        return;
+    comm->ops.dealloc(comm->self, comm->rooms->mine);
+    rsi_free(comm->rooms->of);
+    rsi_free(comm->rooms);
 }

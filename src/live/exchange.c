@@ -16,7 +16,7 @@
 
 #define MEMORY     ((size_t)16 << 20)
 #define TAG_FIRST  0x1000
-#define TAG_ROUNDS 0x3ff /* exchanges that may be in flight at once, less one */
+#define TAG_ROUNDS 0x1ff /* exchanges that may be in flight at once, less one */
 #define ALIGN      64
 
 /* Buffers and tables share the memory that the caller allows. */
@@ -112,6 +112,27 @@ static void place_pairs(rsi_exchange *x, const rsi_pairs *pairs, size_t *at)
     }
 }
 
+/* The slots that send have their buffers in my room, if there are rooms. */
+static void place_slots(rsi_exchange *x, size_t room)
+{
+    unsigned char *buf = x->buffers;
+
+    for (size_t i = 0; i < 2 * SLOTS; i++) {
+        rsi_slot *slot = i < SLOTS ? &x->recv[i] : &x->send[i - SLOTS];
+
+        *slot = (rsi_slot){ .buf = buf,
+                            .number = (uint32_t)(i % SLOTS),
+                            .request = &x->request[2 * i],
+                            .peer = &x->peer[2 * i] };
+        if (i >= SLOTS && x->rooms)
+            slot->buf = x->comm->rooms->mine + (i - SLOTS) * (size_t)x->seg;
+        else
+            buf += room;
+    }
+    x->scratch = buf;
+    x->acc = x->scratch + room;
+}
+
 /* Bytes that no message exceeds. Between machines a rank may send more than the plan says, but to
  * each peer no more than all it has. */
 static int64_t message_max(const rsi_exchange *x)
@@ -129,9 +150,11 @@ static rsd_err take_buffers(rsi_exchange *x, rsd_error *err)
     const rsi_pairs *const all[] = { &x->in[0], &x->in[1], &x->out[0], &x->out[1] };
     const rsd_plan_stats  *s = &x->plan->stats;
     int64_t                bytes = message_max(x), room = x->seg;
-    size_t                 n = 2 * SLOTS;
+    size_t                 n = 4 * SLOTS;
 
     x->past = s->bytes_local + s->bytes_recv >= RSI_COPY_PAST;
+    for (size_t t = 0; t < x->plan->n; t++)
+        x->dst[t].past = x->past;
     /* No buffer needs more than the total that moves; accumulators are wider than elements. */
     if (bytes < room / RSI_WIDEST)
         room = bytes * RSI_WIDEST;
@@ -139,18 +162,14 @@ static rsd_err take_buffers(rsi_exchange *x, rsd_error *err)
     x->nrequests = n + 2 * (all[0]->n + all[1]->n + all[2]->n + all[3]->n);
     x->request = rsi_arena_array(&x->mem, x->nrequests, sizeof(x->request[0]));
     x->peer = rsi_arena_array(&x->mem, x->nrequests, sizeof(x->peer[0]));
-    x->buffers = rsi_alloc_aligned(ALIGN, (size_t)room * BUFFERS + ALIGN);
+    x->buffers = rsi_alloc_aligned(
+        ALIGN, (size_t)room * (size_t)(x->rooms ? BUFFERS - SLOTS : BUFFERS) + ALIGN);
     if (!x->request || !x->peer || !x->buffers)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %" PRId64 " bytes of buffers",
                         room * BUFFERS);
-    for (size_t i = 0; i < 2 * SLOTS; i++)
-        *(i < SLOTS ? &x->send[i] : &x->recv[i - SLOTS]) = (rsi_slot){
-            .buf = x->buffers + i * (size_t)room, .request = &x->request[i], .peer = &x->peer[i]
-        };
+    place_slots(x, (size_t)room);
     for (int k = 0; k < 4; k++)
         place_pairs(x, all[k], &n);
-    x->scratch = x->buffers + 2 * SLOTS * (size_t)room;
-    x->acc = x->scratch + room;
     x->stats.extra_bytes = room * BUFFERS + (int64_t)x->mem.used;
     return RSD_OK;
 }
@@ -166,9 +185,11 @@ static rsd_err prepare(rsi_exchange *x, rsd_error *err)
     /* Half for buffers, half for tables. */
     x->seg = (int64_t)(x->memory / 2 / BUFFERS / ALIGN * ALIGN);
     x->seg = x->seg > LEAST_BYTES ? x->seg : LEAST_BYTES;
+    if (x->rooms && x->seg > (int64_t)(RSI_ROOM_BYTES / SLOTS))
+        x->seg = (int64_t)(RSI_ROOM_BYTES / SLOTS);
     if (!x->readable)
         opts.cut_min = -1; /* parts could not be passed on */
-    opts.cut_reduced = x->reach || x->process;
+    opts.cut_reduced = x->reach;
     rc = rsi_route_make(&x->route, x->plan, &opts, err);
     if (!rc)
         rc = rsi_tables_make(x, err);
@@ -238,6 +259,15 @@ static bool all_left(const rsi_exchange *x)
     return true;
 }
 
+/* All ranks have ended, or the comm is broken: nobody needs my room any more. */
+static void finish(rsi_exchange *x)
+{
+    x->stage = STAGE_DONE;
+    if (x->rooms)
+        x->comm->rooms_busy = false;
+    x->rooms = false;
+}
+
 static rsd_err run_vote(rsi_exchange *x, bool wait, rsd_error *err)
 {
     bool    done = false;
@@ -256,7 +286,7 @@ static rsd_err run_vote(rsi_exchange *x, bool wait, rsd_error *err)
         rc = rsi_vote_step(&x->vote, wait, &done, err);
     if (rc || !done)
         return rsi_break(x->comm, rc, err);
-    x->stage = STAGE_DONE;
+    finish(x);
     if (x->vote.sum > 0) {
         *err = x->err;
         rc = rsi_agree(x->comm, x->rc, err);
@@ -291,7 +321,7 @@ static rsd_err test_exchange(void *self, rsd_phase phase, bool *done, rsd_error 
     if (!rc && x->stage == STAGE_VOTE)
         rc = run_vote(x, !done, &local);
     if (rc) {
-        x->stage = STAGE_DONE;
+        finish(x);
         x->result = rc;
         x->err = local;
     }
@@ -376,7 +406,9 @@ static rsd_err begin(rsi_exchange *x, const rsd_views *src, const rsd_views *dst
         rc = rsi_agree(x->comm, prepare(x, err), err);
     if (!rc)
         rc = rsi_tables_start(x, err);
-    if (!rc)
+    if (rc)
+        finish(x);
+    else
         x->stage = STAGE_COPY;
     return rc;
 }

@@ -7,6 +7,7 @@
 #ifndef RSI_EXCHANGE_H
 #define RSI_EXCHANGE_H
 
+#include "comm/rooms.h"
 #include "comm/vote.h"
 #include "live/route.h"
 #include "plan/region.h"
@@ -14,13 +15,9 @@
 
 enum { SLOTS = 4 }; /* messages in flight in each direction */
 
-/* How another rank's memory is read. */
-enum rsi_reach_kind { RSI_REACH_SHARED = 1, RSI_REACH_PROCESS = 2 };
-
 /* One view of another rank, as sent over the wire. */
 typedef struct rsi_remote {
-    rsd_exposed where; /* shared: for rsi_reach; process: its id and the address */
-    int64_t     kind;  /* rsi_reach_kind */
+    rsd_exposed where; /* for rsi_reach, whose answer replaces word 0 */
     int64_t     first; /* bytes from there to the view's first element */
     int64_t     off[RSD_MAX_NDIM];
     int64_t     stride[RSD_MAX_NDIM]; /* bytes */
@@ -56,15 +53,17 @@ typedef struct rsi_cursor {
     size_t  part;
 } rsi_cursor;
 
-/* A message in flight. */
+/* A message in flight. A long one to a rank on the same machine is left in the sender's room: only
+ * the slot's number is sent, and the receiver says when it has taken the bytes. */
 typedef struct rsi_slot {
     unsigned char *buf;  /* the slot's own buffer */
-    unsigned char *data; /* where the bytes are: in `buf`, or in the caller's memory */
+    unsigned char *data; /* where the bytes are: in `buf`, the caller's memory or a peer's room */
     rsi_cursor     from;
     size_t         bytes;
+    uint32_t       number; /* of the sender's slot, if the message is in its room */
     bool           used;
-    void         **request;
-    int32_t       *peer;
+    void         **request; /* [2] the message, and that its bytes were taken */
+    int32_t       *peer;    /* [2] the same */
 } rsi_slot;
 
 enum rsi_exchange_stage { STAGE_COPY, STAGE_MATH, STAGE_PASS, STAGE_VOTE, STAGE_DONE };
@@ -77,10 +76,9 @@ typedef struct rsi_exchange {
     rsd_reshard_stats  stats, *stats_out;
     int32_t            tag; /* the first of RSI_EXCHANGE_TAGS */
     size_t             memory;
-    bool               past;                      /* more is written than the caches hold */
-    bool               no_direct, reach, process; /* how memory is read; the same on all ranks */
-    bool               readable;                  /* all ranks' targets can be read */
-    uint64_t           cookie;                    /* read by the others to test whether they can */
+    bool               past;                    /* more is written than the caches hold */
+    bool               no_direct, reach, rooms; /* what is used; the same on all ranks */
+    bool               readable;                /* all ranks' targets can be read */
     int32_t           *host_of; /* [comm->size] machines of the ranks; NULL: of no importance */
     int32_t            hosts;
 
@@ -109,14 +107,13 @@ typedef struct rsi_exchange {
     rsi_arena mem;
 } rsi_exchange;
 
-enum { TAG_DATA, TAG_TABLE, TAG_HEAD, TAG_GO, TAG_VOTE, RSI_EXCHANGE_TAGS = 8 };
+/* TAG_TAKEN is that of slot 0. */
+enum { TAG_DATA, TAG_TABLE, TAG_HEAD, TAG_GO, TAG_VOTE, TAG_TAKEN, RSI_EXCHANGE_TAGS = 16 };
 
 /* Limits that tests lower. */
 extern int64_t rsi_exchange_cut_min;    /* bytes at which a piece is cut among its receivers */
 extern size_t  rsi_exchange_memory_min; /* bytes */
-/* Linux moves at most 2 GiB minus a page in one call, possibly less: longer copies take several
- * calls. */
-extern size_t rsi_reach_part_bytes;
+extern size_t  rsi_exchange_room_least; /* bytes of a message: shorter ones are sent sooner */
 
 /* Keeps the first failure; does nothing if `rc` is RSD_OK. */
 void rsi_exchange_note(rsi_exchange *x, rsd_err rc, const rsd_error *err, size_t tensor);
@@ -141,6 +138,12 @@ int64_t rsi_hop_blocks(const rsi_exchange *x, const rsi_hop *hop, bool given, in
 rsd_err rsi_hop_read(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, const rsd_box *box,
                      rsd_error *err);
 bool    rsi_slots_idle(const rsi_slot *slot);
+/* Starts to receive slot->bytes from slot->peer; `into` NULL: into the slot's buffer. */
+rsd_err rsi_slot_recv(rsi_exchange *x, rsi_slot *slot, unsigned char *into, rsd_error *err);
+/* The bytes that were received. */
+const unsigned char *rsi_slot_data(const rsi_exchange *x, const rsi_slot *slot);
+/* They are no longer needed: frees the slot, on the sender's side too. */
+rsd_err rsi_slot_done(rsi_exchange *x, rsi_slot *slot, rsd_error *err);
 /* (exchange_math.c) */
 rsd_err rsi_exchange_math(rsi_exchange *x, bool *moved, bool *done, rsd_error *err);
 
@@ -151,8 +154,8 @@ rsd_err rsi_tables_start(rsi_exchange *x, rsd_error *err);
 /* Makes the table of an incoming pair usable if it has arrived. */
 bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair);
 /* Copies a box out of the view that contains the pair's hop. */
-rsd_err rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop,
-                       const rsd_box *box, const rsi_area *to, rsd_error *err);
+void rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, const rsd_box *box,
+                    const rsi_area *to);
 
 static inline rsi_pair *rsi_pair_of(const rsi_pairs *pairs, int32_t rank)
 {

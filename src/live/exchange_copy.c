@@ -5,6 +5,10 @@
 #include "live/reduce.h"
 #include "shape/box.h"
 
+#include <inttypes.h>
+
+size_t rsi_exchange_room_least = 8192;
+
 int64_t rsi_hop_blocks(const rsi_exchange *x, const rsi_hop *hop, bool given, int64_t most,
                        rsi_region *out, size_t *my_box)
 {
@@ -17,12 +21,68 @@ int64_t rsi_hop_blocks(const rsi_exchange *x, const rsi_hop *hop, bool given, in
 bool rsi_slots_idle(const rsi_slot *slot)
 {
     for (int i = 0; i < SLOTS; i++)
-        if (slot[i].used)
+        if (slot[i].used || slot[i].request[1])
             return false;
     return true;
 }
 
 /* ---- messages ---- */
+
+/* True if the slot's message goes through the sender's room; both ends know. */
+static bool in_room(const rsi_exchange *x, const rsi_slot *slot)
+{
+    return x->rooms && slot->bytes >= rsi_exchange_room_least && x->comm->rooms->of[*slot->peer];
+}
+
+rsd_err rsi_slot_recv(rsi_exchange *x, rsi_slot *slot, unsigned char *into, rsd_error *err)
+{
+    int32_t tag = x->tag + TAG_DATA;
+
+    slot->used = true;
+    x->stats.bytes_recv += (int64_t)slot->bytes;
+    if (in_room(x, slot)) {
+        slot->data = NULL;
+        return rsi_recv(x->comm, *slot->peer, tag, &slot->number, sizeof(slot->number),
+                        slot->request, err);
+    }
+    slot->data = into ? into : slot->buf;
+    return rsi_recv(x->comm, *slot->peer, tag, slot->data, slot->bytes, slot->request, err);
+}
+
+const unsigned char *rsi_slot_data(const rsi_exchange *x, const rsi_slot *slot)
+{
+    return slot->data ? slot->data
+                      : x->comm->rooms->of[*slot->peer] + slot->number % SLOTS * (size_t)x->seg;
+}
+
+rsd_err rsi_slot_done(rsi_exchange *x, rsi_slot *slot, rsd_error *err)
+{
+    slot->used = false;
+    if (!in_room(x, slot))
+        return RSD_OK;
+    slot->peer[1] = slot->peer[0];
+    return rsi_send(x->comm, *slot->peer, x->tag + TAG_TAKEN + (int32_t)(slot->number % SLOTS),
+                    NULL, 0, &slot->request[1], err);
+}
+
+/* Sends what lies at slot->data. */
+static rsd_err send_slot(rsi_exchange *x, rsi_slot *slot, rsd_error *err)
+{
+    int32_t tag = x->tag + TAG_DATA;
+    rsd_err rc;
+
+    slot->used = true;
+    x->stats.bytes_sent += (int64_t)slot->bytes;
+    x->stats.messages++;
+    if (!in_room(x, slot))
+        return rsi_send(x->comm, *slot->peer, tag, slot->data, slot->bytes, slot->request, err);
+    slot->peer[1] = slot->peer[0];
+    rc = rsi_recv(x->comm, *slot->peer, x->tag + TAG_TAKEN + (int32_t)slot->number, NULL, 0,
+                  &slot->request[1], err);
+    return rc ? rc
+              : rsi_send(x->comm, *slot->peer, tag, &slot->number, sizeof(slot->number),
+                         slot->request, err);
+}
 
 /* One direction of a phase. */
 typedef struct stream {
@@ -43,8 +103,9 @@ typedef struct stream {
  * in the caller's memory and needs no buffer, its address. */
 static void each_block(const stream *s, rsi_cursor *at, rsi_slot *slot, bool moves)
 {
-    rsi_exchange *x = s->x;
-    size_t        bytes = 0;
+    rsi_exchange        *x = s->x;
+    const unsigned char *data = moves && !s->sends ? rsi_slot_data(x, slot) : NULL;
+    size_t               bytes = 0;
 
     for (; at->hop < s->hops->n; at->hop++, at->block = 0) {
         const rsi_hop   *hop = &s->hops->at[at->hop];
@@ -68,7 +129,7 @@ static void each_block(const stream *s, rsi_cursor *at, rsi_slot *slot, bool mov
                 return;
             if (moves && !x->rc)
                 rc = s->sends ? rsi_views_pack(views, &box, my_box, slot->buf + bytes, &err)
-                              : rsi_views_unpack(views, &box, my_box, slot->buf + bytes, &err);
+                              : rsi_views_unpack(views, &box, my_box, data + bytes, &err);
             rsi_exchange_note(x, rc, &err, hop->tensor);
             if (!moves) {
                 slot->from = bytes > 0 ? slot->from : *at;
@@ -84,24 +145,17 @@ static void each_block(const stream *s, rsi_cursor *at, rsi_slot *slot, bool mov
 /* Starts the stream's next message, if any, in a free slot. */
 static rsd_err start(const stream *s, rsi_slot *slot, rsd_error *err)
 {
-    rsi_exchange *x = s->x;
-    int32_t       tag = x->tag + TAG_DATA;
-    rsd_err       rc;
-
     slot->bytes = 0;
     each_block(s, s->next, slot, false);
     if (slot->bytes == 0)
         return RSD_OK;
-    if (!slot->data && s->sends)
+    if (!s->sends)
+        return rsi_slot_recv(s->x, slot, slot->data, err);
+    if (!slot->data || in_room(s->x, slot)) {
         each_block(s, &(rsi_cursor){ slot->from.hop, slot->from.block, 0 }, slot, true);
-    slot->data = slot->data ? slot->data : slot->buf;
-    rc = s->sends
-             ? rsi_send(x->comm, *slot->peer, tag, slot->data, slot->bytes, slot->request, err)
-             : rsi_recv(x->comm, *slot->peer, tag, slot->data, slot->bytes, slot->request, err);
-    slot->used = true;
-    *(s->sends ? &x->stats.bytes_sent : &x->stats.bytes_recv) += (int64_t)slot->bytes;
-    x->stats.messages += s->sends;
-    return rc;
+        slot->data = slot->buf;
+    }
+    return send_slot(s->x, slot, err);
 }
 
 /* Completes finished messages and starts new ones. */
@@ -110,13 +164,17 @@ static rsd_err run_stream(const stream *s, bool *moved, rsd_error *err)
     rsd_err rc = RSD_OK;
 
     for (rsi_slot *slot = s->slot; slot < s->slot + SLOTS && !rc; slot++) {
-        if (slot->used && *slot->request)
+        if (slot->request[0] || slot->request[1])
             continue;
-        if (slot->used && !s->sends && slot->data == slot->buf)
+        if (slot->used && !s->sends && (!slot->data || slot->data == slot->buf))
             each_block(s, &slot->from, slot, true);
         *moved = *moved || slot->used;
+        if (slot->used && !s->sends)
+            rc = rsi_slot_done(s->x, slot, err);
         slot->used = false;
-        rc = start(s, slot, err);
+        if (slot->request[1])
+            continue;
+        rc = rc ? rc : start(s, slot, err);
         *moved = *moved || slot->used; /* it may already have finished */
     }
     return rc;
@@ -154,7 +212,8 @@ rsd_err rsi_hop_read(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, 
 
     if (pair) {
         rsi_strides(box->ndim, box->len, src->elem_bytes, to.stride);
-        return rsi_reach_copy(x, pair, hop, box, &to, err);
+        rsi_reach_copy(x, pair, hop, box, &to);
+        return RSD_OK;
     }
     x->stats.bytes_local += rsd_box_count(box) * src->elem_bytes;
     return rsi_views_pack(src, box,
@@ -181,8 +240,10 @@ static rsd_err copy_hop(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *ho
             pair ? NULL : rsi_views_find(src, &box, rsi_overlaps_my_box(&c->send, &box));
         rsi_area to_area = rsi_view_area(to), from_area;
 
-        if (pair)
-            return rsi_reach_copy(x, pair, hop, &box, &to_area, err);
+        if (pair) {
+            rsi_reach_copy(x, pair, hop, &box, &to_area);
+            return RSD_OK;
+        }
         if (from && from->data) {
             from_area = rsi_view_area(from);
             x->stats.bytes_local += rsd_box_count(&box) * src->elem_bytes;

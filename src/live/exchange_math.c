@@ -57,6 +57,8 @@ static rsd_err run_take(rsi_exchange *x, bool *moved, rsd_error *err)
 
         if (slot->used)
             continue;
+        if (slot->request[1])
+            break;
         while (turn_at(x, &x->to_recv, &t) &&
                (t.hop->peer == x->comm->rank || direct_pair(x, t.hop)))
             x->to_recv.part++;
@@ -65,10 +67,8 @@ static rsd_err run_take(rsi_exchange *x, bool *moved, rsd_error *err)
         x->to_recv.part++;
         slot->bytes = (size_t)(rsd_box_count(&t.box) * x->dst[t.hop->tensor].elem_bytes);
         *slot->peer = t.hop->peer;
-        slot->used = *moved = true;
-        x->stats.bytes_recv += (int64_t)slot->bytes;
-        rc = rsi_recv(x->comm, t.hop->peer, x->tag + TAG_DATA, slot->buf, slot->bytes,
-                      slot->request, err);
+        *moved = true;
+        rc = rsi_slot_recv(x, slot, NULL, err);
     }
     return rc;
 }
@@ -76,8 +76,8 @@ static rsd_err run_take(rsi_exchange *x, bool *moved, rsd_error *err)
 /* Collects a block's contribution; *in stays NULL until it has arrived. */
 static rsd_err fetch_part(rsi_exchange *x, const turn *t, const unsigned char **in, rsd_error *err)
 {
-    rsi_slot *slot = &x->recv[x->oldest];
-    rsi_pair *pair = direct_pair(x, t->hop);
+    const rsi_slot *slot = &x->recv[x->oldest];
+    rsi_pair       *pair = direct_pair(x, t->hop);
 
     if (pair || t->hop->peer == x->comm->rank) {
         if (pair && !rsi_table_ready(x, pair))
@@ -85,12 +85,20 @@ static rsd_err fetch_part(rsi_exchange *x, const turn *t, const unsigned char **
         *in = x->scratch;
         return rsi_hop_read(x, pair, t->hop, &t->box, err);
     }
-    if (slot->used && !*slot->request) {
-        slot->used = false;
-        x->oldest = (x->oldest + 1) % SLOTS;
-        *in = slot->buf;
-    }
+    if (slot->used && !*slot->request)
+        *in = rsi_slot_data(x, slot);
     return RSD_OK;
+}
+
+/* Frees the slot that a contribution came in, if it did. */
+static rsd_err leave_part(rsi_exchange *x, const turn *t, rsd_error *err)
+{
+    rsi_slot *slot = &x->recv[x->oldest];
+
+    if (t->hop->peer == x->comm->rank || direct_pair(x, t->hop))
+        return RSD_OK;
+    x->oldest = (x->oldest + 1) % SLOTS;
+    return rsi_slot_done(x, slot, err);
 }
 
 /* Adds one contribution to the current block; the last one completes it. False: it has not arrived
@@ -128,7 +136,9 @@ rsd_err rsi_exchange_math(rsi_exchange *x, bool *moved, bool *done, rsd_error *e
         rc = rsi_exchange_give(x, moved, err);
     while (!rc && turn_at(x, &x->job, &t) && combine_one(x, &t)) { /* as far as they have arrived */
         *moved = true;
-        rc = run_take(x, moved, err);
+        rc = leave_part(x, &t, err);
+        if (!rc)
+            rc = run_take(x, moved, err);
     }
     *done = x->job.hop >= x->route.take.n && rsi_slots_idle(x->send) &&
             x->to_send.hop >= x->route.give.n;

@@ -2,36 +2,29 @@
 /* Memory of other ranks: which of it can be read, the tables that describe where a rank's views
  * lie, and the copies. A sender that can't expose everything a peer needs uses messages instead,
  * and says so before anything moves. */
-#include "base/digest.h"
 #include "base/mem.h"
-#include "base/pulse.h"
 #include "live/exchange.h"
 #include "shape/box.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
-#define RUN_MIN   512 /* bytes: packing shorter runs beats reading them from another process */
-#define MOST_IOV  512
 #define TABLE_OF  16   /* a table has at most one byte per this many that it helps to move, */
 #define TABLE_MIN 4096 /* or this many bytes */
-
-size_t rsi_reach_part_bytes = (size_t)1 << 30;
+#define ROOMS_FOR 128  /* shortest messages that a rank sends make rooms worth having */
 
 /* ---- probing ---- */
 
 /* What each rank exposes of itself. */
 typedef struct token {
-    uint64_t    cookie, cookie_at, memory;
-    int64_t     pid;
     rsd_exposed shown;
+    uint64_t    memory;
     uint64_t    host;     /* rsi_host_id */
+    int64_t     sends;    /* bytes */
     uint8_t     shows;    /* `shown` is set */
     uint8_t     hides;    /* some views can't be exposed */
     uint8_t     direct;   /* 0: this rank wants messages */
     uint8_t     readable; /* its targets can be read back */
+    uint8_t     busy;     /* its room is in use */
 } token;
 
 /* The ranks that send to one or receive from it, the farthest of them. */
@@ -55,22 +48,12 @@ static void show(rsi_exchange *x, const rsi_views *views, token *mine)
     }
 }
 
-static bool can_read_process(const token *t)
-{
-    uint64_t     got = 0;
-    struct iovec to = { &got, sizeof(got) };
-    struct iovec from = { (void *)(uintptr_t)t->cookie_at, sizeof(got) };
-
-    return process_vm_readv((pid_t)t->pid, &to, 1, &from, 1, 0) == (ssize_t)sizeof(got) &&
-           got == t->cookie;
-}
-
 /* What is found out about peers. */
 typedef struct trial {
     rsi_exchange *x;
     const token  *all; /* [comm->size] */
     bool          direct;
-    int64_t      *reach, *process, *where;
+    int64_t      *reach, *where;
 } trial;
 
 /* Tests whether a rank's memory can be read, and where it is. */
@@ -84,10 +67,8 @@ static void try_peer(const trial *t, int32_t rank)
         reached = rsi_reach(t->x->comm, rank, &peer->shown, &at, NULL) == RSD_OK;
     if (peer->shows && !reached)
         *t->reach = 0;
-    if (*t->process && !can_read_process(peer))
-        *t->process = 0;
     if (peer->host != t->all[t->x->plan->rank].host && *t->where != APART)
-        *t->where = reached || *t->process ? REACHED : APART;
+        *t->where = reached ? REACHED : APART;
 }
 
 /* A rank on another machine from which a piece might be passed on. */
@@ -101,53 +82,81 @@ static bool try_mate(void *arg, int32_t rank)
 }
 
 /* Tests which of the ranks that send to this one it can read, and where they are. */
-static void try_peers(rsi_exchange *x, const token *all, int64_t *reach, int64_t *process,
-                      int64_t *where)
+static void try_peers(rsi_exchange *x, const token *all, int64_t *reach, int64_t *where)
 {
     const rsd_plan *plan = x->plan;
-    trial           t = { x, all, *reach, reach, process, where };
-    bool            hidden = false, several = false;
+    trial           t = { x, all, *reach, reach, where };
+    bool            several = false;
 
-    for (int32_t r = 0; r < x->comm->size; r++) {
-        hidden = hidden || all[r].hides;
+    for (int32_t r = 0; r < x->comm->size; r++)
         several = several || all[r].host != all[0].host;
-    }
-    *process = t.direct && hidden;
     for (size_t p = 0; p < plan->npeers; p++)
         try_peer(&t, plan->peer[p]);
     if (several && *where != APART)
         rsi_route_mates(plan, try_mate, &t);
 }
 
-/* Keeps the ranks' machines if a piece may have to go from one to another. Then all use messages:
- * the route has other peers than the plan, whose memory nobody has tried to read. */
-static void keep_hosts(rsi_exchange *x, const token *all, int64_t where, rsi_place *place)
+static void number_hosts(rsi_exchange *x, const token *all, rsi_place *place)
 {
-    if (where == NEAR || (where == REACHED && (x->reach || x->process))) {
-        rsi_free(x->host_of);
-        x->host_of = NULL;
-        return;
-    }
-    x->reach = x->process = false;
     for (int32_t r = 0; r < x->comm->size; r++)
         place[r] = (rsi_place){ all[r].host, r };
     x->hosts = rsi_hosts_number(place, x->comm->size, x->host_of);
 }
 
+/* Keeps the ranks' machines if a piece may have to go from one to another. Then all use messages:
+ * the route has other peers than the plan, whose memory nobody has tried to read. */
+static void keep_hosts(rsi_exchange *x, const token *all, int64_t where, rsi_place *place)
+{
+    if (where == NEAR || (where == REACHED && x->reach)) {
+        rsi_free(x->host_of);
+        x->host_of = NULL;
+        return;
+    }
+    x->reach = false;
+    number_hosts(x, all, place);
+}
+
+/* What follows from the tokens. Rooms are opened once it pays, if any two ranks are neighbours. */
+static rsd_err learn(rsi_exchange *x, const token *all, rsi_place *place, rsd_error *err)
+{
+    rsd_comm *comm = x->comm;
+    bool      direct = true, shown = false, worth = comm->rooms_known, busy = false, hidden = false;
+    rsd_err   rc = RSD_OK;
+
+    for (int32_t r = 0; r < x->comm->size; r++) {
+        x->memory = all[r].memory < x->memory ? (size_t)all[r].memory : x->memory;
+        x->readable = x->readable && all[r].readable;
+        direct = direct && all[r].direct;
+        shown = shown || all[r].shows;
+        hidden = hidden || all[r].hides;
+        busy = busy || all[r].busy;
+        worth = worth || all[r].sends >= ROOMS_FOR * (int64_t)rsi_exchange_room_least;
+    }
+    x->reach = direct && shown;
+    if (!direct || !hidden || !worth || busy)
+        return RSD_OK;
+    number_hosts(x, all, place);
+    if (x->hosts == x->comm->size)
+        return RSD_OK;
+    rc = rsi_rooms_open(x->comm, err);
+    x->rooms = comm->rooms_busy = !rc && comm->rooms;
+    return rc;
+}
+
 rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err)
 {
     size_t     size = (size_t)x->comm->size;
-    token      mine = { .pid = getpid(), .readable = 1, .direct = !x->no_direct };
+    token      mine = { .memory = x->memory,
+                        .sends = x->plan->stats.bytes_sent,
+                        .direct = !x->no_direct,
+                        .readable = 1,
+                        .busy = x->comm->rooms_busy };
     token     *all = rsi_calloc(size, sizeof(all[0]));
     rsi_place *place = rsi_calloc(size, sizeof(place[0]));
-    int64_t    can[3] = { 1, 0, NEAR }; /* reach, process, where the peers are */
-    uint64_t   id[2] = { (uint64_t)mine.pid, (uint64_t)(uintptr_t)x };
+    int64_t    can[2] = { 1, NEAR }; /* reach, where the peers are */
     bool       enough;
     rsd_err    rc;
 
-    mine.cookie = x->cookie = rsi_digest(x->comm->calls, id, sizeof(id));
-    mine.cookie_at = (uint64_t)(uintptr_t)&x->cookie;
-    mine.memory = x->memory;
     mine.host = size > 1 ? rsi_host_id(x->comm) : 0;
     x->host_of = rsi_calloc(size, sizeof(x->host_of[0]));
     enough = all && place && x->host_of;
@@ -161,19 +170,16 @@ rsd_err rsi_reach_probe(rsi_exchange *x, rsd_error *err)
                    err);
     if (!rc)
         rc = rsi_allgather(x->comm, &mine, sizeof(mine), all, err);
-    for (int32_t r = 0; r < x->comm->size && !rc; r++) {
-        x->memory = all[r].memory < x->memory ? (size_t)all[r].memory : x->memory;
-        can[0] = can[0] && all[r].direct;
-        x->readable = x->readable && all[r].readable;
-    }
     if (!rc)
-        try_peers(x, all, &can[0], &can[1], &can[2]);
+        rc = learn(x, all, place, err);
+    can[0] = x->reach;
     if (!rc)
-        rc = rsi_allreduce(x->comm, RSI_OP_MIN, can, 3, err);
+        try_peers(x, all, &can[0], &can[1]);
+    if (!rc)
+        rc = rsi_allreduce(x->comm, RSI_OP_MIN, can, 2, err);
     x->reach = can[0];
-    x->process = can[1];
     if (!rc)
-        keep_hosts(x, all, can[2], place);
+        keep_hosts(x, all, can[1], place);
     rsi_free(place);
     rsi_free(all);
     return rc;
@@ -230,12 +236,7 @@ static bool describe(rsi_exchange *x, const rsd_view *view, int64_t elem_bytes, 
 
     memcpy(out->off, view->box.off, sizeof(out->off));
     memcpy(out->stride, view->stride, sizeof(out->stride));
-    out->kind = RSI_REACH_SHARED;
-    if (x->reach && rsi_expose(x->comm, at, bytes, &out->where, NULL) == RSD_OK)
-        return true;
-    out->kind = RSI_REACH_PROCESS;
-    out->where = (rsd_exposed){ { (uint64_t)getpid(), (uint64_t)(uintptr_t)at } };
-    return x->process;
+    return rsi_expose(x->comm, at, bytes, &out->where, NULL) == RSD_OK;
 }
 
 /* State for making a phase's tables. */
@@ -261,7 +262,6 @@ static bool add_hop(making *m, const rsi_hop *hop)
     size_t           my_box = rsi_hop_box(&m->x->route, hop, m->phase == 0, &box);
     const rsd_view  *view = rsi_views_find(views, &box, my_box);
     uint64_t        *entry;
-    rsi_loops        loops;
 
     m->bytes += rsd_box_count(&box) * views->elem_bytes;
     pair->view_of[hop->seq] = 0;
@@ -279,10 +279,7 @@ static bool add_hop(making *m, const rsi_hop *hop)
         *entry = m->base + pair->head.nviews;
     }
     pair->view_of[hop->seq] = (uint32_t)(*entry - m->base - 1);
-    if (pair->view[pair->view_of[hop->seq]].kind == RSI_REACH_SHARED)
-        return true;
-    rsi_loops_make(&loops, box.ndim, box.len, views->elem_bytes, NULL, view->stride);
-    return loops.run >= RUN_MIN;
+    return true;
 }
 
 static bool add_hops(making *m, const rsi_hops *hops)
@@ -356,7 +353,7 @@ rsd_err rsi_tables_make(rsi_exchange *x, rsd_error *err)
     for (int p = 0; p < 2 && ok; p++)
         ok = make_pairs(x, &x->in[p], &r->recv[p], p ? NULL : &r->take) &&
              make_pairs(x, &x->out[p], &r->send[p], p ? NULL : &r->give);
-    for (int p = 0; p < 2 && ok && (x->reach || x->process); p++)
+    for (int p = 0; p < 2 && ok && x->reach; p++)
         ok = make_tables(x, p);
     return ok ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for the tables of an exchange");
 }
@@ -405,7 +402,7 @@ rsd_err rsi_tables_start(rsi_exchange *x, rsd_error *err)
 {
     rsd_err rc;
 
-    if (!x->reach && !x->process)
+    if (!x->reach)
         return RSD_OK;
     rc = tell(x, true, err);
     if (!rc)
@@ -425,8 +422,6 @@ bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair)
         void       *at = NULL;
         rsd_error   err;
 
-        if (v->kind != RSI_REACH_SHARED)
-            continue;
         rsi_exchange_note(x, rsi_reach(x->comm, pair->peer, &v->where, &at, &err), &err, SIZE_MAX);
         v->where.word[0] = (uint64_t)(uintptr_t)at;
     }
@@ -435,107 +430,17 @@ bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair)
 
 /* ---- copies ---- */
 
-/* Runs in another process's memory, as pairs of addresses. */
-typedef struct batch {
-    struct iovec to[MOST_IOV], from[MOST_IOV];
-    size_t       n;
-    pid_t        pid;
-} batch;
-
-/* Reads as much as one call may move, starting with run `at`: whole runs, or the start of a longer
- * one. */
-static ssize_t read_some(const batch *b, size_t at)
-{
-    struct iovec cut = { b->to[at].iov_base, rsi_reach_part_bytes };
-    size_t       n = 0, left = rsi_reach_part_bytes;
-
-    while (at + n < b->n && b->to[at + n].iov_len <= left)
-        left -= b->to[at + n++].iov_len;
-    if (n == 0) /* the shorter side ends the call */
-        return process_vm_readv(b->pid, &cut, 1, &b->from[at], 1, 0);
-    return process_vm_readv(b->pid, &b->to[at], n, &b->from[at], n, 0);
-}
-
-static void skip_bytes(struct iovec *v, size_t bytes)
-{
-    v->iov_base = (char *)v->iov_base + bytes;
-    v->iov_len -= bytes;
-}
-
-static rsd_err read_batch(batch *b, rsd_error *err)
-{
-    for (size_t at = 0; at < b->n;) {
-        ssize_t got = read_some(b, at);
-        size_t  more = got > 0 ? (size_t)got : 0;
-
-        rsi_beat();
-        if (got < 0)
-            return rsi_fail_errno(err, RSD_E_COMM, errno, "could not read another rank's memory");
-        if (got == 0)
-            return rsi_fail(err, RSD_E_COMM, "could not read another rank's memory");
-        for (; at < b->n && more >= b->to[at].iov_len; at++)
-            more -= b->to[at].iov_len;
-        if (more > 0) {
-            skip_bytes(&b->to[at], more);
-            skip_bytes(&b->from[at], more);
-        }
-    }
-    b->n = 0;
-    return RSD_OK;
-}
-
-/* The loops of copy.c, through system calls. */
-static rsd_err copy_process(const rsi_loops *l, pid_t pid, unsigned char *to, uint64_t from,
-                            rsd_error *err)
-{
-    int64_t at[RSD_MAX_NDIM] = { 0 };
-    batch   b = { .pid = pid };
-
-    for (;;) {
-        int d = l->n - 1;
-
-        b.to[b.n] = (struct iovec){ to, (size_t)l->run };
-        b.from[b.n++] = (struct iovec){ (void *)(uintptr_t)from, (size_t)l->run };
-        if (b.n == MOST_IOV) {
-            rsd_err rc = read_batch(&b, err);
-
-            if (rc)
-                return rc;
-        }
-        for (; d >= 0 && ++at[d] == l->count[d]; d--) {
-            to -= (l->count[d] - 1) * l->to[d];
-            from -= (uint64_t)((l->count[d] - 1) * l->from[d]);
-            at[d] = 0;
-        }
-        if (d < 0)
-            return read_batch(&b, err);
-        to += l->to[d];
-        from += (uint64_t)l->from[d];
-    }
-}
-
-rsd_err rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop,
-                       const rsd_box *box, const rsi_area *to, rsd_error *err)
+void rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, const rsd_box *box,
+                    const rsi_area *to)
 {
     int64_t           elem_bytes = x->src[hop->tensor].elem_bytes;
     const rsi_remote *v = &pair->view[pair->view_of[hop->seq]];
     rsi_area          from = { .box.ndim = box->ndim };
-    rsi_loops         loops;
-    unsigned char    *at;
-    int64_t           offset;
 
     x->stats.bytes_reached += rsd_box_count(box) * elem_bytes;
     memcpy(from.box.off, v->off, sizeof(v->off));
     memcpy(from.stride, v->stride, sizeof(v->stride));
-    if (v->kind == RSI_REACH_SHARED) {
-        from.data = (unsigned char *)(uintptr_t)v->where.word[0] + v->first;
-        (x->past && to->data != x->scratch ? rsi_copy_box_past : rsi_copy_box)(box, elem_bytes, to,
-                                                                               &from);
-        return RSD_OK;
-    }
-    rsi_loops_make(&loops, box->ndim, box->len, elem_bytes, to->stride, from.stride);
-    at = to->data + rsi_box_offset(box, &to->box, to->stride);
-    offset = v->first + rsi_box_offset(box, &from.box, from.stride);
-    return copy_process(&loops, (pid_t)v->where.word[0], at, v->where.word[1] + (uint64_t)offset,
-                        err);
+    from.data = (unsigned char *)(uintptr_t)v->where.word[0] + v->first;
+    (x->past && to->data != x->scratch ? rsi_copy_box_past : rsi_copy_box)(box, elem_bytes, to,
+                                                                           &from);
 }

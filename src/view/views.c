@@ -298,7 +298,7 @@ static rsd_err unpack_part(const rsi_views *views, const rsd_view *view, const r
 
     if (view->data) {
         rsi_strides(whole->ndim, whole->len, views->elem_bytes, from.stride);
-        rsi_copy_box(part, views->elem_bytes, &to, &from);
+        (views->past ? rsi_copy_box_past : rsi_copy_box)(part, views->elem_bytes, &to, &from);
         return RSD_OK;
     }
     return put_failed(each_run(views, view, part, whole, from.data, true), err);

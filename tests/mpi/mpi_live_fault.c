@@ -2,18 +2,20 @@
 /* A rank that is killed or stopped while tensors move between ranks; tools/run-mpi-tests says what
  * must come of it:
  *
- *     mpirun -n 4 mpi_live_fault kill|stop NOTE RANK N
+ *     mpirun -n 4 mpi_live_fault messages|rooms kill|stop NOTE RANK N
  *
- * Rows become columns, or come to all ranks, in small messages, of which RANK does not survive its
- * nth; N 0, or more than there are: all elements arrive, and the rank says how many messages it
- * had. On several machines what comes to all ranks is passed on in the last of them: one tensor cut
- * among a machine's ranks, the other, a small one, by one rank. */
+ * Rows become columns, or come to all ranks, in small messages, which are sent or left in shared
+ * memory and of which RANK does not survive its nth; N 0, or more than there are: all elements
+ * arrive, and the rank says how many messages it had. On several machines what comes to all ranks
+ * is passed on in the last of them: one tensor cut among a machine's ranks, the other, a small one,
+ * by one rank. */
 #include "base/error.h"
 #include "doomed_rank.h"
 #include "live/exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { TENSORS = 3, SIDE = 96, CUT_MIN = 4096, TINY = 5120, WAIT_MS = 2000 };
 
@@ -77,7 +79,8 @@ static rsd_err check_tensor(const tensor *t, rsd_error *err)
 /* Messages count from the first that may carry elements on. */
 static rsd_err move(rsd_comm *comm, const doom *d, const rsd_plan *plan, rsd_error *err)
 {
-    const rsd_reshard_opts opts = { .size = sizeof(opts), .max_memory = TINY, .direct = RSD_NEVER };
+    const rsd_choice       direct = rsi_exchange_room_least == 1 ? RSD_DEFAULT : RSD_NEVER;
+    const rsd_reshard_opts opts = { .size = sizeof(opts), .max_memory = TINY, .direct = direct };
     rsd_views              src[TENSORS], dst[TENSORS];
     rsd_op                *op = NULL;
     rsd_err                rc;
@@ -128,9 +131,11 @@ int main(int argc, char **argv)
     rsd_err   rc;
     doom      d;
 
-    if (argc != 5 || !doom_parse(argv[1], argv[3], argv[4], &d))
+    if (argc != 6 || !doom_parse(argv[2], argv[4], argv[5], &d))
         return 2;
-    d.note = argv[2];
+    if (strcmp(argv[1], "rooms") == 0)
+        rsi_exchange_room_least = 1;
+    d.note = argv[3];
     rc = rsd_comm_create_launched(&comm, &err);
     if (rc) {
         fprintf(stderr, "%s: %s\n", rsd_err_name(rc), err.msg);

@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { RANKS = 6, PER_HOST = 3, HOSTS = 2, TENSORS = 40, ROWS = 48, COLS = 1024 };
-enum { WORDS = 920 }; /* bytes that a live move sends besides the tensors */
+enum { WORDS = 760 }; /* bytes that a live move sends besides the tensors */
 #define TENSOR_BYTES ((int64_t)ROWS * COLS * 4)
 #define DATA_BYTES   (TENSORS * TENSOR_BYTES)
 
