@@ -236,12 +236,12 @@ rsd_err rsi_views_pack(const rsi_views *views, const rsd_box *box, size_t hint, 
     const rsd_view *view = rsi_views_find(views, box, hint);
     rsi_area        to = { .box = *box, .data = packed }, from;
 
+    rsi_strides(box->ndim, box->len, views->elem_bytes, to.stride);
     if (view && view->data) {
         from = rsi_view_area(view);
-        rsi_pack(box, views->elem_bytes, packed, &from);
+        (views->pack_past ? rsi_copy_box_past : rsi_copy_box)(box, views->elem_bytes, &to, &from);
         return RSD_OK;
     }
-    rsi_strides(box->ndim, box->len, views->elem_bytes, to.stride);
     for (size_t i = 0; i < views->n; i++) {
         rsd_err rc = RSD_OK;
         rsd_box part;
@@ -298,7 +298,8 @@ static rsd_err unpack_part(const rsi_views *views, const rsd_view *view, const r
 
     if (view->data) {
         rsi_strides(whole->ndim, whole->len, views->elem_bytes, from.stride);
-        (views->past ? rsi_copy_box_past : rsi_copy_box)(part, views->elem_bytes, &to, &from);
+        (views->unpack_past ? rsi_copy_box_past : rsi_copy_box)(part, views->elem_bytes, &to,
+                                                                &from);
         return RSD_OK;
     }
     return put_failed(each_run(views, view, part, whole, from.data, true), err);

@@ -12,7 +12,7 @@ typedef struct rsi_views {
     const rsd_view *view; /* [n] strides are set */
     size_t          n;
     int64_t         elem_bytes;
-    bool            past; /* unpacking bypasses the caches: see RSI_COPY_PAST */
+    bool pack_past, unpack_past; /* what is written bypasses the caches: rsi_copy_box_past */
 } rsi_views;
 
 /* Copies the views into `mem`, adding strides where none are given. Refuses boxes outside the
