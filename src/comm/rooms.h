@@ -22,7 +22,7 @@ rsd_err rsi_rooms_make(rsd_comm *comm, size_t bytes, rsi_rooms **out, rsd_error 
 void rsi_rooms_free(rsi_rooms *rooms);
 
 /* Rooms that a comm keeps, for messages: comm->rooms, of this size. */
-#define RSI_ROOM_BYTES ((size_t)2 << 20)
+#define RSI_ROOM_BYTES ((size_t)4 << 20)
 /* Makes them, once for a comm. [collective] */
 rsd_err rsi_rooms_open(rsd_comm *comm, rsd_error *err);
 /* For rsd_comm_free: does not wait. */

@@ -153,9 +153,9 @@ rsd_err rsi_tables_make(rsi_exchange *x, rsd_error *err);
 rsd_err rsi_tables_start(rsi_exchange *x, rsd_error *err);
 /* Makes the table of an incoming pair usable if it has arrived. */
 bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair);
-/* Copies a box out of the view that contains the pair's hop. */
-void rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, const rsd_box *box,
-                    const rsi_area *to);
+/* The peer's view that contains the hop, but for the lengths of its box. */
+void rsi_reach_area(const rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop,
+                    rsi_area *from);
 
 static inline rsi_pair *rsi_pair_of(const rsi_pairs *pairs, int32_t rank)
 {

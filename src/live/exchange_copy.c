@@ -204,55 +204,66 @@ rsd_err rsi_exchange_give(rsi_exchange *x, bool *moved, rsd_error *err)
 
 /* ---- direct copies ---- */
 
+static void count(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, const rsd_box *box)
+{
+    *(pair ? &x->stats.bytes_reached : &x->stats.bytes_local) +=
+        rsd_box_count(box) * x->src[hop->tensor].elem_bytes;
+}
+
 rsd_err rsi_hop_read(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, const rsd_box *box,
                      rsd_error *err)
 {
     const rsi_views *src = &x->src[hop->tensor];
-    rsi_area         to = { .box = *box, .data = x->scratch };
+    const rsi_class *c = rsi_plan_class(x->plan, hop->tensor);
+    rsi_area         to = { .box = *box, .data = x->scratch }, from;
 
-    if (pair) {
-        rsi_strides(box->ndim, box->len, src->elem_bytes, to.stride);
-        rsi_reach_copy(x, pair, hop, box, &to);
-        return RSD_OK;
-    }
-    x->stats.bytes_local += rsd_box_count(box) * src->elem_bytes;
-    return rsi_views_pack(src, box,
-                          rsi_overlaps_my_box(&rsi_plan_class(x->plan, hop->tensor)->send, box),
-                          x->scratch, err);
+    count(x, pair, hop, box);
+    if (!pair)
+        return rsi_views_pack(src, box, rsi_overlaps_my_box(&c->send, box), x->scratch, err);
+    rsi_strides(box->ndim, box->len, src->elem_bytes, to.stride);
+    rsi_reach_area(x, pair, hop, &from);
+    rsi_copy_box(box, src->elem_bytes, &to, &from);
+    return RSD_OK;
 }
 
-/* Copies memory to memory at once, otherwise block by block. `pair` NULL: within this rank. */
-static rsd_err copy_hop(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, rsd_error *err)
+/* Begins to copy a hop from memory to memory; false if a side has none, or it is empty. `pair`
+ * NULL: within this rank. */
+static bool begin_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, rsi_copying *out)
 {
-    const rsi_views *src = &x->src[hop->tensor], *dst = &x->dst[hop->tensor];
-    rsi_region       region;
+    const rsi_views *src = &x->src[hop->tensor];
+    const rsi_class *c = rsi_plan_class(x->plan, hop->tensor);
     rsd_box          box;
     size_t           my_box = rsi_hop_box(&x->route, hop, false, &box);
-    const rsd_view  *to = rsi_views_find(dst, &box, my_box);
-    int64_t          n;
+    const rsd_view  *to = rsi_views_find(&x->dst[hop->tensor], &box, my_box), *mine = NULL;
+    rsi_area         to_area, from;
+
+    if (!to || !to->data || rsd_box_count(&box) == 0)
+        return false;
+    if (pair) {
+        rsi_reach_area(x, pair, hop, &from);
+    } else {
+        mine = rsi_views_find(src, &box, rsi_overlaps_my_box(&c->send, &box));
+        if (!mine || !mine->data)
+            return false;
+        from = rsi_view_area(mine);
+    }
+    to_area = rsi_view_area(to);
+    count(x, pair, hop, &box);
+    rsi_copy_begin(out, &box, src->elem_bytes, &to_area, &from, x->past);
+    return true;
+}
+
+/* Copies a hop block by block. */
+static rsd_err copy_blocks(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop,
+                           rsd_error *err)
+{
+    const rsi_views *dst = &x->dst[hop->tensor];
+    rsi_region       region;
+    rsd_box          box;
+    size_t           my_box;
+    int64_t          n = rsi_hop_blocks(x, hop, false, x->seg, &region, &my_box);
     rsd_err          rc = RSD_OK;
 
-    if (rsd_box_count(&box) == 0)
-        return RSD_OK;
-    if (to && to->data) {
-        const rsi_class *c = rsi_plan_class(x->plan, hop->tensor);
-        const rsd_view  *from =
-            pair ? NULL : rsi_views_find(src, &box, rsi_overlaps_my_box(&c->send, &box));
-        rsi_area to_area = rsi_view_area(to), from_area;
-
-        if (pair) {
-            rsi_reach_copy(x, pair, hop, &box, &to_area);
-            return RSD_OK;
-        }
-        if (from && from->data) {
-            from_area = rsi_view_area(from);
-            x->stats.bytes_local += rsd_box_count(&box) * src->elem_bytes;
-            (x->past ? rsi_copy_box_past : rsi_copy_box)(&box, src->elem_bytes, &to_area,
-                                                         &from_area);
-            return RSD_OK;
-        }
-    }
-    n = rsi_region_packed(&region, &box, dst->elem_bytes, x->seg);
     for (int64_t i = 0; i < n && !rc; i++) {
         rsi_region_part(&region, i, &box);
         rc = rsi_hop_read(x, pair, hop, &box, err);
@@ -262,15 +273,27 @@ static rsd_err copy_hop(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *ho
     return rc;
 }
 
-/* Copies the hops of one peer, starting with the first. */
+/* Copies the hops of one peer, starting with the first. The next one is begun before one ends. */
 static void copy_hops(rsi_exchange *x, const rsi_pair *pair, const rsi_hops *hops, size_t i)
 {
-    for (; i < hops->n && (!pair || hops->at[i].peer == pair->peer) && !x->rc; i++) {
-        rsd_error err;
-        rsd_err   rc = copy_hop(x, pair, &hops->at[i], &err);
+    rsi_copying  copying[2];
+    rsi_copying *before = NULL;
 
-        rsi_exchange_note(x, rc, &err, hops->at[i].tensor);
+    for (; i < hops->n && (!pair || hops->at[i].peer == pair->peer) && !x->rc; i++) {
+        rsi_copying *next = &copying[i % 2];
+        rsd_error    err;
+
+        if (!begin_copy(x, pair, &hops->at[i], next))
+            next = NULL;
+        if (before)
+            rsi_copy_end(before);
+        before = next;
+        if (!next)
+            rsi_exchange_note(x, copy_blocks(x, pair, &hops->at[i], &err), &err,
+                              hops->at[i].tensor);
     }
+    if (before)
+        rsi_copy_end(before);
 }
 
 /* Reads from one peer whose table has arrived; *left is set if others are still missing. */

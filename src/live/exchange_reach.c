@@ -430,17 +430,12 @@ bool rsi_table_ready(rsi_exchange *x, rsi_pair *pair)
 
 /* ---- copies ---- */
 
-void rsi_reach_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, const rsd_box *box,
-                    const rsi_area *to)
+void rsi_reach_area(const rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, rsi_area *from)
 {
-    int64_t           elem_bytes = x->src[hop->tensor].elem_bytes;
     const rsi_remote *v = &pair->view[pair->view_of[hop->seq]];
-    rsi_area          from = { .box.ndim = box->ndim };
 
-    x->stats.bytes_reached += rsd_box_count(box) * elem_bytes;
-    memcpy(from.box.off, v->off, sizeof(v->off));
-    memcpy(from.stride, v->stride, sizeof(v->stride));
-    from.data = (unsigned char *)(uintptr_t)v->where.word[0] + v->first;
-    (x->past && to->data != x->scratch ? rsi_copy_box_past : rsi_copy_box)(box, elem_bytes, to,
-                                                                           &from);
+    from->box.ndim = x->plan->src[hop->tensor]->ndim;
+    memcpy(from->box.off, v->off, sizeof(v->off));
+    memcpy(from->stride, v->stride, sizeof(v->stride));
+    from->data = (unsigned char *)(uintptr_t)v->where.word[0] + v->first;
 }

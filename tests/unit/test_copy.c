@@ -394,7 +394,7 @@ static void packing_and_unpacking_larger_elements_is_the_identity(void **state)
 
 /* ---- copies that go past the caches: 32 MiB and more, in lines of 64 bytes ---- */
 
-enum { ROWS = 8192, RUN = 4096, LARGE = 35 << 20 };
+enum { ROWS = 8192, RUN = 4096, LARGE = 36 << 20 };
 
 typedef struct large {
     int64_t planes, rows, run; /* rows of each plane, bytes of each row */
@@ -441,7 +441,7 @@ static bool all_are(const unsigned char *at, unsigned char value, int64_t n)
 }
 
 /* Every row is there; the gap behind each one, up to 64 bytes, and what lies before the first are
- * as they were. */
+ * as they were, and so is all behind the last row. */
 static void assert_large(const large *c)
 {
     int64_t   len[] = { c->planes, c->rows, c->run };
@@ -449,12 +449,15 @@ static void assert_large(const large *c)
     int64_t   from_stride[] = { c->from_plane, c->from_step, 1 };
     int64_t   t = start_of(64 + c->shift, c->rows, c->to_step);
     int64_t   f = start_of(0, c->rows, c->from_step), gap = llabs(c->to_step) - c->run;
+    int64_t   last = c->to_step < 0 ? 0 : (c->rows - 1) * c->to_step;
+    int64_t   end = t + (c->planes - 1) * c->to_plane + last + c->run;
     rsi_loops loops;
 
     memset(large_to, 0xa5, LARGE);
     rsi_loops_make(&loops, 3, len, 1, to_stride, from_stride);
     rsi_copy(&loops, large_to + t, large_from + f);
     assert_true(all_are(large_to, 0xa5, 64 + c->shift));
+    assert_true(all_are(large_to + end, 0xa5, LARGE - end));
     for (int64_t p = 0; p < c->planes; p++)
         for (int64_t r = 0; r < c->rows; r++) {
             const unsigned char *row = large_to + t + p * c->to_plane + r * c->to_step;
@@ -497,6 +500,21 @@ static void just_too_few_lines_for_that_are_copied(void **state)
 {
     (void)state;
     assert_large(&(large){ 1, ROWS - 1, RUN, 0, 0, RUN + 64, 0, RUN + 8 });
+}
+
+/* Long rows with gaps are copied eight at a time. */
+static void rows_that_are_left_over_from_eights_are_copied(void **state)
+{
+    (void)state;
+    assert_large(&(large){ 1, ROWS + 3, RUN, 0, 0, RUN + 64, 0, RUN + 8 });
+    assert_large(&(large){ 1, ROWS + 7, RUN + 24, 40, 0, RUN + 72, 0, RUN + 48 });
+    assert_large(&(large){ 1, 5, 7 << 20, 3, 0, (7 << 20) + 5, 0, (7 << 20) + 1 });
+}
+
+static void many_short_rows_are_copied(void **state)
+{
+    (void)state;
+    assert_large(&(large){ 1, ((32 << 20) + 383) / 384, 384, 0, 0, 384, 0, 408 });
 }
 
 static void many_lines_in_falling_order_are_copied(void **state)
@@ -551,6 +569,8 @@ int main(void)
         LARGE_TEST(many_rows_whose_length_is_no_multiple_of_a_line_are_copied),
         LARGE_TEST(many_rows_whose_step_is_no_multiple_of_a_line_are_copied),
         LARGE_TEST(just_too_few_lines_for_that_are_copied),
+        LARGE_TEST(rows_that_are_left_over_from_eights_are_copied),
+        LARGE_TEST(many_short_rows_are_copied),
         LARGE_TEST(many_lines_in_falling_order_are_copied),
         LARGE_TEST(many_copies_of_one_row_are_made),
         LARGE_TEST(many_lines_in_several_planes_are_copied),
