@@ -252,6 +252,8 @@ static rsd_err connect_all(rsi_ucx_family *f, int64_t until, rsd_error *err)
         rc = rsi_ucx_all(f, NULL, true, left > 0 ? left : 0, &all, err);
     if (f->broken) /* by a rank that is further: the next call says why */
         return RSD_OK;
+    if (rc) /* or the others would take this rank's leaving for the reason */
+        rsi_ucx_break(f, err);
     return rc ? rsi_while(err, rc, "connecting %" PRId32 " ranks", f->size) : RSD_OK;
 }
 
