@@ -295,6 +295,10 @@ static int open_source(converting *c)
             say_salvage(a);
         return code;
     }
+    if (!c->opts.overwrite && !c->store && access(a->operand[1], F_OK) == 0) /* verifying is long */
+        return refuse(a, EXIT_COULD_NOT,
+                      "checkpoint \"%s\": it exists already, and overwrite is not set",
+                      a->operand[1]);
     code = source_salvage(a, a->operand[0], &c->source);
     if (code)
         return code;
@@ -368,6 +372,10 @@ static void say_end(const converting *c, double seconds)
             plural((uint64_t)s->objects), size, s->files, plural((uint64_t)s->files));
     if (s->carried)
         fprintf(stderr, ", %" PRId64 " of them copied along", s->carried);
+    if (s->reused) {
+        size_text((uint64_t)s->reused, size, sizeof(size));
+        fprintf(stderr, ", %s of it from the interrupted run", size);
+    }
     if (!c->opts.dry_run)
         fprintf(stderr, ", %.1f s", seconds);
     fprintf(stderr, "\n");
@@ -418,13 +426,12 @@ static int run(const args *a)
         if (!rc && c.damages)
             code = EXIT_NO; /* the source was damaged */
     }
-    if (rc == RSD_E_EXISTS && !c.store && !c.opts.overwrite && access(to, F_OK) == 0) {
-        code = refuse(a, EXIT_COULD_NOT, "%s; --overwrite replaces it", err.msg);
-        if (c.partial) /* it appeared during this run */
-            say_how_to_go_on(&c, true);
-    } else if (rc) {
+    if (rc) {
+        const bool there = rc == RSD_E_EXISTS && !c.opts.overwrite;
+
         code = fail(a, &err);
-        say_how_to_go_on(&c, false);
+        if (!there || c.partial) /* it appeared during this run */
+            say_how_to_go_on(&c, there);
         if (rc == RSD_E_INVALID && c.damages)
             code = EXIT_NO; /* nothing was left */
         if (rc == RSD_E_MISMATCH)

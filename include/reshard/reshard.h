@@ -830,6 +830,7 @@ typedef struct rsd_convert_stats {
     int64_t    tensors, objects;
     int64_t    files, bytes; /* of the target, without its checksum file; bytes -1: not known yet */
     int64_t    carried;      /* of these files, those copied along */
+    int64_t    reused;       /* of these bytes, those that an interrupted run had written */
 } rsd_convert_stats;
 
 typedef struct rsd_convert_opts {

@@ -169,13 +169,15 @@ static int take_layout(core *c, convert_work *v, const char *layout)
 
 static PyObject *result_of(const convert_work *v)
 {
-    static const char *const format[] = { "auto", "dcp", "safetensors", "torch" };
+    static const char *const format[] = { "auto",  "dcp",       "safetensors",   "torch",
+                                          "ranks", "universal", "sharded_state", "megatron" };
     const rsd_convert_stats *s = &v->stats;
 
-    return Py_BuildValue("{sssLsLsLsLsLsN}", "format", format[s->format & 3], "tensors",
+    return Py_BuildValue("{sssLsLsLsLsLsLsN}", "format", format[s->format & 7], "tensors",
                          (long long)s->tensors, "objects", (long long)s->objects, "files",
                          (long long)s->files, "bytes", (long long)s->bytes, "carried",
-                         (long long)s->carried, "left_out", notes_list(&v->left_out));
+                         (long long)s->carried, "reused", (long long)s->reused, "left_out",
+                         notes_list(&v->left_out));
 }
 
 /* Says where an interrupted run can be resumed from. */

@@ -10,6 +10,7 @@ from ._errors import InvalidError, UnsupportedError
 from ._reading import Device, DType, Opaque, choice, open, progress_of
 
 _FORMATS = {None: 0, "dcp": 1, "safetensors": 2, "torch": 3}
+_CONVERTED = _FORMATS | {"universal": 5, "sharded_state": 6, "megatron": 7}
 _STAGES = {"copy": 1, "fork": 2}
 _unfinished = None  # weak references to saves in the background, once there is one
 
@@ -228,18 +229,19 @@ def convert(
 ):
     """Writes a checkpoint as another one, in one pass and in bounded memory.
 
-    source: a path or an open Checkpoint. include, exclude: shell-style globs. rename: a function from old to new names, or
-    a dict of them. dtype: one for all floating-point tensors, or a dict of globs to dtypes, of which the first match wins.
-    keep, resume: an interrupted run leaves its work, and another one takes it up. dry_run writes nothing. salvage: only
+    source: a path or an open Checkpoint. format: as in save(), or "universal", "sharded_state" or "megatron". include,
+    exclude: shell-style globs. rename: a function from old to new names, or a dict of them. dtype: one for all
+    floating-point tensors, or a dict of globs to dtypes, of which the first match wins. keep, resume: an interrupted run leaves its work, and another one takes it up. dry_run writes nothing. salvage: only
     what is intact. carry: False copies no other files of the folder. The rest is as in save().
 
-    Returns "format", "tensors", "objects", "files", "bytes", "carried" and "left_out", a list of (name, reason)."""
+    Returns "format", "tensors", "objects", "files", "bytes", "carried", "reused" (bytes that an interrupted run had
+    written) and "left_out", a list of (name, reason)."""
     ck = source if hasattr(source, "_core") else open(source, "raw", salvage=salvage)
     try:
         if salvage:
             _core.verify(ck._core, threads=threads)
         settings = (
-            _pick(_FORMATS, format, "format"),
+            _pick(_CONVERTED, format, "format"),
             shard_size,
             f"stream.{compress}" if compress else None,
             max_memory,

@@ -201,6 +201,12 @@ class Commands(Case):
             left = reshard.convert(ck, self.folder / "e.safetensors")["left_out"]
         self.assertEqual([name for name, why in left], ["step"])
 
+    def test_convert_writes_the_formats_that_save_does_not(self):
+        zero = golden("folders/zero3")
+        stats = reshard.convert(zero, self.folder / "u", format="universal")
+        self.assertEqual((stats["format"], reshard.open(self.folder / "u").kind), ("universal", "universal"))
+        self.assertTrue(reshard.diff(zero, self.folder / "u")["same"])
+
     def test_convert_says_what_is_wrong(self):
         with self.assertRaises(reshard.InvalidError):
             reshard.convert(self.path, self.folder / "y", dtype="f17")

@@ -533,7 +533,8 @@ static void tell_stats(const converting *c)
                                  .tensors = (int64_t)c->taken.n,
                                  .objects = (int64_t)c->taken.state->nvalues,
                                  .files = (int64_t)(image->nfiles + (image->meta != NULL)),
-                                 .bytes = unknown ? -1 : (int64_t)c->job.commit.metadata };
+                                 .bytes = unknown ? -1 : (int64_t)c->job.commit.metadata,
+                                 .reused = (int64_t)c->job.reused };
     for (size_t i = 0; i < image->nfiles; i++) {
         stats.carried += image->file[i].plain;
         stats.bytes += unknown ? 0 : (int64_t)image->file[i].bytes;
@@ -551,7 +552,7 @@ static rsd_err try_target(const converting *c, rsd_error *err)
     if (leads(c) && c->opts->overwrite)
         rc = rsi_commit_may_replace(save, err);
     else if (leads(c) && rsi_store_stat(save->store, save->name, &entry, NULL) == RSD_OK)
-        rc = rsi_fail(err, RSD_E_EXISTS, "\"%s\" exists already", save->path);
+        rc = rsi_fail(err, RSD_E_EXISTS, RSI_EXISTS_ALREADY);
     return agree(c, rc, err);
 }
 

@@ -19,6 +19,7 @@ typedef struct rsi_convert_block {
     uint32_t      crc;      /* of its bytes, if it is a piece of a storage with several cuts */
     bool          piece;    /* it is such a piece */
     bool          late;     /* needs CRCs of other cuts: written after all that are not late */
+    bool          reused;   /* written by an interrupted run */
     bool          done;     /* written to its file, and these are set: */
     unsigned char hash[RSI_HASH128_BYTES];
 } rsi_convert_block;

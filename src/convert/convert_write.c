@@ -224,7 +224,7 @@ static rsd_err do_cuts(doing *d, const unit *u, rsd_error *err)
         if (d->hash)
             rsi_hash128_end(d->hash, cut->hash);
         if (d->p->check)
-            cut->done = !rc && memcmp(was, cut->hash, sizeof(was)) == 0;
+            cut->done = cut->reused = !rc && memcmp(was, cut->hash, sizeof(was)) == 0;
     }
     return rc ? rc : flush(d, err);
 }
@@ -460,6 +460,8 @@ rsd_err rsi_convert_write(rsi_convert_job *job, rsd_error *err)
         rc = run_passes(&p, again, err);
     if (!rc && job->commit.flush.sums)
         rc = list_rows(job, err);
+    for (size_t i = 0; i < job->cuts.n; i++)
+        job->reused += job->cuts.at[i].reused ? job->cuts.at[i].len : 0;
     if (!rc)
         rsi_convert_blocks_release(&job->cuts); /* all are done */
     rsi_pool_free(p.pool);

@@ -14,6 +14,7 @@ typedef struct rsi_convert_job {
     rsi_convert_blocks cuts;
     rsi_workers       *workers;
     rsi_journal       *journal; /* NULL: none is kept */
+    uint64_t           reused;  /* bytes that an interrupted run had written */
     /* [tensors of `state`] those whose rows are columns of the source; NULL: none. Consecutive
      * blocks of these are pulled together, up to `wide` bytes. */
     const bool *turned;

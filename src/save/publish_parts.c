@@ -306,7 +306,7 @@ static rsd_err begin(publishing *p, rsd_error *err)
     if (!rc)
         rc = rsi_tree_begin(p->folder.store, full, flags, &p->tree, err);
     rsi_free(full);
-    return rc;
+    return rc == RSD_E_EXISTS ? rsi_while(err, rc, "\"%s\"", p->target) : rc;
 }
 
 /* The names of all data files and of the checksum file are durable before the metadata name

@@ -103,7 +103,7 @@ static rsd_err publish_failed(const rsi_fs *fs, const rsi_fs_tree *t, int sys_er
     if (t->overwrite && rsi_fs_target(fs, t) == RSI_TARGET_OTHER)
         return rsi_fs_refuse_kind(fs, t, err);
     if (sys_errno == EEXIST || sys_errno == ENOTEMPTY || sys_errno == ENOTDIR)
-        return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" exists already", t->name, fs->path);
+        return rsi_fail(err, RSD_E_EXISTS, RSI_EXISTS_ALREADY);
     if ((rsi_fs_cannot(sys_errno) || sys_errno == EXDEV) && t->overwrite &&
         rsi_fs_is_there(fs, t->parent, t->last))
         return rsi_fs_refuse_replace(fs, t, err);

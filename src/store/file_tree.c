@@ -321,7 +321,7 @@ static rsd_err check_target(const rsi_fs *fs, rsi_fs_tree *t, rsd_error *err)
     if (there == RSI_TARGET_NONE)
         return RSD_OK;
     if (!t->overwrite)
-        return rsi_fail(err, RSD_E_EXISTS, "\"%s\" in \"%s\" exists already", t->name, fs->path);
+        return rsi_fail(err, RSD_E_EXISTS, RSI_EXISTS_ALREADY);
     if (there == RSI_TARGET_OTHER)
         return rsi_fs_refuse_kind(fs, t, err);
     if (t->one_file)

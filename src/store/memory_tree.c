@@ -174,7 +174,7 @@ static rsd_err begin_locked(rsi_ram *mem, mem_tree *t, uint32_t flags, rsd_error
     sweep(folder, last);
     t->overwrite = flags & RSD_TREE_OVERWRITE;
     if (!t->overwrite && rsi_ram_child(folder, last, strlen(last), &at))
-        return rsi_fail(err, RSD_E_EXISTS, "\"%s\" exists already", t->name);
+        return rsi_fail(err, RSD_E_EXISTS, RSI_EXISTS_ALREADY);
     memcpy(t->temp, t->name, (size_t)(last - t->name));
     temp_last = t->temp + (last - t->name);
     do
@@ -240,7 +240,7 @@ static rsd_err commit_locked(mem_tree *t, rsd_error *err)
         return rsi_fail(err, RSD_E_NOTFOUND, "\"%s\" was removed", t->temp);
     there = rsi_ram_child(t->node->parent, last, strlen(last), &at);
     if (there && !t->overwrite)
-        return rsi_fail(err, RSD_E_EXISTS, "\"%s\" exists already", t->name);
+        return rsi_fail(err, RSD_E_EXISTS, RSI_EXISTS_ALREADY);
     if (there && there->folder != t->node->folder)
         return rsi_fail(err, RSD_E_EXISTS, "\"%s\" is not a %s and is not replaced by one", t->name,
                         t->node->folder ? "folder" : "file");

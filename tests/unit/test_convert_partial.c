@@ -164,6 +164,35 @@ static void a_killed_run_goes_on_where_it_was(void **state)
         }
 }
 
+enum { BLOCK = 4 << 20 }; /* bytes */
+
+static int64_t reused_of(const place *p)
+{
+    rsd_convert_stats stats = { .size = sizeof(stats), .reused = -1 };
+    rsd_error         err;
+
+    assert_int_equal(
+        convert(p, (rsd_convert_opts){ .resume = true, .overwrite = true, .stats = &stats }, NULL,
+                &err),
+        RSD_OK);
+    assert_in_range(stats.reused, 0, stats.bytes);
+    return stats.reused;
+}
+
+static void the_bytes_that_an_interrupted_run_wrote_are_counted(void **state)
+{
+    place     p = make_place("out.safetensors");
+    ending    e = { .at = 3 };
+    rsd_error err;
+
+    (void)state;
+    assert_int_equal(reused_of(&p), 0);
+    assert_int_equal(convert(&p, (rsd_convert_opts){ .threads = 1, .overwrite = true }, &e, &err),
+                     RSD_E_CANCELED);
+    assert_int_equal(reused_of(&p), 3 * BLOCK);
+    conv_remove(p.folder);
+}
+
 static void a_damaged_block_is_written_again(void **state)
 {
     place         p = make_place("out.safetensors");
@@ -182,7 +211,7 @@ static void a_damaged_block_is_written_again(void **state)
     byte ^= 1;
     assert_int_equal(pwrite(fd, &byte, 1, 5000000), 1);
     close(fd);
-    assert_int_equal(convert(&p, (rsd_convert_opts){ .resume = true }, NULL, &err), RSD_OK);
+    assert_int_equal(reused_of(&p), 2 * BLOCK);
     conv_same(NULL, p.from, NULL, p.to);
     conv_remove(p.folder);
 }
@@ -365,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_canceled_run_goes_on_where_it_was),
         cmocka_unit_test(a_killed_run_goes_on_where_it_was),
+        cmocka_unit_test(the_bytes_that_an_interrupted_run_wrote_are_counted),
         cmocka_unit_test(a_damaged_block_is_written_again),
         cmocka_unit_test(a_file_that_was_cut_short_is_written_again),
         cmocka_unit_test(without_resume_a_run_begins_anew_and_clears_up),
