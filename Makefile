@@ -5,7 +5,7 @@ CASES ?= *
 PREFIX ?= /usr/local
 RUN = tools/with-deps $(BUILD)
 # Ninja gets make's -jN as its own; on a terminal it shows how far it is.
-NINJA = [ -t 1 ] || quiet=--quiet; $(RUN) ninja -C $(BUILD) $$quiet $(filter-out -j,$(filter -j%,$(MAKEFLAGS)))
+NINJA = [ -t 1 ] || { quiet=--quiet; echo 'building into $(BUILD), which may take minutes'; }; $(RUN) ninja -C $(BUILD) $$quiet $(filter-out -j,$(filter -j%,$(MAKEFLAGS)))
 
 all: setup-build
 	@$(NINJA)
@@ -83,7 +83,9 @@ scale: all
 
 check:
 	@tools/setup $(BUILD) check
+	@echo 'layers and file names'
 	@$(RUN) tools/check-layers
+	@echo 'format of all C files'
 	@$(RUN) tools/check-format
 
 format:
