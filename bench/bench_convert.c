@@ -225,7 +225,7 @@ static bool measure(bench_result *out, const char *name, bool (*make_source)(con
 
     if (!prepare(&c, name, make_source, disk, ".safetensors"))
         return false;
-    bench_turns(2, work, arg, 5, seconds, ratio);
+    bench_turns(2, work, arg, 9, seconds, ratio);
     clear(c.folder);
     out->unit = "GB/s";
     out->value = (double)TENSORS * BYTES / seconds[1] / 1e9;

@@ -267,15 +267,19 @@ static PyObject *ckpt_metadata(PyObject *self, PyObject *none)
     return dict;
 }
 
-static PyObject *ckpt_format(PyObject *self, void *none)
+const char *format_name(rsd_format format)
 {
     static const char *const name[] = { "auto", "dcp", "safetensors", "torch", "ranks", "zero" };
-    rsd_ckpt                *k = ckpt_of(self);
-    size_t                   f = k ? (size_t)rsd_ckpt_format(k) : 0;
+
+    return (size_t)format < sizeof(name) / sizeof(name[0]) ? name[format] : "unknown";
+}
+
+static PyObject *ckpt_format(PyObject *self, void *none)
+{
+    rsd_ckpt *k = ckpt_of(self);
 
     (void)none;
-    return k ? PyUnicode_FromString(f < sizeof(name) / sizeof(name[0]) ? name[f] : "unknown")
-             : NULL;
+    return k ? PyUnicode_FromString(format_name(rsd_ckpt_format(k))) : NULL;
 }
 
 static PyObject *ckpt_kind(PyObject *self, void *none)

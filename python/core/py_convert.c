@@ -169,11 +169,9 @@ static int take_layout(core *c, convert_work *v, const char *layout)
 
 static PyObject *result_of(const convert_work *v)
 {
-    static const char *const format[] = { "auto",  "dcp",       "safetensors",   "torch",
-                                          "ranks", "universal", "sharded_state", "megatron" };
     const rsd_convert_stats *s = &v->stats;
 
-    return Py_BuildValue("{sssLsLsLsLsLsLsN}", "format", format[s->format & 7], "tensors",
+    return Py_BuildValue("{sssLsLsLsLsLsLsN}", "format", format_name(s->format), "tensors",
                          (long long)s->tensors, "objects", (long long)s->objects, "files",
                          (long long)s->files, "bytes", (long long)s->bytes, "carried",
                          (long long)s->carried, "reused", (long long)s->reused, "left_out",

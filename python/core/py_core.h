@@ -170,6 +170,8 @@ PyObject *core_stash(PyObject *module, PyObject *args);
 extern PyType_Spec ckpt_spec, saving_spec, part_spec;
 
 PyObject *core_open(PyObject *module, PyObject *args);
+/* As read: that of the universal form is "zero". */
+const char *format_name(rsd_format format);
 /* The checkpoint behind a Ckpt, until ckpt_leave; NULL with ValueError if it is closed. */
 typedef struct opened opened;
 opened               *ckpt_enter(PyObject *self);

@@ -202,10 +202,14 @@ class Commands(Case):
         self.assertEqual([name for name, why in left], ["step"])
 
     def test_convert_writes_the_formats_that_save_does_not(self):
-        zero = golden("folders/zero3")
-        stats = reshard.convert(zero, self.folder / "u", format="universal")
-        self.assertEqual((stats["format"], reshard.open(self.folder / "u").kind), ("universal", "universal"))
-        self.assertTrue(reshard.diff(zero, self.folder / "u")["same"])
+        for name, kind in (("universal", "DeepSpeed's universal form"), ("megatron", "Megatron-Core torch_dist, iteration 0")):
+            out = self.folder / name / "release"
+            stats = reshard.convert(self.path, out, format=name)
+            with reshard.open(out) as ck:
+                self.assertEqual((stats["format"], ck.kind, list(ck)), (ck.format, kind, ["model.a", "model.b"]))
+        out = self.folder / "served"
+        reshard.convert(self.path, out, format="sharded_state", layout="mesh tp=2; * replicate")
+        self.assertEqual(len(list(out.glob("model-rank-*-part-0.safetensors"))), 2)
 
     def test_convert_says_what_is_wrong(self):
         with self.assertRaises(reshard.InvalidError):
