@@ -47,6 +47,8 @@ static const rsi_pickle_class classes[] = {
     { "torch.distributed._shard.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD },
     { "megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata", CLS_META, GROWS },
     { "torch.serialization", "_get_layout", CLS_LAYOUT, CALL },
+    { "builtins", "getattr", CLS_GETATTR, CALL },
+    { "__builtin__", "getattr", CLS_GETATTR, CALL },
     { "collections", "OrderedDict", CLS_ORDERED_DICT, 0 },
     META_CLASSES("torch.distributed.checkpoint.metadata"),
     META_CLASSES("torch.distributed._shard.checkpoint.metadata"),
@@ -416,12 +418,30 @@ static rsd_err fold_info(dcp_reading *r, rsi_pickle_object *object, rsi_pv *out,
     return rc ? rc : fold_to(r, &r->info, REC_INFO, &info, sizeof(info), out, err);
 }
 
-/* torch.Size((2, 3)) becomes (2, 3), a layout becomes its name, a memory format its number. */
+/* Python 3.11.0 to 3.11.3 writes a member of an enum as getattr(class, name). */
+static rsd_err fold_member(const dcp_reading *r, rsi_pv args, rsi_pv *out, rsd_error *err)
+{
+    const char *module, *name;
+    rsi_pv      part[2];
+
+    if (rsi_pickle_items(r->p, args, part, 2) != 2 || !rsi_pickle_is_str(part[1]) ||
+        rsi_pickle_class_of(r->p, part[0], &module, &name) != CLS_MEMORY_FORMAT)
+        return rsi_fail(err, RSD_E_FORMAT,
+                        "refused, because loading it would call \"builtins.getattr\" for something "
+                        "other than a memory format");
+    *out = part[1];
+    return RSD_OK;
+}
+
+/* torch.Size((2, 3)) becomes (2, 3), a layout becomes its name, a memory format its number or
+ * name. */
 static rsd_err fold_call(dcp_reading *r, const rsi_pickle_object *object, rsi_pv *out,
                          rsd_error *err)
 {
     rsi_pv arg = NO_VALUE;
 
+    if (object->id == CLS_GETATTR)
+        return fold_member(r, object->args, out, err);
     if (object->id == CLS_MEMORY_FORMAT && rsi_pickle_is_ints(object->args)) {
         *out = object->args;
         return RSD_OK;

@@ -35,7 +35,7 @@ def files_of(cases):
             full = path + "/" + name if name else path
             assert full not in files and len(raw) < 65536, full
             files[full] = raw
-    assert sum(map(len, files.values())) < 1 << 20
+    assert sum(map(len, files.values())) < 5 << 18
     return files
 
 

@@ -133,6 +133,11 @@ def main():
     local = sharded(2)
     local.storage_meta.checkpoint_id = Path313()
     write("python313", local)
+    encoding = md._MEM_FORMAT_ENCODING  # 3.11.0 to 3.11.3 write members of enums by name
+    encoding.__reduce_ex__ = lambda self, protocol: (getattr, (self.__class__, self._name_))
+    write("python3112", sharded(2))
+    write("python3112_protocol2", sharded(2), protocol=2)
+    del encoding.__reduce_ex__
     extra = sharded(2)  # attributes that torch does not know
     extra.mcore_data = {"model.weight": {"shape": (8, 3)}}
     for meta in extra.state_dict_metadata.values():

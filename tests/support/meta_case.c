@@ -27,6 +27,8 @@ const char *const meta_samples[META_SAMPLES] = {
     "protocol2",
     "protocol5",
     "python313",
+    "python3112",
+    "python3112_protocol2",
     "rank0",
     "rank1",
     "old_package",

@@ -11,7 +11,7 @@ typedef struct meta_bytes {
     size_t         len;
 } meta_bytes;
 
-enum { META_SAMPLES = 16 };
+enum { META_SAMPLES = 18 };
 extern const char *const meta_samples[META_SAMPLES];
 /* The bytes of a sample. */
 meta_bytes meta_sample(const char *name);

@@ -159,6 +159,18 @@ static void path_of_python_3_13_is_read(void **state)
     rsi_dcp_meta_free(meta);
 }
 
+static void enums_of_python_3_11_2_are_read(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rsi_dcp_meta *meta = meta_accept(meta_sample(i ? "python3112_protocol2" : "python3112"));
+
+        assert_int_equal(meta->ntensors, 1);
+        assert_int_equal(meta->tensor[0].dtype, RSD_F32);
+        rsi_dcp_meta_free(meta);
+    }
+}
+
 static void unknown_attributes_of_objects_are_listed_too(void **state)
 {
     rsi_dcp_meta *meta = meta_accept(meta_sample("extra_bytes"));
