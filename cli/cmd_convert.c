@@ -297,8 +297,7 @@ static int open_source(converting *c)
     }
     if (!c->opts.overwrite && !c->store && access(a->operand[1], F_OK) == 0) /* verifying is long */
         return refuse(a, EXIT_COULD_NOT,
-                      "checkpoint \"%s\": it exists already, and overwrite is not set",
-                      a->operand[1]);
+                      "checkpoint \"%s\": it exists already; overwrite replaces it", a->operand[1]);
     code = source_salvage(a, a->operand[0], &c->source);
     if (code)
         return code;
@@ -432,6 +431,8 @@ static int run(const args *a)
         code = fail(a, &err);
         if (!there || c.partial) /* it appeared during this run */
             say_how_to_go_on(&c, there);
+        if (code == EXIT_INVALID)
+            say_salvage(a);
         if (rc == RSD_E_INVALID && c.damages)
             code = EXIT_NO; /* nothing was left */
         if (rc == RSD_E_MISMATCH)
@@ -496,7 +497,7 @@ const command cmd_convert = {
         "\n"
         "An interrupted run keeps its finished parts in DST.partial-...; the same command with "
         "--resume checks them and resumes. A run without --resume starts over and deletes "
-        "them. Compressed output can't be resumed.\n"
+        "them; one with --no-keep leaves them alone. Compressed output can't be resumed.\n"
         "\n"
         "Checksums of the data read from SRC are compared. Data read in order are compared on "
         "the way; columns and other scattered parts are read a second time. "

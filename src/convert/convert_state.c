@@ -200,7 +200,7 @@ static bool is_whole(const taking *k, const char *name, size_t number)
     if (!k->opts->salvage || !source->health || source->health[number] == RSD_WHOLE)
         return true;
     rsi_leave_out(k->opts, name,
-                  source->health[number] == RSD_GONE ? "nothing of it is left" : "it is damaged");
+                  source->health[number] == RSD_GONE ? "nothing is left of it" : "damaged");
     return false;
 }
 
@@ -487,7 +487,7 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
     out->n = out->state ? out->state->ntensors : 0;
     for (size_t i = 0; opts->salvage && i < source->nlost && !rc; i++)
         if (is_wanted(&k, source->lost[i]))
-            rsi_leave_out(opts, source->lost[i], "nothing of it is left");
+            rsi_leave_out(opts, source->lost[i], "nothing is left of it");
     if (!rc && k.refused)
         rc = rsi_fail(err, RSD_E_UNSUPPORTED, "safetensors can't hold %zu of the tensors: %s%s",
                       k.refused, k.buf, k.names.len >= sizeof(k.buf) ? " ..." : "");

@@ -48,8 +48,8 @@ same: 2 tensors, 196 B, 8 objects
 END
 err <<'END'
 reshard: damage: file "__1_0.distcp" is missing
-reshard: left out: model.layers.0.weight, model.layers.0.bias: it is damaged
-reshard: left out: optim.state.0.exp_avg, buffers.0: nothing of it is left
+reshard: left out: model.layers.0.weight, model.layers.0.bias: damaged
+reshard: left out: optim.state.0.exp_avg, buffers.0: nothing is left of it
 END
 
 rm "$T/cut/.reshard-sums"
@@ -69,7 +69,7 @@ printf X | dd of="$T/flip/__1_0.distcp" bs=1 seek=704 conv=notrunc 2>/dev/null
 t 'what only checksums find is left out too' -c 'cd "$T"; "$R" convert -q --salvage flip flipped 2>&1 | grep -v ^reshard:.damage; "$R" inspect flipped | grep -c "^row"'
 code 1
 out <<'END'
-reshard: left out: row: it is damaged
+reshard: left out: row: damaged
 0
 END
 
@@ -77,13 +77,13 @@ END
 
 cp -r golden/hf_index "$T/hf"
 rm "$T/hf/model-00002-of-00003.safetensors"
-t 'of a file that is gone the index still has the names' -c '"$R" inspect "$T/hf" | tail -n 3; "$R" convert -q --salvage "$T/hf" "$T/hf.safetensors" 2>"$T/said"; echo $?; grep "nothing of it is left" "$T/said"; "$R" verify "$T/hf" | tail -n 1'
+t 'of a file that is gone the index still has the names' -c '"$R" inspect "$T/hf" | tail -n 3; "$R" convert -q --salvage "$T/hf" "$T/hf.safetensors" 2>"$T/said"; echo $?; grep "nothing is left of it" "$T/said"; "$R" verify "$T/hf" | tail -n 1'
 out <<'END'
 gone: no_rows
 gone: six_dims
 29 whole, 0 damaged, 15 gone
 1
-reshard: left out: t.uint8, t.uint64, t.int32, t.bfloat16, t.complex64 and 10 more: nothing of it is left
+reshard: left out: t.uint8, t.uint64, t.int32, t.bfloat16, t.complex64 and 10 more: nothing is left of it
 29 whole, 0 damaged, 15 gone
 END
 
