@@ -94,11 +94,16 @@ format:
 
 # Builds only what is installed: no tests, fuzz targets or benchmarks. The files for pkg-config and CMake were written when the
 # build was configured and are no targets.
-install: setup-build
+install: check-prefix setup-build
 	@$(RUN) meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX))
 	@$(NINJA) $$($(RUN) meson introspect --installed $(BUILD) | tr ',' '\n' | \
 		sed -n '/meson-private/d; /\.cmake"/d; s|^[{ ]*"$(abspath $(BUILD))/\([^"]*\)".*|\1|p')
 	@$(RUN) meson install -C $(BUILD) --no-rebuild
+	@tools/carry-libs $(BUILD) $(DESTDIR)$(abspath $(PREFIX))
+
+check-prefix:
+	@mkdir -p '$(DESTDIR)$(abspath $(PREFIX))/lib' 2>/dev/null && [ -w '$(DESTDIR)$(abspath $(PREFIX))/lib' ] || \
+		{ echo "install: $(DESTDIR)$(abspath $(PREFIX)) can't be written: be root, or take PREFIX=\$$HOME/.local" >&2; exit 1; }
 
 deb:
 	@tools/setup $(BUILD) deb
@@ -112,6 +117,6 @@ uninstall:
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: scale all help setup-build setup-test demo test test-long test-faults test-interop test-trainers wheel test-python bench check format install deb uninstall clean
+.PHONY: scale all help check-prefix setup-build setup-test demo test test-long test-faults test-interop test-trainers wheel test-python bench check format install deb uninstall clean
 # Targets share one build folder, so they run one after another, whatever -j says.
 .NOTPARALLEL:

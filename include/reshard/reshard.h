@@ -434,8 +434,8 @@ typedef enum rsd_choice { RSD_DEFAULT = 0, RSD_ALWAYS = 1, RSD_NEVER = 2 } rsd_c
 /* One box of a tensor in memory: a pointer and byte strides, or callbacks (devices, sockets). */
 typedef struct rsd_view {
     rsd_box box;
-    void   *data;                 /* the first element; NULL: get and put are used */
-    int64_t stride[RSD_MAX_NDIM]; /* bytes; all zero: packed, row-major */
+    void   *data; /* the first element, at any address; NULL: get and put are used */
+    int64_t stride[RSD_MAX_NDIM]; /* bytes, may be negative; all zero: packed, row-major */
     /* Copy bytes [off, off + len) of the box as if it were packed. May be called from several
      * threads, in any order. The caller of the library gets the code that they return. */
     rsd_err (*get)(void *arg, uint64_t off, void *host, size_t len);

@@ -95,6 +95,16 @@ static rsd_err agree_alone(rsd_comm *comm, const rsd_error *own, rsd_error *err)
     return (rsd_err)own->code;
 }
 
+rsd_err rsi_name_rank(rsd_error *err)
+{
+    char front[32];
+
+    snprintf(front, sizeof(front), "rank %" PRId32 ": ", err->rank);
+    return strncmp(err->msg, front, strlen(front)) == 0
+               ? (rsd_err)err->code
+               : rsi_while(err, (rsd_err)err->code, "rank %" PRId32, err->rank);
+}
+
 rsd_err rsi_agree(rsd_comm *comm, rsd_err mine, rsd_error *err)
 {
     rsd_error  local, text;
@@ -109,7 +119,7 @@ rsd_err rsi_agree(rsd_comm *comm, rsd_err mine, rsd_error *err)
     err = err ? err : &local;
     if (comm->size == 1 || comm->alone) {
         rc = agree_alone(comm, own, err);
-        return rc ? rsi_while(err, rc, "rank %" PRId32, err->rank) : RSD_OK;
+        return rc ? rsi_name_rank(err) : RSD_OK;
     }
     rc = rsi_allreduce(comm, RSI_OP_SUM, &count, 1, err);
     if (rc)
@@ -121,5 +131,5 @@ rsd_err rsi_agree(rsd_comm *comm, rsd_err mine, rsd_error *err)
         return rsi_also(rc, own, err);
     *err = comm->failed[0];
     err->nfailed = (int32_t)count;
-    return rsi_while(err, (rsd_err)err->code, "rank %" PRId32, err->rank);
+    return rsi_name_rank(err);
 }

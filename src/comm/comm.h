@@ -153,6 +153,9 @@ rsd_err rsi_allreduce(rsd_comm *comm, rsi_reduce_op op, int64_t *value, size_t n
 rsd_err rsi_agree(rsd_comm *comm, rsd_err mine, rsd_error *err);
 /* One rank's failure `mine` as others see it, with the text of *err if that has the same code. */
 rsd_error rsi_failure_of(int32_t rank, rsd_err mine, const rsd_error *err);
+/* Puts the error's rank in front, unless it stands there: an error of all ranks may be passed on.
+ */
+rsd_err rsi_name_rank(rsd_error *err);
 /* The comm itself failed, with *err, during an agreement: adds this rank's own error, so that it is
  * not lost. `own` NULL: none. Returns `rc`. */
 rsd_err rsi_also(rsd_err rc, const rsd_error *own, rsd_error *err);

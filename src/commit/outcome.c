@@ -214,7 +214,7 @@ static bool take_failure(rsi_outcome *b)
     b->answer.err = first;
     if (b->c->comm) {
         b->answer.err.nfailed = count;
-        rsi_while(&b->answer.err, (rsd_err)first.code, "rank %" PRId32, first.rank);
+        rsi_name_rank(&b->answer.err);
     }
     return true;
 }

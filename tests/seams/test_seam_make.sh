@@ -15,6 +15,7 @@ program() # FILE COMMANDS
 says='echo "${0##*/} $*${MAKEFLAGS:+ with $MAKEFLAGS}"'
 program tools/setup "$says"
 program tools/configure :
+program tools/carry-libs :
 program tools/run-tests "$says"
 program build/reshard "$says"
 program bin/ninja "$says"
@@ -42,9 +43,11 @@ t 'targets that use one build folder wait for each other' -c 'make -j4 test demo
 out <<'END'
 setup
 meson
+building
 ninja
 run-tests
 setup
+building
 ninja
 reshard
 END
@@ -55,15 +58,20 @@ out <<'END'
 ninja -C build --quiet -j3
 END
 
-t 'make install builds what is installed and nothing else' -c 'make install | tail -n 1'
+t 'make install builds what is installed and nothing else' -c 'make install PREFIX=there | tail -n 1'
 out <<'END'
 ninja -C build --quiet reshard
 END
 
-t 'make install goes to PREFIX, or /usr/local' -c 'make install PREFIX=there | grep Dprefix && make install | grep Dprefix'
+t 'make install goes to PREFIX, or /usr/local' -c 'make install PREFIX=there | grep Dprefix && make -n install | grep -o Dprefix.*'
 out <<END
 meson configure build -Dprefix=$PWD/there
-meson configure build -Dprefix=/usr/local
+Dprefix=/usr/local
+END
+
+t 'make install says where it can not write' -c 'echo >file; make install PREFIX=file 2>&1 | head -n 1 | sed "s|$PWD|.|"'
+out <<'END'
+install: ./file can't be written: be root, or take PREFIX=$HOME/.local
 END
 
 t 'make uninstall removes what was installed' -c 'touch build/meson-logs/install-log.txt && make uninstall'

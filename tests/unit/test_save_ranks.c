@@ -48,6 +48,7 @@ static rsd_err save(const job *j, rsd_comm *comm, rsd_state *state, rsd_error *e
     rsd_state_free(state);
     CHECK(rc == j->want);
     CHECK(!j->text || strstr(err->msg, j->text));
+    CHECK(!strstr(err->msg, "rank 0: rank 0"));
     return RSD_OK;
 }
 
@@ -205,6 +206,27 @@ static void a_tensor_that_ranks_mean_differently_is_named(void **state)
     j.opts.uneven_keys = true;
     j.text = "\"all\": the dtype of rank 2 differs from that of rank 0";
     assert_int_equal(run(4, save_stages, &j), RSD_OK);
+    rsd_store_close(j.store);
+}
+
+static rsd_err save_complex(void *arg, rsd_comm *comm, rsd_error *err)
+{
+    double     z[16] = { 0 };
+    rsd_view   view = fix_whole(1, eight, z);
+    rsd_state *state;
+
+    CHECK(!rsd_state_create(&state, err));
+    CHECK(!rsd_state_tensor(state, "z", NULL, RSD_C128, 1, eight, 1, &view, err));
+    return save(arg, comm, state, err);
+}
+
+static void a_format_that_can_not_hold_a_tensor_names_the_rank_once(void **state)
+{
+    job j = { .store = fix_store(), .path = "ck.safetensors", .want = RSD_E_UNSUPPORTED };
+
+    (void)state;
+    j.text = "rank 0: tensor \"z\": safetensors can't hold complex128";
+    assert_int_equal(run(4, save_complex, &j), RSD_OK);
     rsd_store_close(j.store);
 }
 
@@ -410,6 +432,7 @@ int main(void)
         cmocka_unit_test(what_only_some_ranks_hold_is_saved_when_told),
         cmocka_unit_test(who_joins_the_states_makes_no_difference),
         cmocka_unit_test(a_tensor_that_ranks_mean_differently_is_named),
+        cmocka_unit_test(a_format_that_can_not_hold_a_tensor_names_the_rank_once),
         cmocka_unit_test(a_layout_on_more_ranks_than_the_comm_has_is_refused),
         cmocka_unit_test(an_async_save_names_the_rank_that_differs_once),
         cmocka_unit_test(a_layout_is_made_of_what_each_rank_holds),
