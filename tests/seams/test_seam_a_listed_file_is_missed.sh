@@ -14,6 +14,7 @@ END
 code 2
 err <<'END'
 reshard: checkpoint "out": file "shard-00004-model-00001-of-00001.safetensors" is missing, but listed in the checksum file
+reshard: `reshard verify` lists the damage, --salvage converts the rest
 reshard: file "shard-00004-model-00001-of-00001.safetensors" is missing, but listed in the checksum file
 ls: cannot access 'out*': No such file or directory
 END
@@ -45,6 +46,7 @@ a
 END
 err <<'END'
 reshard: checkpoint "out": file "b.safetensors" is missing, but listed in the checksum file
+reshard: `reshard verify` lists the damage, --salvage converts the rest
 END
 
 finish

@@ -25,6 +25,7 @@ layers 32
 END
 err <<'END'
 reshard: checkpoint "out": file "config.json": checksum mismatch in bytes 0-9
+reshard: `reshard verify` lists the damage, --salvage converts the rest
 ls: cannot access 'out*': No such file or directory
 END
 
