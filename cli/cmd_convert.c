@@ -431,7 +431,7 @@ static int run(const args *a)
         code = fail(a, &err);
         if (!there || c.partial) /* it appeared during this run */
             say_how_to_go_on(&c, there);
-        if (code == EXIT_INVALID)
+        if (code == EXIT_INVALID && !args_has(a, "salvage"))
             say_salvage(a);
         if (rc == RSD_E_INVALID && c.damages)
             code = EXIT_NO; /* nothing was left */

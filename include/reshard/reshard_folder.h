@@ -97,6 +97,9 @@ typedef struct rsd_publish_opts {
     rsd_choice sync;     /* NEVER: return before the bytes are safe from a power cut */
     rsd_choice checksum; /* DEFAULT: if all parts have hashes and the library can read the metadata;
                             ALWAYS: otherwise RSD_E_UNSUPPORTED */
+    /* May be NULL. Its code becomes 0, or if the library can't read `metadata`, with the reason:
+     * then there is no checksum file, nothing was compared, and no file is removed. */
+    rsd_error *unread;
 } rsd_publish_opts;
 
 /* Makes the parts the folder's checkpoint: checks that their files are present, writes the checksum

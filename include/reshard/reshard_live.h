@@ -136,12 +136,12 @@ typedef struct rsd_reshard_opts {
  * layout. Each rank runs its own plan for the same layouts, which must agree; ranks of the layouts
  * are ranks of `comm`. The views of each tensor are the boxes that this rank holds, or the same
  * elements cut in another way; source and target must not overlap, which is not checked.
- * Everything else is before a byte moves: a layout, shape or dtype that differs on another rank is
- * one error on all, which names the tensor and rank, and so is a missing view. Options may differ.
- * Contributions are combined in the order of their places in the mesh: 8-bit and 16-bit floats as
- * float, integers modulo their width; averages of integers are truncated towards zero; for booleans
- * the sum is "or", the product "and". If one rank fails, all do, and the contents of the targets
- * are undefined. `opts` may be NULL. [collective] */
+ * Layouts, shapes, dtypes and views are compared and checked before a byte moves: one that differs
+ * on another rank or is missing is one error on all, which names the tensor and rank. Options may
+ * differ. Contributions are combined in the order of their places in the mesh: 8-bit and 16-bit
+ * floats as float, integers modulo their width; averages of integers are truncated towards zero;
+ * for booleans the sum is "or", the product "and". If one rank fails, all do, and the contents of
+ * the targets are undefined. `opts` may be NULL. [collective] */
 RSD_API rsd_err rsd_reshard(const rsd_plan *plan, rsd_comm *comm, const rsd_views *src,
                             const rsd_views *dst, const rsd_reshard_opts *opts, rsd_error *err);
 /* The same in two steps, so that other work can be done in between: begin compares and checks, the

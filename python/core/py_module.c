@@ -134,7 +134,8 @@ static PyMethodDef methods[] = {
     { "write_part", WITH_KEYWORDS(core_write_part), METH_VARARGS | METH_KEYWORDS,
       "write_part(path, rank, items, *, transform, ...) -> Part" },
     { "publish", WITH_KEYWORDS(core_publish), METH_VARARGS | METH_KEYWORDS,
-      "publish(path, receipts, metadata, *, overwrite, rank, sync, checksum)" },
+      "publish(path, receipts, metadata, *, overwrite, rank, sync, checksum) -> why the metadata "
+      "can't be read, or None" },
     { "load", WITH_KEYWORDS(core_load), METH_VARARGS | METH_KEYWORDS,
       "load(path, state, comm or None, *, verify, ...) -> missing names" },
     { 0 },

@@ -198,6 +198,7 @@ typedef struct publish_work {
     size_t           n;
     rsd_receipt     *receipt; /* [n] */
     rsd_publish_opts opts;
+    rsd_error        unread;
 } publish_work;
 
 static rsd_err run_publish(work *w, rsd_error *err)
@@ -251,8 +252,8 @@ PyObject *core_publish(PyObject *module, PyObject *args, PyObject *kwargs)
     static char  *names[] = { "path", "receipts", "metadata", "overwrite",
                               "rank", "sync",     "checksum", NULL };
     core         *c = PyModule_GetState(module);
-    PyObject     *path = NULL, *receipts, *metadata;
-    int           overwrite = 0, rank = -1, sync = 0, checksum = 0, rc = -1;
+    PyObject     *path = NULL, *receipts, *metadata, *unread = NULL;
+    int           overwrite = 0, rank = -1, sync = 0, checksum = 0;
     publish_work *p;
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&OO|$piii", names, PyUnicode_FSConverter,
@@ -266,13 +267,15 @@ PyObject *core_publish(PyObject *module, PyObject *args, PyObject *kwargs)
                                       .alone = rank >= 0,
                                       .rank = rank >= 0 ? rank : 0,
                                       .sync = (rsd_choice)sync,
-                                      .checksum = (rsd_choice)checksum };
-        if (take_receipts(p, path, receipts, metadata) == 0)
-            rc = work_run(c, &p->w, WORK_DONE, NULL);
+                                      .checksum = (rsd_choice)checksum,
+                                      .unread = &p->unread };
+        if (take_receipts(p, path, receipts, metadata) == 0 &&
+            work_run(c, &p->w, WORK_DONE, NULL) == 0)
+            unread = p->unread.code ? PyUnicode_FromString(p->unread.msg) : Py_NewRef(Py_None);
         work_free(c, &p->w);
     }
     Py_DECREF(path);
-    return rc < 0 ? NULL : Py_NewRef(Py_None);
+    return unread;
 }
 
 /* ---- Part ---- */

@@ -22,6 +22,7 @@ if installed("torch"):
     from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension, ZStandard
     from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    from torch.distributed.checkpoint.metadata import TensorProperties
 
     import reshard
     import reshard.torch
@@ -382,6 +383,35 @@ except dcp.CheckpointException as e:
         self.assertEqual(stock.planner_data, ours.planner_data)
         self.assertEqual(stock.storage_data, dict(ours.storage_data))
         self.assertEqual(pickle.loads(pickle.dumps(ours)).storage_data, stock.storage_data)
+
+    def test_metadata_that_reshard_can_not_read_are_told(self):
+        class Odd(DefaultSavePlanner):
+            def create_global_plan(self, all_plans):
+                plans, metadata = super().create_global_plan(all_plans)
+                metadata.planner_data["odd"] = Custom()
+                return plans, metadata
+
+        with self.assertWarnsRegex(UserWarning, 'was saved without checksums, and reshard can.t read it: .*"[^"]*Custom"'):
+            dcp.save({"w": torch.ones(4)}, storage_writer=StorageWriter(self.folder), planner=Odd(), no_dist=True)
+        self.assertEqual(load({"w": torch.zeros(4)}, self.folder, dcp.FileSystemReader)["w"].sum(), 4)
+
+    def test_metadata_of_python_3_11_2_are_read(self):
+        """It pickles a member of an enum as getattr(class, name)."""
+        kind = type(TensorProperties.__getstate__(TensorProperties())[3])
+        kind.__reduce_ex__ = lambda self, protocol: (getattr, (type(self), self.name))
+        self.addCleanup(delattr, kind, "__reduce_ex__")
+        state = {"a": torch.ones(4), "b": torch.ones(2)}
+        for writer in (StorageWriter, dcp.FileSystemWriter):
+            path = self.folder / writer.__name__
+            save(state, path, writer)
+            self.assertIn(b"getattr", (path / ".metadata").read_bytes())
+            self.assertTrue(reshard.verify(path)["ok"])
+            self.assertEqual(load({"a": torch.zeros(4), "b": torch.zeros(2)}, path)["b"].sum(), 2)
+
+    def test_options_that_are_no_numbers_are_refused(self):
+        for name in ("threads", "max_memory"):
+            with self.assertRaisesRegex(reshard.InvalidError, name):
+                StorageWriter(self.folder, **{name: "a"})
 
     def test_classes_pickle(self):
         writer, reader = StorageWriter(self.folder, sync_files=False), StorageReader(self.folder)

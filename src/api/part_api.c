@@ -109,5 +109,7 @@ rsd_err rsd_parts_publish(const char *path, size_t n, const rsd_receipt *receipt
         return rsi_fail(err, RSD_E_INVALID, "missing argument: path or the %zu receipts", n);
     if (known.alone && known.rank < 0)
         return rsi_fail(err, RSD_E_INVALID, "there is no rank %d", (int)known.rank);
+    if (known.unread)
+        *known.unread = (rsd_error){ .rank = -1 };
     return rsi_parts_publish(path, n, receipts, &known, err);
 }

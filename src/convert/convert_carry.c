@@ -41,7 +41,7 @@ static const char *why_not(const rsi_carry *carry, const char *name, const rsd_e
     if (entry->kind == RSD_ENTRY_OTHER && !carry->follow)
         return "links and devices are not copied";
     if (rsi_replace_is_ours(name) || ends(name, ".index.json"))
-        return "it belongs to another checkpoint";
+        return "not part of this checkpoint";
     if (carry->source->format == RSD_FORMAT_DCP && strcmp(name, "integrity.json") == 0)
         return "its checksums are those of the source's files";
     return is_plain(name) ? NULL : "its name can't be written to a checksum file";

@@ -144,6 +144,8 @@ static rsd_err take_metadata(publishing *p, rsd_error *err)
     p->text = p->opts->metadata;
     p->len = p->opts->metadata_len;
     rc = rsi_dcp_meta_read(&source, &p->meta, err);
+    if (rc && p->opts->unread)
+        *p->opts->unread = *err;
     if (rc != RSD_E_NOMEM && p->opts->checksum != RSD_ALWAYS)
         return RSD_OK;
     return rc ? rsi_while(err, rc, "metadata") : RSD_OK;

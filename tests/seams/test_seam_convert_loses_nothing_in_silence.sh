@@ -108,7 +108,7 @@ err <<'END'
 reshard: left out: .cache: folders beside a checkpoint are not copied
 reshard: left out: large.bin: files of more than 64 MiB beside a checkpoint are not copied
 reshard: left out: link: links and devices are not copied
-reshard: left out: pytorch_model.bin.index.json: it belongs to another checkpoint
+reshard: left out: pytorch_model.bin.index.json: not part of this checkpoint
 END
 
 t 'they are listed with the checksums: damage is found, and overwriting knows them' -c 'cd "$T"; printf X | dd of=hf2/config.json bs=1 conv=notrunc 2>/dev/null; "$R" verify hf2; "$R" convert -q hf hf2 --to safetensors --overwrite 2>/dev/null && cmp hf/config.json hf2/config.json'

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import warnings
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ from torch.distributed.checkpoint.planner import WriteItemType
 from torch.futures import Future
 
 from .. import _core, _reading
-from .._errors import ExistsError, MismatchError
+from .._errors import ExistsError, InvalidError, MismatchError
 from . import _sent
 from ._reader import is_plain, locals_of, name_of, view_of
 
@@ -69,7 +70,7 @@ class StorageWriter(FileSystemWriter):
             serialization_format=serialization_format,
         )
         self._checksum = _reading.choice(None if checksum is True else checksum, "checksum")
-        self._threads, self._max_memory = threads, max_memory
+        self._threads, self._max_memory = _number(threads, "threads"), _number(max_memory, "max_memory")
         self._part = self._plan = self._given = self._calm = None
         self._leads = False
 
@@ -199,7 +200,7 @@ class StorageWriter(FileSystemWriter):
                 old = metadata.state_dict_metadata[name]
                 metadata.state_dict_metadata[name] = TensorStorageMetadata(TensorProperties(dtype=dtype), old.size, old.chunks)
         try:
-            _core.publish(
+            unread = _core.publish(
                 os.fspath(self.path),
                 receipts,
                 _sent.metadata(metadata, len(results)),
@@ -211,6 +212,8 @@ class StorageWriter(FileSystemWriter):
         except ExistsError:
             raise _exists(self.path) from None
         self._part = None
+        if unread:
+            warnings.warn(f'"{self.path}" was saved without checksums, and reshard can\'t read it: {unread}', stacklevel=2)
         return None
 
 
@@ -238,6 +241,12 @@ def _names_in(path):
         return header.keys() - {"__metadata__"}
     except (OSError, ValueError, AttributeError):
         return {path}
+
+
+def _number(value, name):
+    if not isinstance(value, int) or value < 0:
+        raise InvalidError(f"{name}: a number, not {value!r}")
+    return value
 
 
 def _exists(path):
