@@ -156,6 +156,13 @@ static rsd_err open_worker(rsi_ucx_family *f, rsd_error *err)
     ucp_config_t             *config = NULL;
     ucs_status_t              status = ucp_config_read(NULL, NULL, &config);
 
+    /* Connect without waiting: otherwise UCX (all versions up to 1.22) ends the program if a rank
+     * dies while it takes this one's connection. 1.18 and newer want the setting's whole name,
+     * older ones without the prefix; either ignores the other. */
+    if (status == UCS_OK)
+        ucp_config_modify(config, "TCP_CONN_NB", "y");
+    if (status == UCS_OK)
+        ucp_config_modify(config, "CONN_NB", "y");
     if (status == UCS_OK)
         status = ucp_init(&want, config, &f->context);
     if (config)
@@ -234,7 +241,8 @@ static rsd_err await_connection(rsi_ucx_family *f, int32_t rank, int64_t until, 
 }
 
 /* Connects all ranks unless they are very many. Those connections are there before anything can go
- * wrong: a rank that has none learns later that another is gone, or why. */
+ * wrong: a rank that has none learns later that another is gone, or why. Without progress before
+ * all have begun: until then UCX has taken up no rank's connection (see look_around). */
 static rsd_err connect_all(rsi_ucx_family *f, int64_t until, rsd_error *err)
 {
     int64_t left;
@@ -243,8 +251,12 @@ static rsd_err connect_all(rsi_ucx_family *f, int64_t until, rsd_error *err)
 
     if (f->size > MESH_RANKS)
         return RSD_OK;
-    for (int32_t r = 0; r < f->size && !rc; r++)
-        rc = rsi_ucx_connect(&f->peer[r], err);
+    for (int32_t r = 0; r < f->size; r++) {
+        rsd_error more;
+        rsd_err   one = rsi_ucx_connect(&f->peer[r], rc ? &more : err);
+
+        rc = rc ? rc : one;
+    }
     for (int32_t r = 0; r < f->size && !rc; r++)
         rc = await_connection(f, r, until, err);
     left = until - rsi_clock_ms();

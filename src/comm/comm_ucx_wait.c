@@ -127,15 +127,20 @@ rsd_err rsi_ucx_connect(rsi_ucx_peer *p, rsd_error *err)
         how.err_mode = UCP_ERR_HANDLING_MODE_NONE; /* the fast way to itself has no other */
     if (p->ep || p->failed || p->bye)
         return RSD_OK;
-    /* UCX ends the program (up to 1.18 at least) if it is asked to connect to a rank that connected
-     * to this one and has gone unnoticed, so look first. */
-    for (int i = 0; i < LOOKS && ucp_worker_progress(p->family->worker); i++)
-        continue;
     status = ucp_ep_create(p->family->worker, &how, &p->ep);
     if (status == UCS_OK)
         return RSD_OK;
     p->ep = NULL;
     return gone(p, status, err);
+}
+
+/* UCX (all versions up to 1.22) ends the program if it is asked to connect to a rank whose own
+ * connection it has taken up, and which has gone unnoticed since. Where ranks are so many that they
+ * connect when they first send, this makes that unlikely; connect_all avoids it. */
+static void look_around(const rsi_ucx_peer *p)
+{
+    for (int i = 0; !p->ep && i < LOOKS && ucp_worker_progress(p->family->worker); i++)
+        continue;
 }
 
 /* ---- messages ---- */
@@ -206,6 +211,7 @@ rsd_err rsi_ucx_start(rsi_ucx_family *f, bool is_receive, int32_t peer, uint64_t
     if (is_receive) {
         receive(f, m, tag, data, bytes);
     } else {
+        look_around(&f->peer[peer]);
         rc = rsi_ucx_connect(&f->peer[peer], err);
         /* Otherwise it never finishes: the family is about to break. */
         if (!rc && f->peer[peer].ep && !f->peer[peer].failed)

@@ -262,7 +262,7 @@ static void check_met(void (*met)(int32_t))
     forked_run(&job, end);
     for (int32_t r = 0; r < job.ranks; r++)
         if (r != DOOMED && (!end[r].rc || end[r].err.rank != DOOMED))
-            fail_msg("rank %d: %s", (int)r, end[r].err.msg);
+            fail_msg("rank %d, signal %d: %s", (int)r, end[r].signal, end[r].err.msg);
 }
 
 static void a_rank_killed_after_it_has_met_is_named(void **state)
