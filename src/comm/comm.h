@@ -91,6 +91,8 @@ rsd_err rsi_reach(rsd_comm *comm, int32_t owner, const rsd_exposed *what, void *
 
 /* A number that the ranks of this machine share with no others. [local] */
 uint64_t rsi_host_id(rsd_comm *comm);
+/* True if all cores of this machine share their last cache, as far as the system tells. */
+bool rsi_one_cache(void);
 
 /* A rank and the number of its machine. */
 typedef struct rsi_place {

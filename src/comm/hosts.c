@@ -9,27 +9,36 @@
 #include <reshard/reshard_live.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* The start of a small file, which stays empty if there is none. */
+static void read_start(const char *path, char out[64])
+{
+    int     fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? 0 : read(fd, out, 63);
+
+    if (fd >= 0)
+        close(fd);
+    out[len > 0 ? len : 0] = '\0';
+}
 
 /* This run of the kernel, and the namespaces in which its processes reach each other. */
 static uint64_t system_host(void)
 {
     static const char *const space[] = { "/proc/self/ns/ipc", "/proc/self/ns/net" };
 
-    char     boot[64] = { 0 };
+    char     boot[64];
     uint64_t id[2] = { 0, 0 };
-    int      fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t  len = fd < 0 ? 0 : read(fd, boot, sizeof(boot));
 
-    if (fd >= 0)
-        close(fd);
+    read_start("/proc/sys/kernel/random/boot_id", boot);
     for (int i = 0; i < 2; i++) {
         struct stat st;
 
         id[i] = stat(space[i], &st) == 0 ? (uint64_t)st.st_ino : 0;
     }
-    return rsi_digest(rsi_digest(0, boot, len > 0 ? (size_t)len : 0), id, sizeof(id));
+    return rsi_digest(rsi_digest(0, boot, strlen(boot)), id, sizeof(id));
 }
 
 uint64_t rsi_host_id(rsd_comm *comm)
@@ -39,6 +48,15 @@ uint64_t rsi_host_id(rsd_comm *comm)
                         : comm->ops.flags & RSD_COMM_THREADS ? 1 /* all are one process */
                                                              : system_host();
     return comm->host_id;
+}
+
+bool rsi_one_cache(void)
+{
+    char cores[64], near[64];
+
+    read_start("/sys/devices/system/cpu/online", cores);
+    read_start("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list", near);
+    return cores[0] && strcmp(cores, near) == 0;
 }
 
 static int by_host(const void *a, const void *b)

@@ -51,6 +51,7 @@ rsd_err rsi_rooms_make(rsd_comm *comm, size_t bytes, rsi_rooms **out, rsd_error 
     *out = NULL;
     if (all) {
         r->comm = comm;
+        r->one_cache = rsi_one_cache();
         r->of = rsi_calloc(size, sizeof(r->of[0]));
         all = r->of != NULL;
     }

@@ -8,8 +8,9 @@
 
 typedef struct rsi_rooms {
     rsd_comm       *comm;
-    unsigned char **of;   /* [size] those of this machine, else NULL; its owner alone writes */
-    unsigned char  *mine; /* into a room */
+    unsigned char **of;        /* [size] those of this machine, else NULL; its owner alone writes */
+    unsigned char  *mine;      /* into a room */
+    bool            one_cache; /* rsi_one_cache */
 } rsi_rooms;
 
 /* True if ranks of a machine may have rooms: processes whose transport shares memory. Threads do

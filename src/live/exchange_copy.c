@@ -226,9 +226,9 @@ rsd_err rsi_hop_read(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, 
     return RSD_OK;
 }
 
-/* Begins to copy a hop from memory to memory; false if a side has none, or it is empty. `pair`
+/* Prepares to copy a hop from memory to memory; false if a side has none, or it is empty. `pair`
  * NULL: within this rank. */
-static bool begin_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, rsi_copying *out)
+static bool plan_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop, rsi_copying *out)
 {
     const rsi_views *src = &x->src[hop->tensor];
     const rsi_class *c = rsi_plan_class(x->plan, hop->tensor);
@@ -249,7 +249,7 @@ static bool begin_copy(rsi_exchange *x, const rsi_pair *pair, const rsi_hop *hop
     }
     to_area = rsi_view_area(to);
     count(x, pair, hop, &box);
-    rsi_copy_begin(out, &box, src->elem_bytes, &to_area, &from, x->past);
+    rsi_copy_plan(out, &box, src->elem_bytes, &to_area, &from, x->past);
     return true;
 }
 
@@ -273,7 +273,8 @@ static rsd_err copy_blocks(rsi_exchange *x, const rsi_pair *pair, const rsi_hop 
     return rc;
 }
 
-/* Copies the hops of one peer, starting with the first. The next one is begun before one ends. */
+/* Copies the hops of one peer, starting with the first. The next one is prepared before one is
+ * copied. */
 static void copy_hops(rsi_exchange *x, const rsi_pair *pair, const rsi_hops *hops, size_t i)
 {
     rsi_copying  copying[2];
@@ -283,17 +284,17 @@ static void copy_hops(rsi_exchange *x, const rsi_pair *pair, const rsi_hops *hop
         rsi_copying *next = &copying[i % 2];
         rsd_error    err;
 
-        if (!begin_copy(x, pair, &hops->at[i], next))
+        if (!plan_copy(x, pair, &hops->at[i], next))
             next = NULL;
         if (before)
-            rsi_copy_end(before);
+            rsi_copy_planned(before, next);
         before = next;
         if (!next)
             rsi_exchange_note(x, copy_blocks(x, pair, &hops->at[i], &err), &err,
                               hops->at[i].tensor);
     }
     if (before)
-        rsi_copy_end(before);
+        rsi_copy_planned(before, NULL);
 }
 
 /* Reads from one peer whose table has arrived; *left is set if others are still missing. */

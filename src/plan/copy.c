@@ -17,24 +17,31 @@
     1024           /* for runs this long, in bytes, partially written cache lines don't matter */
 #define LINE    64 /* bytes */
 #define AHEAD   ((int64_t)8 << 10) /* bytes of source to prefetch */
-#define FETCHED 512                /* lines that are fetched while another copy is made: 32 KiB */
 #define BUNDLED 4096               /* shortest run in bytes that is copied in bundles */
 #define BUNDLE  8                  /* rows */
 #define BLOCK   256                /* bytes */
 #define FLAT    __attribute__((always_inline)) static inline
 
-typedef void (*row_copier)(unsigned char *to, int64_t to_step, const unsigned char *from,
-                           int64_t from_step, int64_t rows, int64_t run);
+/* Runs of the same length at regular distances. */
+typedef struct strip {
+    unsigned char       *to;
+    const unsigned char *from;
+    int64_t              to_step, from_step, rows, run;
+} strip;
+
+/* `next`: what will be copied after it, if that is known; its `to` does not matter. */
+typedef void (*row_copier)(const strip *now, const strip *next);
 
 /* One function per constant size, which the compiler turns into a load and a store: six times as
  * fast as calling memcpy for 8 bytes, twice for 64 (bench copy.run8, copy.run64). */
 #define ROWS_OF(bytes)                                                                             \
-    static void rows_##bytes(unsigned char *to, int64_t to_step, const unsigned char *from,        \
-                             int64_t from_step, int64_t rows, int64_t run)                         \
+    static void rows_##bytes(const strip *now, const strip *next)                                  \
     {                                                                                              \
-        (void)run;                                                                                 \
-        for (int64_t r = 0; r < rows; r++)                                                         \
-            memcpy(to + r * to_step, from + r * from_step, bytes);                                 \
+        strip s = *now;                                                                            \
+                                                                                                   \
+        (void)next;                                                                                \
+        for (int64_t r = 0; r < s.rows; r++)                                                       \
+            memcpy(s.to + r * s.to_step, s.from + r * s.from_step, bytes);                         \
     }
 ROWS_OF(1)
 ROWS_OF(2)
@@ -44,11 +51,13 @@ ROWS_OF(16)
 ROWS_OF(32)
 ROWS_OF(64)
 
-static void rows_any(unsigned char *to, int64_t to_step, const unsigned char *from,
-                     int64_t from_step, int64_t rows, int64_t run)
+static void rows_any(const strip *now, const strip *next)
 {
-    for (int64_t r = 0; r < rows; r++)
-        memcpy(to + r * to_step, from + r * from_step, (size_t)run);
+    strip s = *now;
+
+    (void)next;
+    for (int64_t r = 0; r < s.rows; r++)
+        memcpy(s.to + r * s.to_step, s.from + r * s.from_step, (size_t)s.run);
 }
 
 #if defined(__x86_64__)
@@ -80,14 +89,15 @@ __attribute__((target("avx"))) static inline void line_32(unsigned char       *t
     _mm256_stream_si256(t + 1, b);
 }
 
-/* Rows [0, n) of a bundle, a block of each in turns. */
-FLAT void bundle(unsigned char *to, int64_t to_step, const unsigned char *from, int64_t from_step,
-                 int64_t n, int64_t run, line_copier line)
+/* Rows [first, first + BUNDLE), a block of each in turns. */
+FLAT void bundle(const strip *s, int64_t first, line_copier line)
 {
+    int64_t end_row = rsi_min(s->rows, first + BUNDLE), run = s->run;
+
     for (int64_t at = 0; at < run; at += BLOCK)
-        for (int64_t r = 0; r < n; r++) {
-            unsigned char       *t = to + r * to_step;
-            const unsigned char *f = from + r * from_step;
+        for (int64_t r = first; r < end_row; r++) {
+            unsigned char       *t = s->to + r * s->to_step;
+            const unsigned char *f = s->from + r * s->from_step;
             int64_t              head = (int64_t)(-(uintptr_t)t & (LINE - 1));
             int64_t              whole = (run - head) / LINE * LINE; /* bytes in whole lines */
             int64_t              end = head + rsi_min(at + BLOCK, whole);
@@ -101,50 +111,63 @@ FLAT void bundle(unsigned char *to, int64_t to_step, const unsigned char *from, 
         }
 }
 
+/* Source rows to fetch before row r of `s` is copied: as far ahead in `s`, and when that ends, the
+ * first ones of `next`, a few for each row that is left. */
+FLAT void fetch_ahead(const strip *s, const strip *next, int64_t r, int64_t early)
+{
+    int64_t      left = s->rows - r, tail = rsi_min(early, s->rows), most;
+    const strip *of = left > early ? s : next;
+    int64_t      k = r + early, end = k + 1, run;
+
+    if (of == next) {
+        most = rsi_min(early, next->rows);
+        k = (tail - left) * most / tail;
+        end = (tail - left + 1) * most / tail;
+    }
+    run = rsi_min(of->run, AHEAD);
+    for (; k < end; k++)
+        for (int64_t i = 0; i < run; i += LINE)
+            _mm_prefetch((const char *)of->from + k * of->from_step + i, _MM_HINT_T0);
+}
+
 /* Bypasses the caches: a line that is written whole need not be read first. Each gap in the source
  * stops the hardware's prefetcher for about as long as 6 KiB take. Long rows with gaps are copied
- * several at a time, which wait together; short ones are prefetched whole rows ahead, but nothing
- * behind the last row: in small boxes that would be half of what is read. Into the second-level
- * cache: it waits for more lines at a time than the first. */
-FLAT void rows_past(unsigned char *to, int64_t to_step, const unsigned char *from,
-                    int64_t from_step, int64_t rows, int64_t run, line_copier line)
+ * several at a time, which wait together; short ones are prefetched whole rows ahead. */
+FLAT void rows_past(const strip *now, const strip *next, line_copier line)
 {
-    int64_t step = from_step > 0 ? from_step : -from_step;
+    strip   s = *now, then = *next;
+    int64_t step = s.from_step > 0 ? s.from_step : -s.from_step;
     int64_t early = rsi_max(1, step ? AHEAD / step : 1);
-    bool    gaps = rows > 1 && step != run, bundled = gaps && run >= BUNDLED;
+    bool    gaps = s.rows > 1 && step != s.run, bundled = gaps && s.run >= BUNDLED;
 
-    for (int64_t r = 0; r < rows && bundled; r += BUNDLE)
-        bundle(to + r * to_step, to_step, from + r * from_step, from_step,
-               rsi_min(rows - r, BUNDLE), run, line);
-    for (int64_t r = 0; r < rows && !bundled; r++, to += to_step, from += from_step) {
-        int64_t head = rsi_min(run, (int64_t)(-(uintptr_t)to & (LINE - 1))), i = head;
-        int64_t ahead = gaps && r + early < rows ? early * from_step : 0;
+    for (int64_t r = 0; r < s.rows && bundled; r += BUNDLE)
+        bundle(&s, r, line);
+    for (int64_t r = 0; r < s.rows && !bundled; r++) {
+        unsigned char       *to = s.to + r * s.to_step;
+        const unsigned char *from = s.from + r * s.from_step;
+        int64_t head = rsi_min(s.run, (int64_t)(-(uintptr_t)to & (LINE - 1))), i = head;
 
+        if (gaps)
+            fetch_ahead(&s, &then, r, early);
         if (head > 0) /* calling memcpy for nothing would cost a tenth of short rows */
             memcpy(to, from, (size_t)head);
-        for (; i + LINE <= run; i += LINE) {
-            _mm_prefetch((const char *)from + i + ahead, _MM_HINT_T1);
+        for (; i + LINE <= s.run; i += LINE)
             line(to + i, from + i);
-        }
-        if (i < run)
-            memcpy(to + i, from + i, (size_t)(run - i));
+        if (i < s.run)
+            memcpy(to + i, from + i, (size_t)(s.run - i));
     }
     _mm_sfence();
 }
 
-static void rows_past_16(unsigned char *to, int64_t to_step, const unsigned char *from,
-                         int64_t from_step, int64_t rows, int64_t run)
+static void rows_past_16(const strip *now, const strip *next)
 {
-    rows_past(to, to_step, from, from_step, rows, run, line_16);
+    rows_past(now, next, line_16);
 }
 
 /* A tenth faster for runs of 128 to 384 bytes (bench live.cyclic); 64 bytes gain nothing more. */
-__attribute__((target("avx"))) static void rows_past_32(unsigned char *to, int64_t to_step,
-                                                        const unsigned char *from,
-                                                        int64_t from_step, int64_t rows,
-                                                        int64_t run)
+__attribute__((target("avx"))) static void rows_past_32(const strip *now, const strip *next)
 {
-    rows_past(to, to_step, from, from_step, rows, run, line_32);
+    rows_past(now, next, line_32);
 }
 
 static row_copier past_copier(void)
@@ -202,10 +225,14 @@ static void tiles(const rsi_loops *l, row_copier rows, unsigned char *to, const 
 
                 __builtin_prefetch(next);
                 __builtin_prefetch(next + (n_out - 1) * l->from[out]);
-                rows(tile + k * row, l->run, f + k * l->from[in], l->from[out], n_out, l->run);
+                rows(&(strip){ tile + k * row, f + k * l->from[in], l->run, l->from[out], n_out,
+                               l->run },
+                     NULL);
             }
             for (int64_t k = 0; k < n_out; k++)
-                rows(t + k * l->to[out], l->to[in], tile + k * l->run, row, n_in, l->run);
+                rows(
+                    &(strip){ t + k * l->to[out], tile + k * l->run, l->to[in], row, n_in, l->run },
+                    NULL);
         }
 }
 
@@ -241,62 +268,79 @@ static int64_t total_bytes(const rsi_loops *l)
     return bytes;
 }
 
-/* `past`: the target is not needed in the cache, however small it is. */
-static void copy(const rsi_loops *loops, void *to, const void *from, bool past)
+static strip first_strip(const rsi_copying *c)
 {
-    rsi_loops            l = *loops;
-    unsigned char       *t = to;
-    const unsigned char *f = from;
-    int64_t              at[RSD_MAX_NDIM] = { 0 }, ends = (intptr_t)to | l.run;
-    bool                 tiled, matrix = false;
-    rsi_matrix           m = { 0 };
-    row_copier           rows;
-    int                  outer;
+    const rsi_loops *l = &c->loops;
+    int              in = l->n - 1;
 
-    if (l.run == 0)
-        return;
-    if (l.n == 0) {
-        (past ? past_copier() : rows_any)(t, 0, f, 0, 1, l.run);
-        return;
+    return (strip){ .to = c->to,
+                    .from = c->from,
+                    .to_step = l->n ? l->to[in] : 0,
+                    .from_step = l->n ? l->from[in] : 0,
+                    .rows = l->n ? l->count[in] : 1,
+                    .run = l->run };
+}
+
+/* Moves on in the loops [0, outer); false if they have ended. */
+static bool advance(const rsi_loops *l, int outer, int64_t *at, strip *s)
+{
+    int d = outer - 1;
+
+    for (; d >= 0 && ++at[d] == l->count[d]; d--) {
+        s->to -= (l->count[d] - 1) * l->to[d];
+        s->from -= (l->count[d] - 1) * l->from[d];
+        at[d] = 0;
     }
-    tiled = wants_tiles(&l);
-    matrix = tiled && is_matrix(&l, &m);
-    rows = copier_for(l.run);
-    past = past || total_bytes(&l) >= RSI_COPY_PAST;
-    outer = l.n - (tiled ? 2 : 1);
-    for (int i = 0; i < l.n; i++)
-        ends |= l.to[i];
-    if (!tiled && past && (l.run >= STREAM_RUN || ends % LINE == 0))
-        rows = past_copier();
-    for (;;) {
-        int d = outer - 1;
+    if (d < 0)
+        return false;
+    s->to += l->to[d];
+    s->from += l->from[d];
+    return true;
+}
 
+static row_copier row_copier_of(const rsi_copying *c, bool past)
+{
+    const rsi_loops *l = &c->loops;
+    int64_t          ends = (intptr_t)c->to | l->run;
+
+    for (int i = 0; i < l->n; i++)
+        ends |= l->to[i];
+    return past && (l->run >= STREAM_RUN || ends % LINE == 0) ? past_copier() : copier_for(l->run);
+}
+
+static void copy(const rsi_copying *c, const rsi_copying *next)
+{
+    rsi_loops l = c->loops;
+    strip     now = first_strip(c), after = next ? first_strip(next) : (strip){ 0 };
+    int64_t   at[RSD_MAX_NDIM] = { 0 };
+    bool past = c->past || (l.n > 0 && total_bytes(&l) >= RSI_COPY_PAST), tiled = wants_tiles(&l),
+         more;
+    rsi_matrix m = { 0 };
+    bool       matrix = tiled && is_matrix(&l, &m);
+    row_copier rows = tiled ? copier_for(l.run) : row_copier_of(c, past);
+
+    for (more = l.run > 0; more;) {
+        strip then = now;
+
+        more = advance(&l, tiled ? l.n - 2 : l.n - 1, at, &then);
         if (matrix) {
-            m.to = t, m.from = f;
+            m.to = now.to, m.from = now.from;
             rsi_transpose(&m, past);
         } else if (tiled)
-            tiles(&l, rows, t, f);
+            tiles(&l, rows, now.to, now.from);
         else
-            rows(t, l.to[outer], f, l.from[outer], l.count[outer], l.run);
-        for (; d >= 0 && ++at[d] == l.count[d]; d--) {
-            t -= (l.count[d] - 1) * l.to[d];
-            f -= (l.count[d] - 1) * l.from[d];
-            at[d] = 0;
-        }
-        if (d < 0)
-            return;
-        t += l.to[d];
-        f += l.from[d];
+            rows(&now, more ? &then : &after);
+        now = then;
     }
 }
 
 void rsi_copy(const rsi_loops *loops, void *to, const void *from)
 {
-    copy(loops, to, from, false);
+    copy(&(rsi_copying){ *loops, to, from, false }, NULL);
 }
 
-static void prepare(rsi_copying *c, const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
-                    const rsi_area *from, bool past)
+void rsi_copy_plan(rsi_copying *c, const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
+                   const rsi_area *from, bool past)
 {
     rsi_loops_make(&c->loops, box->ndim, box->len, elem_bytes, to->stride, from->stride);
     c->to = to->data + rsi_box_offset(box, &to->box, to->stride);
@@ -304,25 +348,9 @@ static void prepare(rsi_copying *c, const rsd_box *box, int64_t elem_bytes, cons
     c->past = past;
 }
 
-void rsi_copy_begin(rsi_copying *c, const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
-                    const rsi_area *from, bool past)
+void rsi_copy_planned(const rsi_copying *c, const rsi_copying *next)
 {
-    const rsi_loops *l = &c->loops;
-    int64_t          rows, step, lines = 0;
-
-    prepare(c, box, elem_bytes, to, from, past);
-    if (!past)
-        return;
-    rows = l->n ? l->count[l->n - 1] : 1;
-    step = l->n ? l->from[l->n - 1] : 0;
-    for (int64_t r = 0; r < rows && lines < FETCHED; r++)
-        for (int64_t i = 0; i < l->run && lines < FETCHED; i += LINE, lines++)
-            __builtin_prefetch(c->from + r * step + i, 0, 2); /* as rows_past */
-}
-
-void rsi_copy_end(const rsi_copying *c)
-{
-    copy(&c->loops, c->to, c->from, c->past);
+    copy(c, next);
 }
 
 static void copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
@@ -330,8 +358,8 @@ static void copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
 {
     rsi_copying c;
 
-    prepare(&c, box, elem_bytes, to, from, past);
-    rsi_copy_end(&c);
+    rsi_copy_plan(&c, box, elem_bytes, to, from, past);
+    copy(&c, NULL);
 }
 
 void rsi_copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const rsi_area *from)

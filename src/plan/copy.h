@@ -24,18 +24,19 @@ void rsi_copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, co
 void rsi_copy_box_past(const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
                        const rsi_area *from);
 
-/* A copy of a box in two steps, so that the first bytes of one are fetched while another is made.
- */
+/* A copy of a box that is prepared before the one ahead of it is made, which then fetches its first
+ * bytes. */
 typedef struct rsi_copying {
     rsi_loops            loops;
     unsigned char       *to;
     const unsigned char *from;
-    bool                 past; /* as rsi_copy_box_past */
+    bool                 past; /* the target is not needed in the cache, however small it is */
 } rsi_copying;
 
-void rsi_copy_begin(rsi_copying *copying, const rsd_box *box, int64_t elem_bytes,
-                    const rsi_area *to, const rsi_area *from, bool past);
-void rsi_copy_end(const rsi_copying *copying);
+void rsi_copy_plan(rsi_copying *copying, const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
+                   const rsi_area *from, bool past);
+/* `next`: what will be copied after it, or NULL. */
+void rsi_copy_planned(const rsi_copying *copying, const rsi_copying *next);
 
 void rsi_pack(const rsd_box *box, int64_t elem_bytes, void *packed, const rsi_area *from);
 void rsi_unpack(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const void *packed);
