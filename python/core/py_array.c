@@ -6,8 +6,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <structmember.h>
+#include <sys/mman.h>
 
 #define ALIGNMENT 64 /* as numpy and torch have it */
+#define HUGE_PAGE ((size_t)2 << 20)
 
 /* Python's code of an element, as in the struct module; NULL: none, the buffer is plain bytes. */
 static const char *code_of(rsd_dtype dtype)
@@ -28,17 +30,28 @@ static const char *code_of(rsd_dtype dtype)
     return NULL;
 }
 
+void expect_writes(void *data, size_t bytes)
+{
+    uintptr_t begin = ((uintptr_t)data + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    uintptr_t end = ((uintptr_t)data + bytes) / HUGE_PAGE * HUGE_PAGE;
+
+    if (begin < end)
+        madvise((char *)data + (begin - (uintptr_t)data), end - begin, MADV_HUGEPAGE);
+}
+
 static block *block_new(size_t bytes)
 {
+    size_t alignment = bytes < 2 * HUGE_PAGE ? ALIGNMENT : HUGE_PAGE;
     block *b = malloc(sizeof(*b));
 
     if (!b)
         return NULL;
     atomic_init(&b->users, 1);
-    if (posix_memalign(&b->data, ALIGNMENT, bytes ? bytes : 1)) {
+    if (posix_memalign(&b->data, alignment, bytes ? bytes : 1)) {
         free(b);
         return NULL;
     }
+    expect_writes(b->data, bytes);
     return b;
 }
 

@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* ---- Plan ---- */
 
@@ -110,22 +109,11 @@ static int take_views(move_work *m, const plan_object *p, int side, const view *
         PyErr_NoMemory();
         return -1;
     }
+    if (side == 1)
+        expect_writes(from->data, (size_t)bytes);
     rsd_layout_views(layout, p->rank, from->data, m->view[side], n);
     m->views[side] = (rsd_views){ n, m->view[side] };
     return 0;
-}
-
-/* The target is memory that nothing was written to yet: in huge pages it takes a fraction of the
- * page faults. Only a hint. */
-static void expect_writes(const plan_object *p, const view *to)
-{
-    const uintptr_t page = 2 << 20;
-    int64_t         bytes = rsd_layout_bytes(p->side[1]->layout, p->rank);
-    uintptr_t       begin = ((uintptr_t)to->data + page - 1) / page * page;
-    uintptr_t       end = ((uintptr_t)to->data + (uintptr_t)bytes) / page * page;
-
-    if (begin < end)
-        madvise((char *)to->data + (begin - (uintptr_t)to->data), end - begin, MADV_HUGEPAGE);
 }
 
 /* run(comm, source, target, direct): Views of packed memory, of which the target is new */
@@ -150,7 +138,6 @@ static PyObject *plan_run(PyObject *self, PyObject *args)
     if (take_views(m, (plan_object *)self, 0, (view *)from[0]) == 0 &&
         take_views(m, (plan_object *)self, 1, (view *)from[1]) == 0 &&
         (m->shared = comm_enter(comm)) != NULL) {
-        expect_writes((plan_object *)self, (view *)from[1]);
         m->w.comm = comm_used(m->shared);
         good = work_run(c, &m->w, WORK_DONE, NULL) == 0;
     }
