@@ -430,6 +430,7 @@ int main(void)
         FACT(protocols_2_and_5_read_as_protocol_4_does),
         FACT(names_of_torch_1_13_are_known),
         FACT(path_of_python_3_13_is_read),
+        FACT(enums_of_python_3_11_2_are_read),
         FACT(unknown_attributes_are_skipped_and_listed),
         FACT(unknown_attributes_of_objects_are_listed_too),
         FACT(file_that_would_run_something_is_refused),
