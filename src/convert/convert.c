@@ -129,10 +129,9 @@ static rsd_err take_meta(converting *c, rsd_error *err)
 static rsd_err take_files(converting *c, rsd_error *err)
 {
     const char *into = c->spec.one_file ? "a single file holds no others" : NULL;
-    rsd_err     rc = rsi_carry_find(&c->carry, c->source, into, c->opts, err);
+    rsd_err     rc = rsi_carry_find(&c->carry, c->source, c->spec.format, into, c->opts, err);
 
-    if (!rc)
-        rc = rsi_carry_config(&c->carry, c->taken.made, err);
+    rc = rc ? rc : rsi_carry_config(&c->carry, c->taken.made, err);
     if (!rc)
         rc = rsi_carry_add(&c->carry, &c->job.commit.image, c->taken.state, c->opts, err);
     if (!rc && c->opts->format == RSD_FORMAT_MEGATRON)
@@ -568,8 +567,7 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
                                  .rank = comm ? rsd_comm_rank(comm) : -1,
                                  .overwrite = opts->overwrite,
                                  .store = opts->store };
-    if (!leads(&c))
-        own.on_left_out = NULL; /* only one rank reports */
+    own.on_left_out = leads(&c) ? own.on_left_out : NULL; /* only one rank reports */
     own.verify = own.salvage ? RSD_NEVER : own.verify;
     own.keep = own.keep && !own.dry_run;
     own.resume = own.resume && !own.dry_run;
@@ -588,10 +586,8 @@ rsd_err rsi_convert(rsd_ckpt *source, const char *path, rsd_comm *comm,
         rc = c.keep ? begin_partial(&c, err) : rsi_commit_open(&c.job.commit, err);
     if (!rc)
         rc = write_data(&c, err);
-    if (!rc)
-        rc = prove(&c, err);
-    if (!rc)
-        rc = check_source(&c, err);
+    rc = rc ? rc : prove(&c, err);
+    rc = rc ? rc : check_source(&c, err);
     if (rc == RSD_E_CORRUPT || rc == RSD_E_FORMAT || rc == RSD_E_MISMATCH)
         drop_partial(&c); /* the source is damaged, or changed meanwhile */
     if (!rc)

@@ -33,6 +33,12 @@ static bool is_plain(const char *name)
     return true;
 }
 
+/* By its name: an optimizer's or a scheduler's state, random states, arguments of a training. */
+static bool is_pickle(const char *name)
+{
+    return ends(name, ".pkl") || ends(name, ".bin") || ends(name, ".pt") || ends(name, ".pth");
+}
+
 /* The reason for leaving out a file beside the checkpoint; NULL: it is copied. */
 static const char *why_not(const rsi_carry *carry, const char *name, const rsd_entry *entry)
 {
@@ -44,6 +50,8 @@ static const char *why_not(const rsi_carry *carry, const char *name, const rsd_e
         return "not part of this checkpoint";
     if (carry->source->format == RSD_FORMAT_DCP && strcmp(name, "integrity.json") == 0)
         return "its checksums are those of the source's files";
+    if (carry->safe && is_pickle(name))
+        return "pickles are not copied to safetensors";
     return is_plain(name) ? NULL : "its name can't be written to a checksum file";
 }
 
@@ -188,7 +196,7 @@ static void tell_missing(const rsi_carry *carry, char *const *names, size_t n,
     }
 }
 
-rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
+rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, rsd_format format, const char *into,
                        const rsd_convert_opts *opts, rsd_error *err)
 {
     char  **names;
@@ -196,7 +204,7 @@ rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
     rsd_err rc = RSD_OK;
 
     rsi_carry_release(carry);
-    *carry = (rsi_carry){ .source = source };
+    *carry = (rsi_carry){ .source = source, .safe = format == RSD_FORMAT_SAFETENSORS };
     if (source->files.single || opts->carry == RSD_NEVER)
         return RSD_OK;
     carry->follow = source->format == RSD_FORMAT_SAFETENSORS && has_links(source);

@@ -19,16 +19,17 @@ typedef struct rsi_carried {
 typedef struct rsi_carry {
     rsd_ckpt    *source;
     bool         follow; /* the checkpoint's own files are symbolic links, as in HF's cache */
-    rsi_carried *at;     /* [n] by name */
+    bool         safe; /* the target is safetensors, which people read in order to run no pickle */
+    rsi_carried *at;   /* [n] by name */
     size_t       n, cap;
     uint64_t     bytes;
     rsi_arena    mem;
 } rsi_carry; /* zeroed: nothing */
 
-/* Finds them, and compares those listed in the checksum file with it unless opts->verify is NEVER.
- * `into` NULL: the target is a folder; else the reason why it takes no files. Reports files that
- * are left out through opts->on_left_out. */
-rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, const char *into,
+/* Finds what a target of this format takes, and compares those listed in the checksum file with it
+ * unless opts->verify is NEVER. `into` NULL: the target is a folder; else the reason why it takes
+ * no files. Reports files that are left out through opts->on_left_out. */
+rsd_err rsi_carry_find(rsi_carry *carry, rsd_ckpt *source, rsd_format format, const char *into,
                        const rsd_convert_opts *opts, rsd_error *err);
 /* Makes the config.json say how the recipe's tensors are quantised. */
 rsd_err rsi_carry_config(rsi_carry *carry, const rsi_made *made, rsd_error *err);

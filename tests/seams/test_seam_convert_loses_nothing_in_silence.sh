@@ -93,8 +93,9 @@ head -c 5000000 /dev/zero >"$T/hf/tokenizer.model"
 : >"$T/hf/empty.txt"
 mkdir "$T/hf/.cache"
 ln -s /etc/passwd "$T/hf/link"
-truncate -s 65M "$T/hf/large.bin"
+truncate -s 65M "$T/hf/large.dat"
 echo '{}' >"$T/hf/pytorch_model.bin.index.json"
+echo pickle >"$T/hf/optimizer.bin"
 t 'files beside the checkpoint go along from folder to folder, the others are named' -c 'cd "$T"; "$R" convert -q hf hf2 --to safetensors; ls -A hf2; cmp hf/tokenizer.model hf2/tokenizer.model && cmp hf/config.json hf2/config.json && "$R" verify hf2'
 out <<'END'
 .reshard-sums
@@ -106,8 +107,9 @@ ok: safetensors, 44 tensors, 1.0 KiB, 0 objects
 END
 err <<'END'
 reshard: left out: .cache: folders beside a checkpoint are not copied
-reshard: left out: large.bin: files of more than 64 MiB beside a checkpoint are not copied
+reshard: left out: large.dat: files of more than 64 MiB beside a checkpoint are not copied
 reshard: left out: link: links and devices are not copied
+reshard: left out: optimizer.bin: pickles are not copied to safetensors
 reshard: left out: pytorch_model.bin.index.json: not part of this checkpoint
 END
 
@@ -117,11 +119,11 @@ damage: file "config.json": checksum mismatch in bytes 0-17: not part of the che
 1 damage
 END
 
-t 'compressed, they stay as they are' -c 'cd "$T"; "$R" convert -q hf hfz --compress zstd 2>/dev/null; cmp hf/tokenizer.model hfz/tokenizer.model && "$R" verify -q hfz'
+t 'compressed, they stay as they are' -c 'cd "$T"; "$R" convert -q hf hfz --compress zstd 2>/dev/null; cmp hf/tokenizer.model hfz/tokenizer.model && cmp hf/optimizer.bin hfz/optimizer.bin && "$R" verify -q hfz'
 
 t 'one file holds no others' -c 'cd "$T"; "$R" convert -q hf hf.pt'
 err <<'END'
-reshard: left out: .cache, config.json, empty.txt, large.bin, link and 2 more: a single file holds no others
+reshard: left out: .cache, config.json, empty.txt, large.dat, link and 3 more: a single file holds no others
 END
 
 t '--no-carry leaves them' -c 'cd "$T"; "$R" convert -q --no-carry hf hf3; ls hf3'
