@@ -2,6 +2,7 @@
 /* reshard cat: prints a tensor, a slice of it, an object or everything below a name to stdout, part
  * by part in bounded memory. */
 #include "cli.h"
+#include "patterns.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -348,7 +349,7 @@ static int cat_below(const args *a, rsd_ckpt *ckpt, const char *top, form f)
     if (code)
         return code;
     if (n == 0)
-        code = refuse(a, EXIT_NO, "nothing in \"%s\" is called \"%s\"", a->operand[0], top);
+        code = patterns_missing(a, ckpt, "nothing", top);
     else if (args_has(a, "slice") || f == FORM_NPY || (f == FORM_RAW && args_has(a, "format")))
         code = misuse(a, "%zu items lie below \"%s\": they can be printed only as text or JSON", n,
                       top);

@@ -484,8 +484,8 @@ const command cmd_convert = {
     .text =
         "Copies SRC to DST in one pass, using at most --max-memory, whatever the model's size. "
         "A DST that ends in .safetensors, .pt, .pth or .bin is one file; one without such an "
-        "ending is a folder, in DCP format unless --to says otherwise. DST appears only "
-        "when it is complete.\n"
+        "ending is a folder, in DCP format unless --to says otherwise; --to torch writes a "
+        "file. Folders above DST are made. DST appears only when it is complete.\n"
         "\n"
         "Patterns are shell-style globs; * also matches dots. --include and --exclude see the "
         "old names, --dtype and --layout the new ones. A pattern that matches nothing causes a "

@@ -2,6 +2,7 @@
 /* reshard inspect: shows the contents of a checkpoint, from its metadata alone unless --stats is
  * given. */
 #include "page.h"
+#include "patterns.h"
 
 #include <reshard/reshard_folder.h>
 
@@ -471,8 +472,7 @@ static int report_unmatched(const listing *l)
 
     for (size_t i = 1; i < l->a->noperands; i++)
         if (!l->used[i])
-            code = refuse(l->a, EXIT_NO, "nothing in \"%s\" is called \"%s\"", l->a->operand[0],
-                          l->a->operand[i]);
+            code = patterns_missing(l->a, l->ckpt, "nothing", l->a->operand[i]);
     return code;
 }
 

@@ -143,6 +143,19 @@ static const char *nearest_name(const char *glob, const char *const *name, size_
     return best;
 }
 
+int patterns_missing(const args *a, rsd_ckpt *ckpt, const char *what, const char *glob)
+{
+    const char **name = NULL, *near;
+    size_t       n = 0;
+    int          code;
+
+    near = patterns_names(ckpt, &name, &n) ? nearest_name(glob, name, n) : NULL;
+    code = refuse(a, EXIT_NO, "%s in \"%s\" is called \"%s\"%s%s%s", what, a->operand[0], glob,
+                  near ? "; the closest name is \"" : "", near ? near : "", near ? "\"" : "");
+    free(name);
+    return code;
+}
+
 static void warn(const args *a, const char *option, const char *pattern, const char *near)
 {
     if (!speaks(a))

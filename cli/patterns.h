@@ -25,6 +25,9 @@ const char *patterns_rename(patterns *p, const char *name);
 /* Adds the names of all tensors and objects of a checkpoint to *name, which grows; the caller frees
  * it. False: no memory. */
 bool patterns_names(rsd_ckpt *ckpt, const char ***name, size_t *n);
+/* Says that `what` ("no tensor", "nothing") in the first operand has this name, with the nearest
+ * one there is; returns EXIT_NO. */
+int patterns_missing(const args *a, rsd_ckpt *ckpt, const char *what, const char *glob);
 /* Warns, with the nearest name, if a shell-style glob of the option matches none of the names. */
 void patterns_warn_glob(const args *a, const char *option, const char *glob,
                         const char *const *name, size_t n);

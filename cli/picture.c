@@ -2,6 +2,7 @@
 /* reshard inspect --picture: draws one tensor with its holders: ranks if the files' names tell
  * them, else files. draw.c does the drawing. */
 #include "cli.h"
+#include "patterns.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -233,7 +234,7 @@ int picture_print(const args *a, rsd_ckpt *ckpt, const char *pattern)
         return misuse(a, "--axes takes two different axes, such as 0,1; not \"%s\"", wish);
     code = find_matches(a, ckpt, pattern, &m, &found);
     if (!code && found == 0)
-        code = refuse(a, EXIT_NO, "no tensor in \"%s\" is called \"%s\"", a->operand[0], pattern);
+        code = patterns_missing(a, ckpt, "no tensor", pattern);
     for (size_t i = 0; !code && i < found && !output_over(); i++) {
         const rsd_tensor_info *info = &m[i].info;
         tile                  *t = NULL;

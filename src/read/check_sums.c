@@ -125,7 +125,7 @@ rsd_err rsi_check_foreign(rsd_ckpt *ckpt, rsd_error *err)
         if (rc)
             return rc;
         if (sums->book->file[sums->place[0]].size == file->size ||
-            (n && row->len <= file->size && rsi_check_row(file, row, NULL) != RSD_E_CORRUPT))
+            (n && (row->len > file->size || rsi_check_row(file, row, NULL) != RSD_E_CORRUPT)))
             return RSD_OK;
     }
     return rsi_fail(err, RSD_E_CORRUPT,

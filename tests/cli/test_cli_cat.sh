@@ -157,6 +157,12 @@ reshard: "set" is an object, not a tensor: it has no slices and no npy form
 try: reshard help cat
 END
 
+t 'a name that is nearly right is named' cat golden/dcp_blocks blokcs
+code 1
+err <<'END'
+reshard: nothing in "golden/dcp_blocks" is called "blokcs"; the closest name is "blocks"
+END
+
 t 'a name that is not there ends in 1' cat golden/dcp_blocks missing
 code 1
 err <<'END'

@@ -327,4 +327,22 @@ err <<END
 reshard: mpirun of Open MPI started this program, but reshard's library for it can't be loaded: $T/libreshard_mpi_openmpi.so.1: file too short; RESHARD_MPI=none makes each process work alone
 END
 
+t 'no command has two options of one name or letter' -c '
+    for command in $("$R" help | sed -n "s/^  \([a-z]*\) .*/\1/p"); do
+        echo "$command" >>"$T/commands"
+        "$R" help "$command" | grep -E "^ +-" | grep -oE "^ +(-[A-Za-z]|--[a-z-]+)(, --[a-z-]+)?" | tr "," "\n" | tr -d " " |
+            sort | uniq -d | sed "s/^/$command /"
+    done
+    grep -cx "inspect\|convert" "$T/commands"'
+out <<'END'
+2
+END
+
+t 'every option stands in the documents' -c '
+    for command in $("$R" help | sed -n "s/^  \([a-z]*\) .*/\1/p"); do
+        for option in $("$R" help "$command" | grep -E "^ +-" | grep -oE "^ +(-[A-Za-z], )?--[a-z-]+" | grep -oE -e "--[a-z-]+"); do
+            grep -qrE -e "$option([^a-z-]|\$)" ../../docs || echo "$command $option"
+        done
+    done'
+
 finish

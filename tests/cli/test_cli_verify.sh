@@ -135,4 +135,11 @@ err <<'END'
 reshard: could not find "golden/missing": No such file or directory
 END
 
+t 'a small file that was cut says how long it was' -c '
+    cd "$T" && "$R" demo --dir cut >/dev/null 2>&1 && "$R" convert -q cut/eight one.safetensors 2>/dev/null
+    truncate -s -4 one.safetensors && "$R" verify one.safetensors | head -n 1'
+out <<'END'
+damage: file "one.safetensors" has 3452 bytes, its checksum file says 3456
+END
+
 finish
