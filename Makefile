@@ -99,9 +99,11 @@ install: check-prefix setup-build
 	@$(NINJA) $$($(RUN) meson introspect --installed $(BUILD) | tr ',' '\n' | \
 		sed -n '/meson-private/d; /\.cmake"/d; s|^[{ ]*"$(abspath $(BUILD))/\([^"]*\)".*|\1|p')
 	@$(RUN) meson install -C $(BUILD) --no-rebuild
-	@tools/carry-libs $(BUILD) $(DESTDIR)$(abspath $(PREFIX))
+	@tools/carry-libs $(BUILD) '$(DESTDIR)$(abspath $(PREFIX))'
 
 check-prefix:
+	@case '$(DESTDIR)' in '' | /*) ;; *) echo 'install: DESTDIR begins with /, not so "$(DESTDIR)"' >&2; exit 1 ;; esac
+	@case '$(PREFIX)' in *' '*) echo 'install: PREFIX has no spaces, not so "$(PREFIX)"' >&2; exit 1 ;; esac
 	@mkdir -p '$(DESTDIR)$(abspath $(PREFIX))/lib' 2>/dev/null && [ -w '$(DESTDIR)$(abspath $(PREFIX))/lib' ] || \
 		{ echo "install: $(DESTDIR)$(abspath $(PREFIX)) can't be written: be root, or take PREFIX=\$$HOME/.local" >&2; exit 1; }
 

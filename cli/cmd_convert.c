@@ -297,7 +297,8 @@ static int open_source(converting *c)
     }
     if (!c->opts.overwrite && !c->store && access(a->operand[1], F_OK) == 0) /* verifying is long */
         return refuse(a, EXIT_COULD_NOT,
-                      "checkpoint \"%s\": it exists already; overwrite replaces it", a->operand[1]);
+                      "checkpoint \"%s\": it exists already, and overwrite was not asked for",
+                      a->operand[1]);
     code = source_salvage(a, a->operand[0], &c->source);
     if (code)
         return code;

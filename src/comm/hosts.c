@@ -56,7 +56,7 @@ bool rsi_one_cache(void)
 
     read_start("/sys/devices/system/cpu/online", cores);
     read_start("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list", near);
-    return cores[0] && strcmp(cores, near) == 0;
+    return cores[0] && strlen(cores) < sizeof(cores) - 1 && strcmp(cores, near) == 0;
 }
 
 static int by_host(const void *a, const void *b)

@@ -418,23 +418,36 @@ static rsd_err fold_info(dcp_reading *r, rsi_pickle_object *object, rsi_pv *out,
     return rc ? rc : fold_to(r, &r->info, REC_INFO, &info, sizeof(info), out, err);
 }
 
-/* Python 3.11.0 to 3.11.3 writes a member of an enum as getattr(class, name). */
+static bool is_memory_format(const char *name)
+{
+    static const char *const member[] = { "TORCH_CONTIGUOUS_FORMAT", "TORCH_CHANNELS_LAST",
+                                          "TORCH_PRESERVE_FORMAT" };
+
+    for (size_t i = 0; i < sizeof(member) / sizeof(member[0]); i++)
+        if (strcmp(name, member[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Python 3.11.0 to 3.11.3 writes a member of an enum as getattr(class, name). What becomes of it is
+ * no text, so that it can't stand for a name. */
 static rsd_err fold_member(const dcp_reading *r, rsi_pv args, rsi_pv *out, rsd_error *err)
 {
     const char *module, *name;
     rsi_pv      part[2];
 
     if (rsi_pickle_items(r->p, args, part, 2) != 2 || !rsi_pickle_is_str(part[1]) ||
-        rsi_pickle_class_of(r->p, part[0], &module, &name) != CLS_MEMORY_FORMAT)
+        rsi_pickle_class_of(r->p, part[0], &module, &name) != CLS_MEMORY_FORMAT ||
+        !is_memory_format(rsi_pickle_text(r->p, part[1])))
         return rsi_fail(err, RSD_E_FORMAT,
                         "refused, because loading it would call \"builtins.getattr\" for something "
                         "other than a memory format");
-    *out = part[1];
+    *out = args;
     return RSD_OK;
 }
 
-/* torch.Size((2, 3)) becomes (2, 3), a layout becomes its name, a memory format its number or
- * name. */
+/* torch.Size((2, 3)) becomes (2, 3), a layout becomes its name, a memory format its arguments.
+ */
 static rsd_err fold_call(dcp_reading *r, const rsi_pickle_object *object, rsi_pv *out,
                          rsd_error *err)
 {

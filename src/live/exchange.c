@@ -155,7 +155,8 @@ static rsd_err take_buffers(rsi_exchange *x, rsd_error *err)
     x->past = s->bytes_local + s->bytes_recv >= RSI_COPY_PAST;
     /* Stores to a room that the reader still has in another cache would wait for that. */
     for (size_t t = 0; t < x->plan->n; t++) {
-        x->dst[t].pack_past = x->past && x->rooms && !x->comm->rooms->one_cache;
+        x->src[t].pack_past = x->dst[t].pack_past =
+            x->past && x->rooms && !x->comm->rooms->one_cache;
         x->dst[t].unpack_past = x->past;
     }
     /* No buffer needs more than the total that moves; accumulators are wider than elements. */

@@ -127,7 +127,7 @@ typedef struct rsi_tree {
 } rsi_tree;
 
 /* The message of RSD_E_EXISTS; callers add the name. */
-#define RSI_EXISTS_ALREADY "it exists already; overwrite replaces it"
+#define RSI_EXISTS_ALREADY "it exists already, and overwrite was not asked for"
 rsd_err rsi_tree_begin(rsd_store *store, const char *name, uint32_t flags, rsi_tree **out,
                        rsd_error *err);
 /* See rsd_store_ops; RSD_E_UNSUPPORTED if the store lacks the function. */

@@ -39,13 +39,13 @@ END
 t 'a target that exists is refused with 3' -c 'cd $T && mkdir there && $R convert -q $OLDPWD/golden/dcp_rows there'
 code 3
 err <<'END'
-reshard: checkpoint "there": it exists already; overwrite replaces it
+reshard: checkpoint "there": it exists already, and overwrite was not asked for
 END
 
 t 'with --salvage it is refused before anything is verified' -c 'cd $T && $R convert $OLDPWD/bad/dcp/item_bit_flipped there --salvage'
 code 3
 err <<'END'
-reshard: checkpoint "there": it exists already; overwrite replaces it
+reshard: checkpoint "there": it exists already, and overwrite was not asked for
 END
 
 t 'a folder without a checkpoint ends in 4' -c 'mkdir $T/empty && $R convert $T/empty $T/none 2>/dev/null'

@@ -91,7 +91,7 @@ END
         cd \$T/$mpi && \$M $mpi convert \$OLDPWD/golden/dcp_rows columns"
     code 3
     err <<'END'
-reshard: checkpoint "columns": rank 0: it exists already; overwrite replaces it
+reshard: checkpoint "columns": rank 0: it exists already, and overwrite was not asked for
 END
 done
 

@@ -34,7 +34,7 @@ END
 t '--dry-run sees what is in the way' -c 'cd "$T"; "$R" convert --dry-run "$OLDPWD/golden/dcp_blocks" b'
 code 3
 err <<'END'
-reshard: checkpoint "b": it exists already; overwrite replaces it
+reshard: checkpoint "b": it exists already, and overwrite was not asked for
 END
 
 t '--dry-run sees what can not be' -c 'cd "$T"; "$R" convert --dry-run "$OLDPWD/golden/dcp_scalars" c.safetensors 2>&1 | cut -c 1-60'

@@ -216,6 +216,15 @@ static void file_that_would_run_something_is_refused(void **state)
     meta_refuse(PICKLE("\x80\x04(ios\nsystem\n."), RSD_E_FORMAT, "would call \"os.system\"");
 }
 
+static void getattr_is_taken_for_known_memory_formats_alone(void **state)
+{
+    meta_bytes b = meta_sample("python3112");
+
+    (void)state;
+    memcpy(memmem(b.at, b.len, "TORCH_CONTIGUOUS_FORMAT", 23), "TORCH_CONTIGUOUS_FORMAX", 23);
+    meta_refuse(b, RSD_E_FORMAT, "would call \"builtins.getattr\" for something other");
+}
+
 static void foreign_name_is_refused(void **state)
 {
     meta_bytes b = meta_sample("sharded");
@@ -434,6 +443,7 @@ int main(void)
         FACT(unknown_attributes_are_skipped_and_listed),
         FACT(unknown_attributes_of_objects_are_listed_too),
         FACT(file_that_would_run_something_is_refused),
+        FACT(getattr_is_taken_for_known_memory_formats_alone),
         FACT(foreign_name_is_refused),
         FACT(foreign_object_in_an_unknown_attribute_is_passed_over),
         FACT(foreign_object_in_a_known_attribute_is_refused),
