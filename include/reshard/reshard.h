@@ -425,8 +425,7 @@ typedef enum rsd_format {
     RSD_FORMAT_RANKS = 4,         /* torch.save on every rank, with DTensors: a folder; read only */
     RSD_FORMAT_ZERO = 5,          /* DeepSpeed's ZeRO: a folder; written in its universal form */
     RSD_FORMAT_SHARDED_STATE = 6, /* vLLM's files of ranks: written by rsd_convert alone */
-    RSD_FORMAT_MEGATRON =
-        7 /* DCP with the files that Megatron-Core needs: also by rsd_convert alone */
+    RSD_FORMAT_MEGATRON = 7       /* DCP with Megatron-Core's own files: by rsd_convert alone */
 } rsd_format;
 
 /* A choice that is usually best left to the library. */

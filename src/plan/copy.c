@@ -310,11 +310,11 @@ static row_copier row_copier_of(const rsi_copying *c, bool past)
 
 static void copy(const rsi_copying *c, const rsi_copying *next)
 {
-    rsi_loops l = c->loops;
-    strip     now = first_strip(c), after = next ? first_strip(next) : (strip){ 0 };
-    int64_t   at[RSD_MAX_NDIM] = { 0 };
-    bool past = c->past || (l.n > 0 && total_bytes(&l) >= RSI_COPY_PAST), tiled = wants_tiles(&l),
-         more;
+    rsi_loops  l = c->loops;
+    strip      now = first_strip(c), after = next ? first_strip(next) : (strip){ 0 };
+    int64_t    at[RSD_MAX_NDIM] = { 0 };
+    bool       past = c->past || (l.n > 0 && total_bytes(&l) >= RSI_COPY_PAST);
+    bool       tiled = wants_tiles(&l), more;
     rsi_matrix m = { 0 };
     bool       matrix = tiled && is_matrix(&l, &m);
     row_copier rows = tiled ? copier_for(l.run) : row_copier_of(c, past);
