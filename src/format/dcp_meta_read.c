@@ -429,8 +429,8 @@ static bool is_memory_format(const char *name)
     return false;
 }
 
-/* Python 3.11.0 to 3.11.3 writes a member of an enum as getattr(class, name). What becomes of it is
- * no text, so that it can't stand for a name. */
+/* Python 3.11.0 to 3.11.3 writes a member of an enum as getattr(class, name). It becomes None:
+ * nobody asks for it, and a text could stand for a name. */
 static rsd_err fold_member(const dcp_reading *r, rsi_pv args, rsi_pv *out, rsd_error *err)
 {
     const char *module, *name;
@@ -442,11 +442,11 @@ static rsd_err fold_member(const dcp_reading *r, rsi_pv args, rsi_pv *out, rsd_e
         return rsi_fail(err, RSD_E_FORMAT,
                         "refused, because loading it would call \"builtins.getattr\" for something "
                         "other than a memory format");
-    *out = args;
+    *out = rsi_pickle_none();
     return RSD_OK;
 }
 
-/* torch.Size((2, 3)) becomes (2, 3), a layout becomes its name, a memory format its arguments.
+/* torch.Size((2, 3)) becomes (2, 3), a layout becomes its name, a memory format its number.
  */
 static rsd_err fold_call(dcp_reading *r, const rsi_pickle_object *object, rsi_pv *out,
                          rsd_error *err)
