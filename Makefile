@@ -102,8 +102,8 @@ install: check-prefix setup-build
 	@tools/carry-libs $(BUILD) '$(DESTDIR)$(abspath $(PREFIX))'
 
 check-prefix:
-	@case '$(DESTDIR)' in '' | /*) ;; *) echo 'install: DESTDIR begins with /, not so "$(DESTDIR)"' >&2; exit 1 ;; esac
-	@case '$(PREFIX)' in *' '*) echo 'install: PREFIX has no spaces, not so "$(PREFIX)"' >&2; exit 1 ;; esac
+	@case '$(DESTDIR)' in '' | /*) ;; *) echo 'install: DESTDIR must begin with /: "$(DESTDIR)"' >&2; exit 1 ;; esac
+	@case '$(PREFIX)' in *' '*) echo 'install: PREFIX must not have spaces: "$(PREFIX)"' >&2; exit 1 ;; esac
 	@mkdir -p '$(DESTDIR)$(abspath $(PREFIX))/lib' 2>/dev/null && [ -w '$(DESTDIR)$(abspath $(PREFIX))/lib' ] || \
 		{ echo "install: $(DESTDIR)$(abspath $(PREFIX)) can't be written: be root, or take PREFIX=\$$HOME/.local" >&2; exit 1; }
 

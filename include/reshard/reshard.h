@@ -623,7 +623,7 @@ RSD_API rsd_err rsd_state_pop(rsd_state *state, rsd_error *err);
 /* Adds a tensor. `layout` says which rank owns which part; NULL: only the views matter, as for a
  * part to load into. `views` are the boxes in this process: those of its rank or, if it stands for
  * all ranks, boxes that cover the tensor, cut in any way. A save refuses views that miss a part; a
- * load fills the views that there are, and no others. The memory stays the caller's and is accessed
+ * load fills only the views that it is given. The memory stays the caller's and is accessed
  * whenever the state is used. `name` NULL: the tensor takes the name of the last push. A
  * duplicate name is RSD_E_EXISTS. */
 RSD_API rsd_err rsd_state_tensor(rsd_state *state, const char *name, const rsd_layout *layout,

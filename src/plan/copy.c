@@ -308,7 +308,7 @@ static row_copier row_copier_of(const rsi_copying *c, bool past)
     return past && (l->run >= STREAM_RUN || ends % LINE == 0) ? past_copier() : copier_for(l->run);
 }
 
-static void copy(const rsi_copying *c, const rsi_copying *next)
+void rsi_copy_planned(const rsi_copying *c, const rsi_copying *next)
 {
     rsi_loops  l = c->loops;
     strip      now = first_strip(c), after = next ? first_strip(next) : (strip){ 0 };
@@ -336,7 +336,7 @@ static void copy(const rsi_copying *c, const rsi_copying *next)
 
 void rsi_copy(const rsi_loops *loops, void *to, const void *from)
 {
-    copy(&(rsi_copying){ *loops, to, from, false }, NULL);
+    rsi_copy_planned(&(rsi_copying){ *loops, to, from, false }, NULL);
 }
 
 void rsi_copy_plan(rsi_copying *c, const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
@@ -348,18 +348,13 @@ void rsi_copy_plan(rsi_copying *c, const rsd_box *box, int64_t elem_bytes, const
     c->past = past;
 }
 
-void rsi_copy_planned(const rsi_copying *c, const rsi_copying *next)
-{
-    copy(c, next);
-}
-
 static void copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to,
                      const rsi_area *from, bool past)
 {
     rsi_copying c;
 
     rsi_copy_plan(&c, box, elem_bytes, to, from, past);
-    copy(&c, NULL);
+    rsi_copy_planned(&c, NULL);
 }
 
 void rsi_copy_box(const rsd_box *box, int64_t elem_bytes, const rsi_area *to, const rsi_area *from)
