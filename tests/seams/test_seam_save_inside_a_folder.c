@@ -10,6 +10,8 @@
 
 #include "convert_fixture.h"
 #include "folder_case.h"
+#include "store/file.h"
+#include "sys_faults.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -353,14 +355,18 @@ static void boxes_that_leave_a_hole_are_refused(void **state)
 /* ---- the catalogue of large metadata ---- */
 
 /* One tensor of so many rows, each a chunk. */
-static void save_rows(int64_t rows)
+static void save_rows(rsd_store *store, int64_t rows)
 {
-    const rsd_publish_opts opts = { .size = sizeof(opts), .overwrite = true, .sync = RSD_NEVER };
-    rsd_receipt            receipt;
-    rsd_part              *part;
-    int                    seven = 7;
+    const rsd_part_opts    part_opts = { .size = sizeof(part_opts), .store = store };
+    const rsd_publish_opts opts = {
+        .size = sizeof(opts), .store = store, .overwrite = true, .sync = RSD_NEVER
+    };
+    const char *name = store ? "ck" : path;
+    rsd_receipt receipt;
+    rsd_part   *part;
+    int         seven = 7;
 
-    assert_int_equal(rsd_part_create(path, 0, NULL, &part, NULL), RSD_OK);
+    assert_int_equal(rsd_part_create(name, 0, &part_opts, &part, NULL), RSD_OK);
     for (int64_t i = 0; i < rows; i++) {
         rsd_view view = { .box = { .ndim = 1, .off = { i }, .len = { 1 } }, .data = &seven };
 
@@ -368,7 +374,7 @@ static void save_rows(int64_t rows)
     }
     assert_int_equal(rsd_part_write(part, NULL), RSD_OK);
     assert_int_equal(rsd_part_receipt(part, true, &receipt.bytes, &receipt.len, NULL), RSD_OK);
-    assert_int_equal(rsd_parts_publish(path, 1, &receipt, &opts, NULL), RSD_OK);
+    assert_int_equal(rsd_parts_publish(name, 1, &receipt, &opts, NULL), RSD_OK);
     rsd_part_free(part);
 }
 
@@ -386,15 +392,48 @@ static size_t damages(void)
 static void the_catalogue_follows_the_metadata(void **state)
 {
     (void)state;
-    save_rows(16000);
+    save_rows(NULL, 16000);
     assert_true(is_there(".reshard-catalogue"));
     assert_int_equal(damages(), 0);
-    save_rows(17000);
+    save_rows(NULL, 17000);
     assert_true(is_there(".reshard-catalogue"));
     assert_int_equal(damages(), 0);
-    save_rows(2);
+    save_rows(NULL, 2);
     assert_false(is_there(".reshard-catalogue"));
     assert_int_equal(damages(), 0);
+}
+
+static void exit_before_the_second_rename(const char *call, void *arg)
+{
+    int *renames = arg;
+
+    if (strcmp(call, "renameat2") == 0 && ++*renames == 2)
+        _exit(7);
+}
+
+static void a_writer_killed_before_the_catalogue_has_its_name_leaves_no_damage(void **state)
+{
+    rsi_file_opts opts = { .sys = &rsi_sys_faulty, .io = RSI_FILE_IO_THREADS, .threads = 1 };
+    int           status, renames = 0;
+    pid_t         child;
+
+    (void)state;
+    save_rows(NULL, 16000);
+    child = fork();
+    if (child == 0) {
+        rsd_store *store;
+
+        assert_int_equal(rsi_file_store_open(top, &opts, &store, NULL), RSD_OK);
+        faults = (sys_faults){ .watch = exit_before_the_second_rename, .arg = &renames };
+        save_rows(store, 17000);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(WEXITSTATUS(status), 7);
+    assert_false(is_there(".reshard-catalogue"));
+    assert_int_equal(damages(), 0);
+    save_rows(NULL, 17000);
+    assert_true(is_there(".reshard-catalogue"));
 }
 
 /* ---- places ---- */
@@ -448,6 +487,7 @@ int main(void)
         T(a_changed_receipt_is_refused),
         T(boxes_that_leave_a_hole_are_refused),
         T(the_catalogue_follows_the_metadata),
+        T(a_writer_killed_before_the_catalogue_has_its_name_leaves_no_damage),
         T(extents_say_where_the_items_lie),
     };
 
