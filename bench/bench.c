@@ -107,7 +107,7 @@ static bool run_apart(const bench_case *c, bench_result *out, double *peak_mib)
     if (pid == 0) {
         bool ok = c->run(out);
 
-        out->spread = spread;
+        out->spread = out->spread > 0 ? out->spread : spread;
         got = write(ends[1], out, sizeof(*out));
         _exit(ok && got == (ssize_t)sizeof(*out) ? 0 : 1);
     }

@@ -15,8 +15,9 @@ typedef struct bench_result {
     double      of_ideal;   /* 1: as good as the ideal, whatever the unit */
     double      peer_value; /* 0: the peer is missing */
     double      vs_peer;    /* > 1: ours is better */
-    double      spread;    /* of ours, set by the harness: half of the times lie within so many % */
-    char        note[160]; /* for people */
+    double      spread; /* of ours: the middle half of the times spans so many % of the median; set
+                           by bench_turns, or by a case that measures otherwise */
+    char note[160];     /* for people */
 } bench_result;
 
 typedef struct bench_case {
@@ -41,9 +42,9 @@ int bench_read(const char *path, const char *name);
 /* One contender: does the work once. */
 typedef void (*bench_work)(void *arg);
 
-/* Runs the contenders in turns, `rounds` times each (at least 3) after one round that does not
- * count. seconds[i] becomes the median of contender i; ratio[i] the median of (its time / the first
- * one's time in the same round). */
+/* Runs the contenders in turns, ours first, `rounds` times each (at least 3) after one round that
+ * does not count. seconds[i] becomes the median of contender i; ratio[i] the median of (its time /
+ * the first one's time in the same round). */
 void bench_turns(int n, const bench_work *work, void *const *arg, int rounds, double *seconds,
                  double *ratio);
 /* A contender that knows better how long its work took than the clock around it says so here. */

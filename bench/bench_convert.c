@@ -219,7 +219,7 @@ static bool measure(bench_result *out, const char *name, bool (*make_source)(con
                     bool disk)
 {
     converting       c = { 0 };
-    const bench_work work[] = { copy, ours };
+    const bench_work work[] = { ours, copy };
     void *const      arg[] = { &c, &c };
     double           seconds[2], ratio[2];
 
@@ -228,9 +228,9 @@ static bool measure(bench_result *out, const char *name, bool (*make_source)(con
     bench_turns(2, work, arg, 9, seconds, ratio);
     clear(c.folder);
     out->unit = "GB/s";
-    out->value = (double)TENSORS * BYTES / seconds[1] / 1e9;
-    out->ideal = (double)TENSORS * BYTES / seconds[0] / 1e9;
-    out->of_ideal = 1 / ratio[1];
+    out->value = (double)TENSORS * BYTES / seconds[0] / 1e9;
+    out->ideal = (double)TENSORS * BYTES / seconds[1] / 1e9;
+    out->of_ideal = ratio[1];
     snprintf(out->note, sizeof(out->note), "%s", c.failed ? c.why : "2 GiB; ideal: cp");
     return !c.failed;
 }
@@ -253,7 +253,7 @@ static bool rows_on_disk(bench_result *out)
 static bool against_torch(bench_result *out)
 {
     converting       c = { 0 };
-    const bench_work work[] = { peer, ours };
+    const bench_work work[] = { ours, peer };
     void *const      arg[] = { &c, &c };
     double           seconds[2], ratio[2];
 
@@ -267,9 +267,9 @@ static bool against_torch(bench_result *out)
     bench_peer_end(&c.peer);
     clear(c.folder);
     out->unit = "s";
-    out->value = seconds[1];
-    out->peer_value = seconds[0];
-    out->vs_peer = 1 / ratio[1];
+    out->value = seconds[0];
+    out->peer_value = seconds[1];
+    out->vs_peer = ratio[1];
     snprintf(out->note, sizeof(out->note), "%s",
              c.failed ? c.why : "2 GiB; torch: dcp_to_torch_save");
     return !c.failed;
@@ -281,7 +281,7 @@ static bool with_recipe(bench_result *out, const char *name, bool (*make_source)
                         const char *text, bool torch)
 {
     converting       c = { 0 };
-    const bench_work work[] = { torch ? peer : copy, ours };
+    const bench_work work[] = { ours, torch ? peer : copy };
     void *const      arg[] = { &c, &c };
     double           seconds[2], ratio[2];
     rsd_error        err;
@@ -301,11 +301,11 @@ static bool with_recipe(bench_result *out, const char *name, bool (*make_source)
     clear(c.folder);
     rsd_recipe_free(c.recipe);
     out->unit = torch ? "s" : "GB/s";
-    out->value = torch ? seconds[1] : (double)TENSORS * BYTES / seconds[1] / 1e9;
-    out->ideal = torch ? 0 : (double)TENSORS * BYTES / seconds[0] / 1e9;
-    out->of_ideal = torch ? 0 : 1 / ratio[1];
-    out->peer_value = torch ? seconds[0] : 0;
-    out->vs_peer = torch ? 1 / ratio[1] : 0;
+    out->value = torch ? seconds[0] : (double)TENSORS * BYTES / seconds[0] / 1e9;
+    out->ideal = torch ? 0 : (double)TENSORS * BYTES / seconds[1] / 1e9;
+    out->of_ideal = torch ? 0 : ratio[1];
+    out->peer_value = torch ? seconds[1] : 0;
+    out->vs_peer = torch ? ratio[1] : 0;
     snprintf(out->note, sizeof(out->note), "%s",
              c.failed ? c.why
              : torch  ? "2 GiB; torch: safe_open, a layer at a time"

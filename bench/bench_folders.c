@@ -98,7 +98,7 @@ static bool measure(bench_result *out, const char *name, const char *script, con
                     rlim_t most, bool unchecked)
 {
     folders          f = { .most = most, .unchecked = unchecked };
-    const bench_work work[] = { peer, ours };
+    const bench_work work[] = { ours, peer };
     void *const      arg[] = { &f, &f };
     double           seconds[2], ratio[2];
     char             whole[PATH_MAX + 64];
@@ -122,9 +122,9 @@ static bool measure(bench_result *out, const char *name, const char *script, con
     if (f.failed)
         return false;
     out->unit = "s";
-    out->value = seconds[1];
-    out->peer_value = seconds[0];
-    out->vs_peer = 1 / ratio[1];
+    out->value = seconds[0];
+    out->peer_value = seconds[1];
+    out->vs_peer = ratio[1];
     snprintf(out->note, sizeof(out->note), "peak of ours alone: %ld MiB", f.peak_kib / 1024);
     return true;
 }

@@ -53,8 +53,8 @@ static bool run(const char *what, int ranks, int side, bench_result *out)
              "2>/dev/null",
              ranks, folder, what, side, ROUNDS);
     if (!ask(command, "live ", line, sizeof(line)) ||
-        sscanf(line, "%lf %lf %lf %lf %lf %ld", &ours, &peer, &copy, &vs_peer, &of_copy,
-               &reached) != 6) {
+        sscanf(line, "%lf %lf %lf %lf %lf %ld %lf", &ours, &peer, &copy, &vs_peer, &of_copy,
+               &reached, &out->spread) != 7) {
         snprintf(out->note, sizeof(out->note), "needs Open MPI, and its mpirun.openmpi to start");
         return false;
     }

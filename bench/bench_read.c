@@ -111,7 +111,7 @@ static uint64_t bytes_read(void)
 static bool read_columns(int64_t first, int64_t count, int32_t threads, bench_result *out)
 {
     static reading   r;
-    const bench_work work[] = { mapped, ours };
+    const bench_work work[] = { ours, mapped };
     void *const      arg[] = { &r, &r };
     size_t           bytes = (size_t)N * (size_t)count * 2;
     double           seconds[2], ratio[2];
@@ -134,9 +134,9 @@ static bool read_columns(int64_t first, int64_t count, int32_t threads, bench_re
         return false;
     }
     out->unit = "GB/s";
-    out->value = (double)bytes / seconds[1] / 1e9;
-    out->ideal = (double)bytes / seconds[0] / 1e9;
-    out->of_ideal = 1 / ratio[1];
+    out->value = (double)bytes / seconds[0] / 1e9;
+    out->ideal = (double)bytes / seconds[1] / 1e9;
+    out->of_ideal = ratio[1];
     snprintf(out->note, sizeof(out->note),
              "%.0f MiB, %.4fx the bytes read; ideal: mmap + memcpy, one core",
              (double)bytes / (1 << 20), (double)before / (double)bytes);

@@ -134,15 +134,15 @@ static bool with_team(int32_t dim, void (*measure)(team *t, bench_result *out), 
 
 static void measure_roundtrip(team *t, bench_result *out)
 {
-    const bench_work work[] = { all_gather, all_roundtrip };
+    const bench_work work[] = { all_roundtrip, all_gather };
     void *const      arg[] = { t, t };
     double           seconds[2], ratio[2];
 
     bench_turns(2, work, arg, 15, seconds, ratio);
     out->unit = "GB/s";
-    out->value = (double)BYTES / seconds[1] / 1e9;
-    out->ideal = (double)BYTES / seconds[0] / 1e9;
-    out->of_ideal = 1 / ratio[1];
+    out->value = (double)BYTES / seconds[0] / 1e9;
+    out->ideal = (double)BYTES / seconds[1] / 1e9;
+    out->of_ideal = ratio[1];
     snprintf(out->note, sizeof(out->note),
              "float32 [%d, %d] cut along dimension %d on %d threads; ideal: a bare allgather", ROWS,
              COLS, (int)t->dim, RANKS);
@@ -194,7 +194,7 @@ static void all_compute(void *arg)
 static void measure_wait(team *t, bench_result *out)
 {
     enum { ROUNDS = 9 };
-    const bench_work work[] = { all_compute, all_fetch_ahead };
+    const bench_work work[] = { all_fetch_ahead, all_compute };
     void *const      arg[] = { t, t };
     double           seconds[2], ratio[2], waited;
     rsd_stash_stats  stats = { .size = sizeof(stats) };
@@ -203,12 +203,12 @@ static void measure_wait(team *t, bench_result *out)
     rsd_stash_stats_get(t->stash[0], &stats, NULL);
     waited = (double)stats.wait_ns * 1e-9 / (ROUNDS + 1); /* one more than is counted */
     out->unit = "ms";
-    out->value = seconds[1] * 1e3;
-    out->ideal = seconds[0] * 1e3;
-    out->of_ideal = 1 / ratio[1];
+    out->value = seconds[0] * 1e3;
+    out->ideal = seconds[1] * 1e3;
+    out->of_ideal = ratio[1];
     snprintf(out->note, sizeof(out->note),
              "save, prefetch, compute, take; ideal: compute alone; rank 0 waits %.1f ms, %.1f %%",
-             waited * 1e3, 100 * waited / seconds[1]);
+             waited * 1e3, 100 * waited / seconds[0]);
 }
 
 static bool prefetch(bench_result *out)

@@ -116,7 +116,7 @@ static bool measure(running *ours, const char *files, double bytes, bench_result
 {
     running          cat = { .argv = { "sh", "-c", files, NULL } };
     const bench_work work[] = { run, run };
-    void *const      arg[] = { &cat, ours };
+    void *const      arg[] = { ours, &cat };
     double           seconds[2], ratio[2];
 
     bench_turns(2, work, arg, 7, seconds, ratio);
@@ -125,9 +125,9 @@ static bool measure(running *ours, const char *files, double bytes, bench_result
         return false;
     }
     out->unit = "GB/s";
-    out->value = bytes / seconds[1] / 1e9;
-    out->ideal = bytes / seconds[0] / 1e9;
-    out->of_ideal = 1 / ratio[1];
+    out->value = bytes / seconds[0] / 1e9;
+    out->ideal = bytes / seconds[1] / 1e9;
+    out->of_ideal = ratio[1];
     return true;
 }
 

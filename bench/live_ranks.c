@@ -3,7 +3,8 @@
  * Moves a float32 matrix of N x N between two layouts: ours, MPI_Alltoallw with subarray types
  * where the layouts allow it, and a memcpy of as many bytes on every rank take turns. Rank 0 prints
  * the medians in seconds of ours, the peer and the memcpy, and the median of the ratios peer / ours
- * and memcpy / ours; 0 for what there is not. */
+ * and memcpy / ours, 0 for what there is not; the bytes that ranks read from each other's memory,
+ * and the span of the middle half of our times in percent. */
 #include <reshard/reshard_live.h>
 #include <reshard/reshard_mpi.h>
 
@@ -183,7 +184,7 @@ static double median(double *v, int n)
 
 static void take_turns(job *j, int rounds)
 {
-    double  time[CONTENDERS][MOST_ROUNDS] = { { 0 } }, peer[MOST_ROUNDS], copy[MOST_ROUNDS];
+    double  time[CONTENDERS][MOST_ROUNDS] = { { 0 } }, peer[MOST_ROUNDS], copy[MOST_ROUNDS], ours;
     int64_t crossed = j->stats.bytes_reached, all = 0;
 
     for (int r = -1; r < rounds; r++)
@@ -199,10 +200,11 @@ static void take_turns(job *j, int rounds)
     }
     crossed = j->stats.bytes_reached;
     MPI_Allreduce(&crossed, &all, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    ours = median(time[OURS], rounds); /* sorts */
     if (j->rank == 0)
-        printf("live %g %g %g %g %g %lld\n", median(time[OURS], rounds), median(time[PEER], rounds),
+        printf("live %g %g %g %g %g %lld %g\n", ours, median(time[PEER], rounds),
                median(time[COPY], rounds), median(peer, rounds), median(copy, rounds),
-               (long long)all);
+               (long long)all, 100 * (time[OURS][3 * rounds / 4] - time[OURS][rounds / 4]) / ours);
 }
 
 static void take_memory(job *j, bool shared)

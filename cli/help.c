@@ -13,6 +13,7 @@ static const char exit_text[] =
     "  2        usage error: invalid argument or value\n"
     "  3        operation failed: I/O, memory, ranks, a target that already exists\n"
     "  4        not a valid checkpoint\n"
+    "  5        diff: no difference found, but something could not be compared\n"
     "  130 143  stopped by SIGINT or SIGTERM\n";
 
 /* ---- wrapped text ---- */
