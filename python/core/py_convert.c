@@ -3,6 +3,7 @@
  * them without the GIL. */
 #include "py_core.h"
 
+#include <reshard/reshard_recipe.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ typedef struct convert_work {
     PyObject         *held; /* owns the texts below */
     const char       *path;
     rsd_rules        *rules;
+    rsd_recipe       *recipe;
     rsd_convert_opts  opts;
     rsd_convert_stats stats;
     const char      **patterns; /* include, then exclude */
@@ -75,6 +77,7 @@ static void free_convert(work *w)
     ckpt_leave(v->from);
     Py_XDECREF(v->held);
     rsd_rules_free(v->rules);
+    rsd_recipe_free(v->recipe);
     free(v->patterns);
     free(v->casts);
     free(v->renamings);
@@ -167,6 +170,44 @@ static int take_layout(core *c, convert_work *v, const char *layout)
     return 0;
 }
 
+/* Says which argument was wrong. */
+static int fail_in(core *c, const char *what, rsd_error err)
+{
+    rsd_error told = err;
+
+    snprintf(told.msg, sizeof(told.msg), "%s: %.*s", what, (int)sizeof(err.msg) - 16, err.msg);
+    return fail_with(c, &told);
+}
+
+/* recipe is None, or (text, reverse, config.json as bytes or None, a dict of names to floats). */
+static int take_recipe(core *c, convert_work *v, PyObject *recipe)
+{
+    rsd_error   err = { .rank = -1 };
+    const char *text, *config;
+    int         reverse;
+    Py_ssize_t  len, at = 0;
+    PyObject   *numbers, *name, *value;
+
+    if (Py_IsNone(recipe))
+        return 0;
+    if (!PyArg_ParseTuple(recipe, "spz#O!", &text, &reverse, &config, &len, &PyDict_Type, &numbers))
+        return -1;
+    if (rsd_recipe_parse(text, reverse, &v->recipe, &err) ||
+        (config && rsd_recipe_config(v->recipe, config, (size_t)len, &err)))
+        return fail_in(c, v->recipe ? "config" : "recipe", err);
+    while (PyDict_Next(numbers, &at, &name, &value)) {
+        const char  *key = utf8_of(name);
+        const double number = key ? PyFloat_AsDouble(value) : -1;
+
+        if (PyErr_Occurred())
+            return -1;
+        if (rsd_recipe_set(v->recipe, key, number, &err))
+            return fail_in(c, "set", err);
+    }
+    v->opts.recipe = v->recipe;
+    return 0;
+}
+
 static PyObject *result_of(const convert_work *v)
 {
     const rsd_convert_stats *s = &v->stats;
@@ -213,13 +254,14 @@ static convert_work *new_convert(PyObject *ckpt, PyObject *args)
     return v;
 }
 
-/* convert(ckpt, path as bytes, layout or None, include, exclude, casts, names, (format, shard_size,
- * transform or None, max_memory, threads, overwrite, keep, resume, sync, checksum, verify, dry_run,
- * carry, salvage), progress) */
+/* convert(ckpt, path as bytes, layout or None, include, exclude, casts, names, recipe, (format,
+ * shard_size, transform or None, max_memory, threads, overwrite, keep, resume, sync, checksum,
+ * verify, dry_run, carry, salvage), progress) */
 PyObject *core_convert(PyObject *module, PyObject *args)
 {
     core              *c = PyModule_GetState(module);
-    PyObject          *ckpt, *include, *exclude, *casts, *names, *progress, *result = NULL;
+    PyObject          *ckpt, *include, *exclude, *casts, *names, *recipe, *progress;
+    PyObject          *result = NULL;
     const char        *path, *layout, *transform;
     int                format, threads, overwrite, keep, resume, sync, checksum, verify, dry_run;
     int                carry, salvage;
@@ -227,11 +269,11 @@ PyObject *core_convert(PyObject *module, PyObject *args)
     Py_ssize_t         max_memory;
     convert_work      *v;
 
-    if (!PyArg_ParseTuple(args, "O!yzO!O!O!O!(iKznipppiiipip)O", c->ckpt, &ckpt, &path, &layout,
+    if (!PyArg_ParseTuple(args, "O!yzO!O!O!O!O(iKznipppiiipip)O", c->ckpt, &ckpt, &path, &layout,
                           &PyList_Type, &include, &PyList_Type, &exclude, &PyList_Type, &casts,
-                          &PyDict_Type, &names, &format, &shard_size, &transform, &max_memory,
-                          &threads, &overwrite, &keep, &resume, &sync, &checksum, &verify, &dry_run,
-                          &carry, &salvage, &progress))
+                          &PyDict_Type, &names, &recipe, &format, &shard_size, &transform,
+                          &max_memory, &threads, &overwrite, &keep, &resume, &sync, &checksum,
+                          &verify, &dry_run, &carry, &salvage, &progress))
         return NULL;
     v = new_convert(ckpt, args);
     if (!v)
@@ -252,7 +294,8 @@ PyObject *core_convert(PyObject *module, PyObject *args)
     v->opts.carry = (rsd_choice)carry;
     v->opts.salvage = salvage;
     if (v->from && take_layout(c, v, layout) == 0 && take_patterns(v, include, exclude) == 0 &&
-        take_casts(c, v, casts) == 0 && take_names(v, names) == 0) {
+        take_casts(c, v, casts) == 0 && take_names(v, names) == 0 &&
+        take_recipe(c, v, recipe) == 0) {
         if (work_run(c, &v->w, WORK_DONE, progress) == 0)
             result = result_of(v);
         else

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing: save a dict, convert and verify checkpoints."""
 
+import io
 import os
 import sys
 from _collections_abc import Mapping
@@ -11,6 +12,7 @@ from ._reading import Device, DType, Opaque, choice, open, progress_of
 
 _FORMATS = {None: 0, "dcp": 1, "safetensors": 2, "torch": 3}
 _CONVERTED = _FORMATS | {"universal": 5, "sharded_state": 6, "megatron": 7}
+RECIPES = os.path.join(os.path.dirname(__file__), "recipes")
 _STAGES = {"copy": 1, "fork": 2}
 _unfinished = None  # weak references to saves in the background, once there is one
 
@@ -198,6 +200,28 @@ def _names(ck, rename):
     return {old: to for old, to in new.items() if to != old}
 
 
+def _recipe(recipe, reverse, numbers, config):
+    """As the core takes it."""
+    if recipe is None:
+        if reverse or numbers or config:
+            raise InvalidError("reverse, set and config belong to a recipe, and there is none")
+        return None
+    text = os.fsdecode(recipe)
+    if "->" not in text and "<-" not in text:
+        own = os.path.join(RECIPES, f"{text}.recipe")
+        name = own if not os.path.exists(text) and os.path.basename(text) == text and os.path.exists(own) else text
+        text = _text(name, "recipe").decode("utf-8", "surrogateescape")
+    return text, reverse, _text(config, "config") if config else None, {k: float(v) for k, v in (numbers or {}).items()}
+
+
+def _text(path, what):
+    try:
+        with io.open(path, "rb") as file:
+            return file.read()
+    except OSError as e:
+        raise InvalidError(f'{what} "{os.fsdecode(path)}": {e.strerror}') from None
+
+
 def _listed(patterns):
     return [patterns] if isinstance(patterns, str) else list(patterns)
 
@@ -219,6 +243,10 @@ def convert(
     resume=False,
     dry_run=False,
     salvage=False,
+    recipe=None,
+    reverse=False,
+    set=None,  # pylint: disable=redefined-builtin
+    config=None,
     carry=None,
     sync=None,
     checksum=None,
@@ -232,7 +260,8 @@ def convert(
     source: a path or an open Checkpoint. format: as in save(), or "universal", "sharded_state" or "megatron". include,
     exclude: shell-style globs. rename: a function from old to new names, or a dict of them. dtype: one for all
     floating-point tensors, or a dict of globs to dtypes, of which the first match wins. keep, resume: an interrupted run leaves its work, and another one takes it up. dry_run writes nothing. salvage: only
-    what is intact. carry: False copies no other files of the folder. The rest is as in save().
+    what is intact. recipe: one that comes along by its name, a file, or a text with "->" or "<-" in it; reverse: from right
+    to left; set: a dict of its numbers; config: the config.json that has them. carry: False copies no other files of the folder. The rest is as in save().
 
     Returns "format", "tensors", "objects", "files", "bytes", "carried", "reused" (bytes that an interrupted run had
     written) and "left_out", a list of (name, reason)."""
@@ -256,9 +285,9 @@ def convert(
             choice(carry, "carry"),
             salvage,
         )
-        names = _names(ck, rename)
+        names, made = _names(ck, rename), _recipe(recipe, reverse, set, config)
         return _core.convert(
-            ck._core, os.fsencode(path), layout, _listed(include), _listed(exclude), _casts(dtype), names, settings, progress_of(progress)
+            ck._core, os.fsencode(path), layout, _listed(include), _listed(exclude), _casts(dtype), names, made, settings, progress_of(progress)
         )
     finally:
         if ck is not source:

@@ -211,6 +211,43 @@ class Commands(Case):
         reshard.convert(self.path, out, format="sharded_state", layout="mesh tp=2; * replicate")
         self.assertEqual(len(list(out.glob("model-rank-*-part-0.safetensors"))), 2)
 
+    def test_convert_takes_recipes(self):
+        halves, joined = "model.{a,b}[x h] <-> model.w[(x + x) h]\n{*x} <-> {*x}", self.folder / "joined"
+        w = memoryview(bytearray(struct.pack("<8f", *range(8)))).cast("B").cast("f", (4, 2))
+        reshard.save(self.folder / "whole", {"model": {"w": w}})
+        reshard.convert(self.folder / "whole", self.folder / "cut", recipe=halves, reverse=True)
+        with reshard.open(self.folder / "cut", "raw") as ck:
+            self.assertEqual(sorted(ck), ["model.a", "model.b"])
+        (self.folder / "halves.recipe").write_text(halves)
+        reshard.convert(self.folder / "cut", joined, recipe=self.folder / "halves.recipe")
+        self.assertTrue(reshard.diff(self.folder / "whole", joined)["same"])
+        padded = "p[(v + q:0) h] <- model.w[v h] where q = more"
+        (self.folder / "config.json").write_text('{"more": 9}')
+        for numbers, rows in (({"set": {"more": 3}}, 7), ({"config": self.folder / "config.json"}, 13), ({"set": {"more": 1}, "config": self.folder / "config.json"}, 5)):
+            out = self.folder / f"padded-{rows}"
+            reshard.convert(self.folder / "whole", out, recipe=padded, reverse=True, **numbers)
+            with reshard.open(out, "raw") as ck:
+                self.assertEqual(ck["p"].shape, (rows, 2))
+
+    def test_recipes_that_come_along_are_found_by_name(self):
+        adapters = {"w": array.array("f", [1]), "u": array.array("f", [2])}
+        reshard.save(self.folder / "plain", adapters)
+        with self.assertRaisesRegex(reshard.InvalidError, "recipe: no rule of the recipe matches tensor"):
+            reshard.convert(self.folder / "plain", self.folder / "m", recipe="hf-megatron")
+        listed = subprocess.run([sys.executable, "-m", "reshard", "recipe", "list"], capture_output=True, text=True, check=True).stdout
+        self.assertIn("hf-megatron", listed)
+
+    def test_mistakes_in_recipes_are_told(self):
+        for recipe, more, why in (
+            ("w[x -> y", {}, "recipe: line 1, column 5"),
+            (self.folder / "none.recipe", {}, "none.recipe"),
+            (None, {"reverse": True}, "belong to a recipe"),
+            ("a -> b", {"config": self.folder / "no.json"}, "no.json"),
+        ):
+            with self.assertRaisesRegex(reshard.InvalidError, why):
+                reshard.convert(self.path, self.folder / "y", recipe=recipe, **more)
+            self.assertFalse((self.folder / "y").exists())
+
     def test_convert_says_what_is_wrong(self):
         with self.assertRaises(reshard.InvalidError):
             reshard.convert(self.path, self.folder / "y", dtype="f17")
