@@ -2,8 +2,11 @@
 /* reshard series: lists the steps in a folder, names the latest complete one, removes old ones. */
 #include "cli.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <reshard/reshard_folder.h>
+#include <string.h>
+#include <unistd.h>
 
 static int say_removed(void *arg, const rsd_step *step)
 {
@@ -71,6 +74,10 @@ static int run(const args *a)
 
     if ((args_has(a, "every") || args_has(a, "dry-run")) && !args_has(a, "keep"))
         return misuse(a, "--every and --dry-run need --keep");
+    if (access(a->operand[0], F_OK) !=
+        0) /* the library takes it for a run that has not saved yet */
+        return refuse(a, EXIT_COULD_NOT, "could not open \"%s\": %s", a->operand[0],
+                      strerror(errno));
     if (rsd_series_open(NULL, a->operand[0], &series, &err))
         return fail(a, &err);
     code = args_has(a, "keep")     ? prune(a, series)

@@ -69,6 +69,10 @@ int recipe_text(const args *a, const char *name, char **out)
         if (stat(path, &st) == 0)
             from = path;
     }
+    if (from == name && stat(name, &st) != 0 && !strchr(name, '/'))
+        return refuse(a, EXIT_COULD_NOT,
+                      "recipe \"%s\": no file has that name, and none of `reshard recipe list`",
+                      name);
     code = read_file(a, from, out, &len);
     if (!code && memchr(*out, '\0', len)) {
         free(*out);

@@ -4,6 +4,7 @@
 #include "py_core.h"
 
 #include <reshard/reshard_recipe.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

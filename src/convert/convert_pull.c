@@ -56,6 +56,12 @@ typedef struct proving {
     size_t    n, first, step;
 } proving;
 
+/* Errors of a conversion begin with the target's name. */
+static rsd_err of_source(rsd_err rc, rsd_error *err)
+{
+    return rc ? rsi_while(err, rc, "the source") : RSD_OK;
+}
+
 static rsd_err prove_one(void *arg, size_t i, rsd_error *err)
 {
     const proving *p = arg;
@@ -69,7 +75,8 @@ static rsd_err prove_one(void *arg, size_t i, rsd_error *err)
         else
             hi = mid;
     }
-    return rsi_fetch_prove(&p->pull->tools, p->pull->source, p->t[lo], k - p->before[lo], err);
+    return of_source(
+        rsi_fetch_prove(&p->pull->tools, p->pull->source, p->t[lo], k - p->before[lo], err), err);
 }
 
 rsd_err rsi_pull_prove(rsi_pull *pull, size_t n, rsi_workers *workers, size_t first, size_t step,
@@ -120,7 +127,7 @@ static rsd_err pull_stored(rsi_pull *pull, size_t t, const rsd_box *box, int64_t
                  ? rsi_made_read(&pull->reader, t, &view.box, out, err)
                  : rsi_fetch_with(&pull->tools, pull->source, t, &view, &pull->opts, err);
         if (rc)
-            return rc;
+            return of_source(rc, err);
         out += n * elem_bytes;
         at += n;
     }

@@ -54,6 +54,11 @@ code 4
 t 'a damaged source ends in 4 and leaves nothing' -c 'mkdir $T/damaged && $R convert -q bad/dcp/item_bit_flipped $T/damaged/out.pt 2>/dev/null; code=$?; ls $T/damaged; exit $code'
 code 4
 
+t 'and it is called the source' -c '$R convert -q bad/dcp/item_bit_flipped $T/damaged/out.pt 2>&1 | grep -c ": the source: tensor"'
+out <<'END'
+1
+END
+
 t '--no-verify takes a damaged source as it is' convert -q --no-verify bad/dcp/item_bit_flipped "$T/as-it-is"
 
 t 'a rename that is none is misuse' convert golden/dcp_rows "$T/x" --rename foo

@@ -176,7 +176,7 @@ END
 t 'a recipe that does not exist' -c 'cd $T && $R recipe show none'
 code 3
 err <<'END'
-reshard: could not open "none": No such file or directory
+reshard: recipe "none": no file has that name, and none of `reshard recipe list`
 END
 
 t 'the recipes that come with the tool' -c '$R recipe list | cut -d" " -f1'

@@ -37,6 +37,12 @@ step-40
 step-50
 END
 
+t 'a folder that does not exist is not an empty one' -c 'cd "$T"; "$R" series nowhere'
+code 3
+err <<'END'
+reshard: could not open "nowhere": No such file or directory
+END
+
 t 'a folder without checkpoints has no latest one' -c 'cd "$T"; "$R" series best --latest'
 code 3
 err <<'END'
