@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <reshard/reshard_folder.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 static int say_removed(void *arg, const rsd_step *step)
 {
@@ -66,6 +66,16 @@ static int latest(const args *a, rsd_series *series)
     return EXIT_DONE;
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) != 0)
+        return false;
+    errno = ENOTDIR;
+    return S_ISDIR(st.st_mode);
+}
+
 static int run(const args *a)
 {
     rsd_error   err = { .msg = "" };
@@ -74,8 +84,12 @@ static int run(const args *a)
 
     if ((args_has(a, "every") || args_has(a, "dry-run")) && !args_has(a, "keep"))
         return misuse(a, "--every and --dry-run need --keep");
-    if (access(a->operand[0], F_OK) !=
-        0) /* the library takes it for a run that has not saved yet */
+    if (args_has(a, "latest") && args_has(a, "keep"))
+        return misuse(a, "--latest only prints, --keep removes: choose one");
+    if (args_has(a, "keep") && args_number(a, "keep", 1) < 1)
+        return misuse(a, "--keep \"0\": at least one checkpoint has to stay");
+    /* The library takes a missing one for a run that has not saved yet. */
+    if (!is_folder(a->operand[0]))
         return refuse(a, EXIT_COULD_NOT, "could not open \"%s\": %s", a->operand[0],
                       strerror(errno));
     if (rsd_series_open(NULL, a->operand[0], &series, &err))

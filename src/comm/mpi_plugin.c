@@ -110,7 +110,7 @@ static rsd_err find_transport(const rsi_launch *launch, rsi_mpi_transport *out, 
         if (i == 0)
             rsi_fail(err, RSD_E_UNSUPPORTED,
                      "%s started this program, but reshard's library for it can't be loaded: %s; "
-                     "RESHARD_MPI=none makes each process work alone",
+                     "a build with that MPI has it, RESHARD_MPI=none makes each process work alone",
                      launch->launcher, reason ? reason : launch->library[i]);
     }
     return RSD_E_UNSUPPORTED;

@@ -43,6 +43,24 @@ err <<'END'
 reshard: could not open "nowhere": No such file or directory
 END
 
+t 'nor is a file' -c 'cd "$T"; : >file; "$R" series file'
+code 3
+err <<'END'
+reshard: could not open "file": Not a directory
+END
+
+t 'what only prints and what removes exclude each other' -c 'cd "$T"; "$R" series . --latest --keep 1 2>/dev/null || "$R" series . | wc -l'
+out <<'END'
+3
+END
+
+t 'keeping none is misuse' -c 'cd "$T"; "$R" series . --keep 0'
+code 2
+err <<'END'
+reshard: --keep "0": at least one checkpoint has to stay
+try: reshard help series
+END
+
 t 'a folder without checkpoints has no latest one' -c 'cd "$T"; "$R" series best --latest'
 code 3
 err <<'END'

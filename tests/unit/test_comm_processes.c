@@ -230,7 +230,7 @@ static rsd_err nothing(void *arg, rsd_comm *comm, rsd_error *err)
 
 static void a_meeting_without_a_rank_names_it(void **state)
 {
-    const forked_job job = { 4, NEAR, nothing, NULL, 3, 300, NULL };
+    const forked_job job = { 4, NEAR, nothing, NULL, 3, 3000, NULL };
     forked_end       end[FORKED_MAX];
 
     (void)state;
