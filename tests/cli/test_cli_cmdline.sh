@@ -324,7 +324,7 @@ t 'under mpirun without the library for that MPI, the reason names it once' -c '
     OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$T/reshard" convert golden/dcp_rows "$T/never"'
 code 3
 err <<END
-reshard: mpirun of Open MPI started this program, but reshard's library for it can't be loaded: $T/libreshard_mpi_openmpi.so.1: file too short; RESHARD_MPI=none makes each process work alone
+reshard: mpirun of Open MPI started this program, but reshard's library for it can't be loaded: $T/libreshard_mpi_openmpi.so.1: file too short; a build with that MPI has it, RESHARD_MPI=none makes each process work alone
 END
 
 t 'no command has two options of one name or letter' -c '
