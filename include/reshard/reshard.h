@@ -535,8 +535,8 @@ RSD_API rsd_health rsd_ckpt_object_health(const rsd_ckpt *ckpt, size_t i);
 /* The i-th attribute of the metadata that reading skips because this version does not know it, such
  * as "Metadata.all_local_plans"; NULL after the last. Nothing of it is built or called. */
 RSD_API const char *rsd_ckpt_skipped(const rsd_ckpt *ckpt, size_t i);
-/* The i-th tensor that an index lists in a missing file: only its name is known; NULL after the
- * last. These are not among the checkpoint's tensors. */
+/* The i-th tensor whose file is missing, known only by its name from an index, a model file or its
+ * folder; NULL after the last. These are not among the checkpoint's tensors. */
 RSD_API const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i);
 
 RSD_API rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt);

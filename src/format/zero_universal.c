@@ -20,6 +20,8 @@ typedef struct universal {
     uint32_t         common; /* the file that has it */
     char           **name;   /* [n] of the folder being listed */
     size_t           n, cap;
+    char           **parameter; /* [nparameters] the names in "zero", sorted */
+    size_t           nparameters;
 } universal;
 
 static rsd_err note_name(void *arg, const rsd_entry *entry, rsd_error *err)
@@ -139,27 +141,88 @@ static rsd_err add_step(universal *u, const char *parameter, rsd_error *err)
     return rc ? rc : rsi_torch_add(u->t, &e, err);
 }
 
+/* Parameters that may be without weights. */
+static size_t most_lost(const universal *u)
+{
+    size_t n = u->nparameters;
+
+    for (size_t g = 0; u->shapes && g < rsd_value_count(u->shapes); g++)
+        n += rsd_value_count(rsd_value_item(u->shapes, g));
+    return n;
+}
+
+/* Refuses a parameter whose weights are missing; with salvage, its name is kept. */
+static rsd_err miss(universal *u, const char *parameter, rsd_error *err)
+{
+    rsd_ckpt *ckpt = u->ckpt;
+    char     *name = rsi_arena_text(&ckpt->mem, parameter, strlen(parameter));
+    char     *folder = join(u, "zero", parameter);
+    char     *path = folder ? join(u, folder, "fp32.pt") : NULL;
+    uint32_t  number = 0;
+    rsd_err   rc;
+
+    if (!ckpt->lost)
+        ckpt->lost = rsi_arena_array(&ckpt->mem, most_lost(u), sizeof(ckpt->lost[0]));
+    if (!name || !path || !ckpt->lost)
+        return rsi_torch_no_memory(err);
+    rc = rsi_files_add(&ckpt->files, path, true, &number, err);
+    if (!rc && !ckpt->files.file[number]->missing)
+        rc =
+            rsi_fail(err, RSD_E_FORMAT, "file \"%s\" lies where its folder does not list it", path);
+    if (!rc)
+        ckpt->lost[ckpt->nlost++] = name;
+    return rc;
+}
+
 static rsd_err read_parameter(universal *u, const char *parameter, rsd_error *err)
 {
     char   *folder = join(u, "zero", parameter);
     char  **files = NULL;
     size_t  n = 0;
-    bool    step = u->step, state = false;
+    bool    step = u->step, state = false, weights = false;
     rsd_err rc = folder ? list(u, folder, &files, &n, err) : rsi_torch_no_memory(err);
 
     for (size_t i = 0; i < n && !rc; i++) {
         step = step && strcmp(files[i], "step.pt") != 0;
+        weights = weights || strcmp(files[i], "fp32.pt") == 0;
         state = state || strcmp(files[i], "fp32.pt") != 0;
         if (rsi_text_ends(files[i], ".pt"))
             rc = read_file(u, parameter, folder, files[i], err);
     }
     if (!rc && step && state)
         rc = add_step(u, parameter, err);
+    if (!rc && !weights)
+        rc = miss(u, parameter, err);
     rsi_free(files);
     return rc ? rsi_while(err, rc, "parameter \"%s\"", parameter) : RSD_OK;
 }
 
 /* ---- the folder ---- */
+
+/* Parameters that the model file lists; those of a training that froze them have no folder. */
+static rsd_err check_listed(universal *u, rsd_error *err)
+{
+    const rsd_value *frozen =
+        u->shapes ? rsd_value_get(u->t->file[0].root, "frozen_param_shapes") : NULL;
+    rsd_err rc = RSD_OK;
+
+    for (size_t g = 0; u->shapes && g < rsd_value_count(u->shapes) && !rc; g++) {
+        const rsd_value *group = rsd_value_item(u->shapes, g);
+
+        for (size_t i = 0; i < rsd_value_count(group) && !rc; i++) {
+            const char *name = rsd_value_bytes(rsd_value_key(group, i), NULL);
+
+            if (!name || rsd_value_get(frozen, name) ||
+                bsearch(&name, u->parameter, u->nparameters, sizeof(name), by_name))
+                continue;
+            rc = miss(u, name, err);
+            if (rc)
+                rsi_while(err, rc, "parameter \"%s\", which \"%s\" lists", name,
+                          u->t->file[0].source.name);
+        }
+    }
+    return rc;
+}
 
 /* Buffers and shapes, from the first model file present. */
 static rsd_err read_model(universal *u, rsd_error *err)
@@ -169,7 +232,7 @@ static rsd_err read_model(universal *u, rsd_error *err)
     rsd_err rc = rsi_files_list(&u->ckpt->files, &names, &n, err);
 
     for (size_t i = 0; i < n && !rc; i++)
-        if (rsi_text_ends(names[i], "_model_states.pt")) {
+        if (rsi_text_ends(names[i], "_model_states.pt") && !rsi_zero_is_expert(names[i])) {
             rc = rsi_torch_add_file(u->ckpt, names[i], err);
             u->shapes = rc ? NULL : rsd_value_get(u->t->file[0].root, "param_shapes");
             break;
@@ -178,7 +241,7 @@ static rsd_err read_model(universal *u, rsd_error *err)
 }
 
 /* The optimizer's values; one of stage 3 has the step among them. */
-static rsd_err read_optimizer(universal *u, char *const *name, size_t n, rsd_error *err)
+static rsd_err read_optimizer(universal *u, rsd_error *err)
 {
     static const char file[] = "optimizer_state.pt";
     const rsd_value  *v;
@@ -186,8 +249,8 @@ static rsd_err read_optimizer(universal *u, char *const *name, size_t n, rsd_err
     bool              there = false;
     rsd_err           rc = path ? RSD_OK : rsi_torch_no_memory(err);
 
-    for (size_t i = 0; i < n; i++)
-        there = there || strcmp(name[i], file) == 0;
+    for (size_t i = 0; i < u->nparameters; i++)
+        there = there || strcmp(u->parameter[i], file) == 0;
     if (rc || !there)
         return rc;
     u->common = (uint32_t)u->t->nfiles;
@@ -227,23 +290,22 @@ static rsd_err add_buffers(universal *u, rsd_error *err)
 rsd_err rsi_universal_open(rsd_ckpt *ckpt, rsd_error *err)
 {
     universal u = { .ckpt = ckpt };
-    char    **parameter = NULL;
-    size_t    n = 0;
     bool      model;
     rsd_err   rc = rsi_torch_begin(ckpt, &u.t, err);
 
     ckpt->kind = "DeepSpeed's universal form";
     if (!rc)
-        rc = list(&u, "zero", &parameter, &n, err);
+        rc = list(&u, "zero", &u.parameter, &u.nparameters, err);
     if (!rc)
         rc = read_model(&u, err);
     model = !rc && u.t->nfiles;
     if (!rc)
-        rc = read_optimizer(&u, parameter, n, err);
-    for (size_t i = 0; i < n && !rc; i++)
-        if (!rsi_text_ends(parameter[i], ".pt")) /* files beside the folders */
-            rc = read_parameter(&u, parameter[i], err);
-    rsi_free(parameter);
+        rc = read_optimizer(&u, err);
+    for (size_t i = 0; i < u.nparameters && !rc; i++)
+        if (!rsi_text_ends(u.parameter[i], ".pt")) /* files beside the folders */
+            rc = read_parameter(&u, u.parameter[i], err);
+    rc = rc ? rc : check_listed(&u, err);
+    rsi_free(u.parameter);
     if (model)
         rc = rc ? rc : rsi_zero_add_shared(u.t, u.t->file[0].root, err);
     if (model)

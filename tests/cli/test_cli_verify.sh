@@ -129,6 +129,33 @@ damaged: column
 0 whole, 3 damaged, 0 gone
 END
 
+t 'weights missing from a universal form are gone' -c '
+    cp -r golden/folders/zero_universal "$T/uni" && rm "$T"/uni/*/zero/b.weight/fp32.pt && "$R" verify "$T/uni"'
+code 1
+out <<'END'
+damage: file "zero/b.weight/fp32.pt" is missing
+1 damage
+gone: b.weight
+59 whole, 0 damaged, 1 gone
+END
+
+t 'a parameter missing from a universal form as a whole is gone' -c '
+    rm -r "$T"/uni/*/zero/b.weight && "$R" verify "$T/uni"'
+code 1
+out <<'END'
+damage: file "zero/b.weight/fp32.pt" is missing
+1 damage
+gone: b.weight
+56 whole, 0 damaged, 1 gone
+END
+
+t 'such a parameter is not left out of a conversion in silence' -c '
+    cd "$T" && "$R" convert uni uni.safetensors --exclude "optim.*" 2>&1 | sed "s/could not.*//"'
+out <<'END'
+reshard: checkpoint "uni": parameter "b.weight", which "zero_pp_rank_0_mp_rank_00_model_states.pt" lists: 
+reshard: `reshard verify` lists the damage, --salvage converts the rest
+END
+
 t 'a path that is not there ends in 3' verify golden/missing
 code 3
 err <<'END'
