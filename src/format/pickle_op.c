@@ -361,12 +361,30 @@ static rsd_err op_stack_global(rsi_pickle *p, int arg)
     return rc ? rc : push(p, class);
 }
 
+/* The legacy form of torch.save stores the source of a module's class where it is first named:
+ * ("module", class, file, source). It stands for the class. */
+static bool is_class_of_module(const rsi_pickle *p, rsi_pv id, rsi_pv *class)
+{
+    rsi_pv part[2];
+
+    if (rsi_pickle_items(p, id, part, 2) != 4 || pv_tag(part[1]) != TAG_CLASS ||
+        pv_tag(part[0]) != TAG_STR || strcmp(rsi_pickle_text(p, part[0]), "module") != 0)
+        return false;
+    *class = part[1];
+    return true;
+}
+
 static rsd_err op_persid(rsi_pickle *p, int arg)
 {
     uint32_t at;
-    rsd_err  rc = need_values(p, 1);
+    rsi_pv class;
+    rsd_err rc = need_values(p, 1);
 
     (void)arg;
+    if (!rc && is_class_of_module(p, *top(p, 1), &class)) {
+        *top(p, 1) = class;
+        return RSD_OK;
+    }
     if (!rc)
         rc = add_cells(p, 2, &at);
     if (rc)

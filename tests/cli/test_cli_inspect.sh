@@ -310,4 +310,16 @@ l                             5           6    6 B
 safetensors: 5 tensors in 5 chunks, 6 parameters, 6 B; 0 objects
 END
 
+t 'a module in a legacy file leaves the tensor beside it open' inspect bad/legacy/module_beside_a_tensor.pt
+out <<'END'
+name  dtype    shape  layout  chunks  bytes
+w     float32  [2]    whole        1    8 B
+
+object  value
+model   <torch.nn.modules.linear.Linear>
+
+torch (legacy form): 1 tensor in 1 chunk, 2 parameters, 8 B; 1 object
+1 storage with 8 B inside objects of unknown classes: to get their tensors, load them in Python and save the state_dict
+END
+
 finish

@@ -37,6 +37,10 @@ def legacy(value=None, version=1001, keys=("0",), data=None, magic=MAGIC):
 def cases():
     whole = legacy()
     yield "legacy/whole.pt", whole
+    linear = b"(" + txt("module") + glob("torch.nn.modules.linear", "Linear") + txt("linear.py") + txt("class Linear") + b"tQ"
+    module = linear + b")\x81" + dct((txt("weight"), legacy_tensor("1"))) + b"b"
+    both = legacy(dct((txt("w"), legacy_tensor()), (txt("model"), module)), keys=("0", "1"), data=2 * (struct.pack("<q", 2) + FLOATS))
+    yield "legacy/module_beside_a_tensor.pt", both
     yield "legacy/five_parts_of_a_storage.pt", legacy(tensor())
     yield "legacy/protocol_4.pt", legacy(magic=b"\x80\x04\x95" + struct.pack("<Q", 13) + MAGIC[2:])
     yield "legacy/a_view_of_a_storage.pt", legacy(legacy_tensor(view=tup(txt("9"), num(0), num(1))))
