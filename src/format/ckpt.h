@@ -101,7 +101,7 @@ struct rsd_ckpt {
     uint8_t      *health;
     const char  **lost; /* [nlost] names of tensors of which only the name is known */
     size_t        nlost;
-    rsd_error    *broken; /* [nbroken] why existing files with tensors of `lost` are unreadable */
+    rsd_error    *broken; /* [nbroken] why files that opening can do without are unreadable */
     size_t        nbroken;
     rsi_files     files;
     rsi_ckpt_sums sums;

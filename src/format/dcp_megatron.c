@@ -2,7 +2,8 @@
 /* Describes DCP checkpoints of Megatron-Core. `torch_dist` has common.pt and metadata.json beside
  * the DCP files; common.pt names the form of the optimizer's state. `fsdp_dtensor` is plain DCP
  * with the trainer's arguments as an object. Nothing here is needed to read tensors, so a common.pt
- * that can't be read is no failure: the description says so. */
+ * that is missing or can't be read is no failure: the description says so, and verify reports it.
+ */
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/dcp.h"
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #define COMMON_MOST ((uint64_t)64 << 20) /* bytes of a common.pt to look into */
+enum { CONFIG_MOST = 4096 };             /* bytes of a metadata.json to look into */
 
 /* What the forms of the optimizer's state mean for a reader. */
 static const char *const forms[][2] = {
@@ -83,14 +85,43 @@ static bool has_item(const rsi_dcp_meta *meta, const char *name)
     return false;
 }
 
+/* True if metadata.json is Megatron-Core's: it names the backend of the folder. */
+static bool is_torch_dist(const rsi_files *files)
+{
+    char      text[CONFIG_MOST + 1] = "";
+    rsi_file *file = NULL;
+    bool      is = false;
+
+    if (rsi_files_open_beside(files, "metadata.json", false, &file, NULL) == RSD_OK &&
+        file->size <= CONFIG_MOST &&
+        rsi_file_read(file, 0, text, (size_t)file->size, NULL) == RSD_OK)
+        is = strstr(text, "\"sharded_backend\"") && strstr(text, "\"torch_dist\"");
+    rsi_file_close(file, NULL);
+    return is;
+}
+
+/* Looks into common.pt; `why` says what is wrong with it. */
+static rsd_err describe_file(rsd_ckpt *ckpt, rsi_text *text, rsd_error *why)
+{
+    rsi_file *file = NULL;
+    rsd_err   rc = rsi_files_open_beside(&ckpt->files, "common.pt", false, &file, why);
+
+    if (!rc && file->size <= COMMON_MOST)
+        rc = look_into(file, text, why);
+    if (rc)
+        rsi_text_add(text, ", common.pt can't be read");
+    rsi_file_close(file, NULL);
+    return rc ? rsi_while(why, rc, "file \"common.pt\"") : RSD_OK;
+}
+
 rsd_err rsi_dcp_describe(rsd_ckpt *ckpt, rsd_error *err)
 {
     const rsi_dcp *dcp = ckpt->self;
-    rsi_file      *file = NULL;
     char         **names, buf[320];
     size_t         n;
     bool           common = false, config = false;
     rsi_text       text = rsi_text_begin(buf, sizeof(buf));
+    rsd_error      why = { .rank = -1 };
     rsd_err        rc = rsi_files_list(&ckpt->files, &names, &n, err);
 
     for (size_t i = 0; i < n && !rc; i++) {
@@ -101,13 +132,16 @@ rsd_err rsi_dcp_describe(rsd_ckpt *ckpt, rsd_error *err)
         return rc;
     if (!common && has_item(dcp->meta, "args") && has_item(dcp->meta, "checkpoint_version"))
         ckpt->kind = "Megatron-Core fsdp_dtensor";
-    if (!common || !config)
+    if (!config || (!common && !is_torch_dist(&ckpt->files)))
         return RSD_OK;
-    rsi_text_add(&text, "Megatron-Core torch_dist");
-    if (rsi_files_open_beside(&ckpt->files, "common.pt", false, &file, NULL) ||
-        file->size > COMMON_MOST || look_into(file, &text, NULL))
-        rsi_text_add(&text, ", common.pt can't be read");
-    rsi_file_close(file, NULL);
+    rsi_text_add(&text, "Megatron-Core torch_dist%s", common ? "" : ", common.pt is missing");
+    rc = common ? describe_file(ckpt, &text, &why)
+                : rsi_fail(&why, RSD_E_NOTFOUND, "file \"common.pt\" is missing");
     ckpt->kind = rsi_arena_text(&ckpt->mem, buf, strlen(buf));
-    return ckpt->kind ? RSD_OK : rsi_fail(err, RSD_E_NOMEM, "no memory for a description");
+    ckpt->broken = rc ? rsi_arena_array(&ckpt->mem, 1, sizeof(ckpt->broken[0])) : NULL;
+    if (!ckpt->kind || (rc && !ckpt->broken))
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for a description");
+    if (rc)
+        ckpt->broken[ckpt->nbroken++] = why;
+    return RSD_OK;
 }

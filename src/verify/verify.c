@@ -159,10 +159,22 @@ static rsd_err note_lost_files(rsi_verifying *v, rsd_error *err)
                      end[i]);
         rc = rsi_verify_note(v, &damage, err);
     }
-    for (size_t i = 0; i < ckpt->nbroken && !rc; i++)
-        rc = rsi_verify_note(
-            v, &(rsi_damage){ .kind = RSI_DAMAGE_SIDE, .first = i, .what = ckpt->broken[i] }, err);
     rsi_free(end);
+    return rc;
+}
+
+/* Reports the files that opening could not read. */
+static rsd_err note_broken_files(rsi_verifying *v, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < v->ckpt->nbroken && !rc; i++) {
+        const rsi_damage damage = { .kind = RSI_DAMAGE_SIDE,
+                                    .first = i,
+                                    .what = v->ckpt->broken[i] };
+
+        rc = rsi_verify_note(v, &damage, err);
+    }
     return rc;
 }
 
@@ -517,6 +529,8 @@ rsd_err rsi_verify(rsd_ckpt *ckpt, const rsd_read_opts                    *opts,
         rc = check_side_file(&v, err);
     if (!rc && ckpt->salvage)
         rc = note_lost_files(&v, err);
+    if (!rc)
+        rc = note_broken_files(&v, err);
     if (!rc && v.book && rsi_check_lost(ckpt))
         mark_cut(&v);
     if (!rc && opts->quick) {

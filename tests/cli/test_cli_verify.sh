@@ -156,6 +156,28 @@ reshard: checkpoint "uni": parameter "b.weight", which "zero_pp_rank_0_mp_rank_0
 reshard: `reshard verify` lists the damage, --salvage converts the rest
 END
 
+t "Megatron's common.pt that was cut is damage" -c '
+    cp -r golden/megatron/torch_dist "$T/mg" && truncate -s 300 "$T/mg/common.pt" && "$R" verify "$T/mg"'
+code 1
+out <<'END'
+damage: file "common.pt": no end record at byte 278: this is not a zip archive, or it was cut short
+skipped: unknown attribute Metadata.all_local_plans
+1 damage
+END
+
+t "Megatron's common.pt that is missing is damage" -c 'rm "$T/mg/common.pt" && "$R" verify "$T/mg"'
+code 1
+out <<'END'
+damage: file "common.pt" is missing
+skipped: unknown attribute Metadata.all_local_plans
+1 damage
+END
+
+t "a folder without Megatron's common.pt is still Megatron's" -c '"$R" inspect "$T/mg" | tail -n 1'
+out <<'END'
+dcp (Megatron-Core torch_dist, common.pt is missing): 6 tensors in 25 chunks, 130 parameters, 520 B; 2 objects
+END
+
 t 'a path that is not there ends in 3' verify golden/missing
 code 3
 err <<'END'
