@@ -6,6 +6,7 @@
 #include "format/path.h"
 #include "format/torch_core.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,12 +34,9 @@ typedef struct walk {
 /* True if the key has a text that no other key of its dict has; `depth`: of tuples around it. */
 static bool has_text(const rsd_value *key, int depth)
 {
-    double x;
-
     switch (rsd_value_type_of(key)) {
-    case RSD_VALUE_FLOAT: /* one NaN is not the other */
-        x = rsd_value_float(key);
-        return x <= 0 || x > 0;
+    case RSD_VALUE_FLOAT: /* one NaN is not the other; has_texts counts those outside tuples */
+        return depth == 0 || !isnan(rsd_value_float(key));
     case RSD_VALUE_TUPLE:
         for (size_t i = 0; i < rsd_value_count(key); i++)
             if (depth == MOST_TUPLES || !has_text(rsd_value_item(key, i), depth + 1))
@@ -47,8 +45,6 @@ static bool has_text(const rsd_value *key, int depth)
     case RSD_VALUE_TENSOR:
     case RSD_VALUE_OPAQUE:
     case RSD_VALUE_SET: /* in any order */
-    case RSD_VALUE_DTYPE:
-    case RSD_VALUE_DEVICE:
         return false;
     default:
         return true;
@@ -57,9 +53,15 @@ static bool has_text(const rsd_value *key, int depth)
 
 static bool has_texts(const rsd_value *dict)
 {
-    for (size_t i = 0; i < rsd_value_count(dict); i++)
-        if (!has_text(rsd_value_key(dict, i), 0))
+    size_t nans = 0;
+
+    for (size_t i = 0; i < rsd_value_count(dict); i++) {
+        const rsd_value *key = rsd_value_key(dict, i);
+
+        nans += rsd_value_type_of(key) == RSD_VALUE_FLOAT && isnan(rsd_value_float(key));
+        if (nans > 1 || !has_text(key, 0))
             return false;
+    }
     return true;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_torch_open.c - torch.save files: nested dicts and lists become names, as torch's own
  * flattening has them. */
+#include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -192,6 +193,46 @@ static void dicts_with_other_keys_are_objects(void **state)
         "", "o={0.5: 1}");
 }
 
+static const rsd_value *of_nan(void)
+{
+    const rsd_value *v;
+
+    assert_int_equal(rsd_value_create_float(owner, NAN, &v, NULL), RSD_OK);
+    return v;
+}
+
+static void a_dict_with_one_nan_as_key_is_opened_for_tensors(void **state)
+{
+    const rsd_value *inner =
+        of_list(RSD_VALUE_DICT, of_text("b"), of_tensor(1, 0), of_text("c"), of_tensor(2, 1), NULL);
+
+    (void)state;
+    assert_names(of_list(RSD_VALUE_DICT, of_nan(), inner, of_text("n"), of_int(1), NULL),
+                 "nan.b nan.c", "n=1");
+}
+
+/* Both have the same text. */
+static void a_dict_with_two_nans_as_keys_is_an_object(void **state)
+{
+    const rsd_value *two =
+        of_list(RSD_VALUE_DICT, of_nan(), of_tensor(1, 0), of_nan(), of_tensor(1, 1), NULL);
+
+    (void)state;
+    assert_names(of_list(RSD_VALUE_DICT, of_text("t"), two, NULL), "",
+                 "t={nan: tensor(dtype=int32, shape=[1]), nan: tensor(dtype=int32, shape=[1])}");
+}
+
+static void a_dict_with_dtypes_as_keys_is_opened_for_tensors(void **state)
+{
+    const rsd_value *half, *bytes;
+
+    (void)state;
+    assert_int_equal(rsd_value_create_dtype(owner, RSD_F16, &half, NULL), RSD_OK);
+    assert_int_equal(rsd_value_create_dtype(owner, RSD_U8, &bytes, NULL), RSD_OK);
+    assert_names(of_list(RSD_VALUE_DICT, half, of_tensor(1, 0), bytes, of_tensor(2, 1), NULL),
+                 "torch.float16 torch.uint8", "");
+}
+
 static void a_lone_tensor_is_called_tensor(void **state)
 {
     (void)state;
@@ -337,6 +378,9 @@ int main(void)
         cmocka_unit_test(lists_are_opened_for_dicts_that_have_names),
         cmocka_unit_test(empty_dicts_are_objects),
         cmocka_unit_test(dicts_with_other_keys_are_objects),
+        cmocka_unit_test(a_dict_with_one_nan_as_key_is_opened_for_tensors),
+        cmocka_unit_test(a_dict_with_two_nans_as_keys_is_an_object),
+        cmocka_unit_test(a_dict_with_dtypes_as_keys_is_opened_for_tensors),
         cmocka_unit_test(a_lone_tensor_is_called_tensor),
         cmocka_unit_test(a_lone_object_is_called_object),
         cmocka_unit_test(names_that_clash_are_refused),
