@@ -1,7 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by reading, joining and writing DCP metadata. dcp_meta.h describes the flow. */
 #include "base/mem.h"
-#include "format/dcp_meta.h"
+#include "format/dcp_meta_core.h"
+
+/* ---- Classes ---- */
+
+#define CALL  RSI_PICKLE_FOLD_CALL
+#define BUILD RSI_PICKLE_FOLD_BUILD
+#define GROWS RSI_PICKLE_GROWS
+#define MOVES RSI_PICKLE_MOVES
+
+/* The module was renamed in torch 2.0, TensorProperties moved in 2.3. */
+#define META_CLASSES(module)                                                                       \
+    { module, "Metadata", CLS_META, GROWS | MOVES },                                               \
+        { module, "TensorStorageMetadata", CLS_TENSOR, BUILD | GROWS | MOVES },                    \
+        { module, "TensorProperties", CLS_PROPERTIES,                                              \
+          BUILD | MOVES | RSI_PICKLE_GROWS_FROM(PROPERTIES) },                                     \
+        { module, "ChunkStorageMetadata", CLS_CHUNK, BUILD | GROWS | MOVES },                      \
+        { module, "BytesStorageMetadata", CLS_BYTES, GROWS | MOVES },                              \
+        { module, "MetadataIndex", CLS_INDEX, BUILD | MOVES },                                     \
+        { module, "StorageMeta", CLS_STORAGE_META, GROWS | MOVES },                                \
+        { module, "_MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL | MOVES },                       \
+    {                                                                                              \
+        module, "MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL                                     \
+    }
+#define PATH_CLASSES(module)                                                                       \
+    { module, "PosixPath", CLS_POSIX_PATH, 0 }, { module, "PurePosixPath", CLS_POSIX_PATH, 0 },    \
+        { module, "WindowsPath", CLS_WINDOWS_PATH, 0 },                                            \
+    {                                                                                              \
+        module, "PureWindowsPath", CLS_WINDOWS_PATH, 0                                             \
+    }
+#define TORCH(name)                                                                                \
+    {                                                                                              \
+        "torch", name, CLS_TORCH, 0                                                                \
+    }
+
+static const rsi_pickle_class classes[] = {
+    { "torch", "Size", CLS_SIZE, CALL },
+    { "torch.distributed.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD | MOVES },
+    { "torch.distributed._shard.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD },
+    { "megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata", CLS_META, GROWS },
+    { "torch.serialization", "_get_layout", CLS_LAYOUT, CALL },
+    { "builtins", "getattr", CLS_GETATTR, CALL },
+    { "__builtin__", "getattr", CLS_GETATTR, CALL },
+    { "collections", "OrderedDict", CLS_ORDERED_DICT, 0 },
+    META_CLASSES("torch.distributed.checkpoint.metadata"),
+    META_CLASSES("torch.distributed._shard.checkpoint.metadata"),
+    META_CLASSES("torch.distributed._shard.sharded_tensor.metadata"),
+    PATH_CLASSES("pathlib"),
+    PATH_CLASSES("pathlib._local"),
+    RSI_TORCH_DTYPES(TORCH),
+    /* listed, so that the message is about the dtype */
+    TORCH("quint8"),
+    TORCH("qint8"),
+    TORCH("qint32"),
+    TORCH("quint4x2"),
+    TORCH("quint2x4"),
+    TORCH("bits8"),
+    TORCH("bits16"),
+    TORCH("bits1x8"),
+    TORCH("bits2x4"),
+    TORCH("bits4x2"),
+    TORCH("bcomplex32"),
+};
+
+const rsi_pickle_class *rsi_dcp_classes(size_t *n)
+{
+    *n = sizeof(classes) / sizeof(classes[0]);
+    return classes;
+}
+
+/* ---- The table ---- */
 
 void rsi_dcp_meta_free(rsi_dcp_meta *meta)
 {

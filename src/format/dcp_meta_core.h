@@ -32,6 +32,11 @@ enum {
     CLS_STORAGE_META
 };
 
+enum { PROPERTIES = 5 }; /* known ones; torch 2.15 adds strides */
+
+/* The names of these classes, and those of dtypes. */
+const rsi_pickle_class *rsi_dcp_classes(size_t *n);
+
 /* Attributes to look for, grouped by class, in the order in which torch writes them. */
 enum {
     KEY_OFFSETS,

@@ -9,67 +9,6 @@
 enum { MAX_STEPS = 16, MAX_TRANSFORMS = 256, MAX_SKIPPED = 64 };
 #define MAX_RECORDS (1u << 24) /* 28 bits of a user value, 3 of which give the kind */
 
-#define CALL  RSI_PICKLE_FOLD_CALL
-#define BUILD RSI_PICKLE_FOLD_BUILD
-#define GROWS RSI_PICKLE_GROWS
-#define MOVES RSI_PICKLE_MOVES
-
-enum { PROPERTIES = 5 }; /* known ones; torch 2.15 adds strides */
-
-/* The module was renamed in torch 2.0, TensorProperties moved in 2.3. */
-#define META_CLASSES(module)                                                                       \
-    { module, "Metadata", CLS_META, GROWS | MOVES },                                               \
-        { module, "TensorStorageMetadata", CLS_TENSOR, BUILD | GROWS | MOVES },                    \
-        { module, "TensorProperties", CLS_PROPERTIES,                                              \
-          BUILD | MOVES | RSI_PICKLE_GROWS_FROM(PROPERTIES) },                                     \
-        { module, "ChunkStorageMetadata", CLS_CHUNK, BUILD | GROWS | MOVES },                      \
-        { module, "BytesStorageMetadata", CLS_BYTES, GROWS | MOVES },                              \
-        { module, "MetadataIndex", CLS_INDEX, BUILD | MOVES },                                     \
-        { module, "StorageMeta", CLS_STORAGE_META, GROWS | MOVES },                                \
-        { module, "_MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL | MOVES },                       \
-    {                                                                                              \
-        module, "MEM_FORMAT_ENCODING", CLS_MEMORY_FORMAT, CALL                                     \
-    }
-#define PATH_CLASSES(module)                                                                       \
-    { module, "PosixPath", CLS_POSIX_PATH, 0 }, { module, "PurePosixPath", CLS_POSIX_PATH, 0 },    \
-        { module, "WindowsPath", CLS_WINDOWS_PATH, 0 },                                            \
-    {                                                                                              \
-        module, "PureWindowsPath", CLS_WINDOWS_PATH, 0                                             \
-    }
-#define TORCH(name)                                                                                \
-    {                                                                                              \
-        "torch", name, CLS_TORCH, 0                                                                \
-    }
-
-static const rsi_pickle_class classes[] = {
-    { "torch", "Size", CLS_SIZE, CALL },
-    { "torch.distributed.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD | MOVES },
-    { "torch.distributed._shard.checkpoint.filesystem", "_StorageInfo", CLS_INFO, BUILD },
-    { "megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata", CLS_META, GROWS },
-    { "torch.serialization", "_get_layout", CLS_LAYOUT, CALL },
-    { "builtins", "getattr", CLS_GETATTR, CALL },
-    { "__builtin__", "getattr", CLS_GETATTR, CALL },
-    { "collections", "OrderedDict", CLS_ORDERED_DICT, 0 },
-    META_CLASSES("torch.distributed.checkpoint.metadata"),
-    META_CLASSES("torch.distributed._shard.checkpoint.metadata"),
-    META_CLASSES("torch.distributed._shard.sharded_tensor.metadata"),
-    PATH_CLASSES("pathlib"),
-    PATH_CLASSES("pathlib._local"),
-    RSI_TORCH_DTYPES(TORCH),
-    /* listed, so that the message is about the dtype */
-    TORCH("quint8"),
-    TORCH("qint8"),
-    TORCH("qint32"),
-    TORCH("quint4x2"),
-    TORCH("quint2x4"),
-    TORCH("bits8"),
-    TORCH("bits16"),
-    TORCH("bits1x8"),
-    TORCH("bits2x4"),
-    TORCH("bits4x2"),
-    TORCH("bcomplex32"),
-};
-
 static const char *const key_names[NKEYS] = {
     [KEY_OFFSETS] = "offsets",
     [KEY_SIZES] = "sizes",
@@ -151,6 +90,18 @@ static inline rsd_err fold_to(dcp_reading *r, records *list, enum record what, c
     return RSD_OK;
 }
 
+/* The attributes in a state: of a class with slots it is (None, attributes). */
+static rsi_pv attributes_of(const dcp_reading *r, rsi_pv state)
+{
+    rsi_pv part[2];
+
+    if (rsi_pickle_kind_of(r->p, state) != RSI_PICKLE_TUPLE ||
+        rsi_pickle_items(r->p, state, part, 2) != 2 ||
+        rsi_pickle_kind_of(r->p, part[0]) != RSI_PICKLE_NONE)
+        return state;
+    return part[1];
+}
+
 /* rsi_dcp_attributes; *all is set if there are no others. */
 static bool attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi_pv *value,
                        bool *all)
@@ -160,7 +111,7 @@ static bool attributes(const dcp_reading *r, rsi_pv state, int first, int n, rsi
 
     for (int i = 0; i < n; i++)
         value[i] = NO_VALUE;
-    is_dict = rsi_pickle_lookup(r->p, state, n, &r->key[first], value, &others);
+    is_dict = rsi_pickle_lookup(r->p, attributes_of(r, state), n, &r->key[first], value, &others);
     *all = is_dict && others == 0;
     return is_dict;
 }
@@ -204,6 +155,9 @@ static const known known_meta = { .class = "Metadata",
 static const known known_tensor = { .class = "TensorStorageMetadata",
                                     .first = KEY_PROPERTIES,
                                     .n = 3 };
+static const known known_storage_meta = {
+    .class = "StorageMeta", .first = KEY_CHECKPOINT_ID, .n = 2, .more = { "load_id", "modules" }
+};
 static const known known_bytes = { .class = "BytesStorageMetadata" };
 static const known known_chunk = { .class = "ChunkStorageMetadata", .first = KEY_OFFSETS, .n = 2 };
 static const known known_properties = { .class = "TensorProperties",
@@ -233,12 +187,14 @@ static bool is_known(const dcp_reading *r, const known *k, rsi_pv key)
 /* Lists or refuses the attributes that the class is not known to have. */
 static rsd_err check_others(dcp_reading *r, const known *k, rsi_pv state, rsd_error *err)
 {
-    rsi_pickle_iter it = rsi_pickle_each(r->p, state);
+    rsi_pickle_iter it;
     rsi_pv          key, v;
     rsd_err         rc = RSD_OK;
 
+    state = attributes_of(r, state);
     if (rsi_pickle_kind_of(r->p, state) != RSI_PICKLE_DICT)
         return RSD_OK;
+    it = rsi_pickle_each(r->p, state);
     while (!rc && rsi_pickle_next(r->p, &it, &key) && rsi_pickle_next(r->p, &it, &v)) {
         if (is_known(r, k, key))
             continue;
@@ -337,14 +293,18 @@ static rsd_err fold_tensor(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error 
 
 static rsd_err fold_index(dcp_reading *r, rsi_pv state, rsi_pv *out, rsd_error *err)
 {
-    rsi_pv       v[3];
+    rsi_pv       v[3], field[4];
     index_record index;
-    bool         all;
-    const bool   has = attributes(r, state, KEY_FQN, 3, v, &all);
+    bool         all, has = attributes(r, state, KEY_FQN, 3, v, &all);
     rsd_err      rc = all ? RSD_OK : check_others(r, &known_index, state, err);
 
     if (rc)
         return rc;
+    if (is_kind(r, state, RSI_PICKLE_LIST) && rsi_pickle_items(r->p, state, field, 4) == 3) {
+        has = true; /* a frozen class with slots has a list of its fields: name, offset, number */
+        v[0] = field[0];
+        v[2] = field[1];
+    }
     if (!has || !rsi_pickle_is_str(v[0]))
         return rsi_fail(err, RSD_E_FORMAT, "a storage key has no name");
     if (is_kind(r, v[2], RSI_PICKLE_NONE))
@@ -545,17 +505,21 @@ static rsd_err check_objects(dcp_reading *r, rsi_pv root, rsd_error *err)
 {
     const rsi_pv    state = rsi_pickle_object_of(r->p, root).state;
     rsi_pickle_iter it;
-    rsi_pv          dict, key, v;
+    rsi_pv          dict, meta, key, v;
     rsd_err         rc = check_others(r, &known_meta, state, err);
 
     if (rc || !rsi_dcp_attributes(r, state, KEY_TENSORS, 1, &dict) ||
         !is_kind(r, dict, RSI_PICKLE_DICT))
         return rc; /* linking refuses it */
+    rsi_dcp_attributes(r, state, KEY_STORAGE_META, 1, &meta);
+    if (is_kind(r, meta, RSI_PICKLE_OBJECT) &&
+        rsi_pickle_object_of(r->p, meta).id == CLS_STORAGE_META)
+        rc = check_others(r, &known_storage_meta, rsi_pickle_object_of(r->p, meta).state, err);
     it = rsi_pickle_each(r->p, dict);
     while (!rc && rsi_pickle_next(r->p, &it, &key) && rsi_pickle_next(r->p, &it, &v)) {
         const rsi_pickle_object object = rsi_pickle_object_of(r->p, v);
 
-        if (object.id == CLS_BYTES && is_kind(r, object.state, RSI_PICKLE_DICT))
+        if (object.id == CLS_BYTES)
             rc = check_others(r, &known_bytes, object.state, err);
     }
     return rc;
@@ -564,16 +528,14 @@ static rsd_err check_objects(dcp_reading *r, rsi_pv root, rsd_error *err)
 rsd_err rsi_dcp_meta_read(const rsi_source *source, rsi_dcp_meta **out, rsd_error *err)
 {
     dcp_reading        r = { .size = source->size };
-    rsi_pickle_options options = { .classes = classes,
-                                   .nclasses = sizeof(classes) / sizeof(classes[0]),
-                                   .fold = fold,
-                                   .arg = &r };
+    rsi_pickle_options options = { .fold = fold, .arg = &r };
     rsi_dcp_meta      *meta = rsi_calloc(1, sizeof(*meta));
     rsi_pv             root = NO_VALUE;
     rsd_err            rc;
 
     if (!meta)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for the metadata");
+    options.classes = rsi_dcp_classes(&options.nclasses);
     rc = rsi_pickle_create(&options, &r.p, err);
     /* The pickle reader refuses sizes for which this could overflow. */
     r.limit = rsi_pickle_limit(source->size);

@@ -46,11 +46,12 @@ static bool is_complete(const rsi_pickle *p, rsi_pv v)
 static bool is_unknown_part(const rsi_pickle *p, size_t first, size_t end)
 {
     const rsi_pickle_class *class = first > 0 ? growing(p, first - 1) : NULL;
+    size_t slots = first > 2 && p->stack.at[first - 2] == PV_NONE; /* (None, attributes) */
     rsi_pv key = PV_GONE;
 
     if (class)
         return class->fold >> 8 && end - first >= class->fold >> 8;
-    if (first < 2 || pv_tag(p->stack.at[first - 1]) != TAG_DICT || !growing(p, first - 2))
+    if (first < 2 || pv_tag(p->stack.at[first - 1]) != TAG_DICT || !growing(p, first - 2 - slots))
         return false;
     for (size_t i = first; i < end && i < first + 2 * MAX_ATTRIBUTES; i += 2) {
         rsi_pv next = p->stack.at[i];

@@ -178,6 +178,13 @@ out <<'END'
 dcp (Megatron-Core torch_dist, common.pt is missing): 6 tensors in 25 chunks, 130 parameters, 520 B; 2 objects
 END
 
+t 'metadata of classes with slots are read, and what is skipped in them listed' verify bad/dcp/slots
+out <<'END'
+skipped: unknown attribute ChunkStorageMetadata.codec
+skipped: unknown attribute StorageMeta.region
+ok: dcp, 1 tensor, 8 B, 0 objects
+END
+
 t 'a path that is not there ends in 3' verify golden/missing
 code 3
 err <<'END'

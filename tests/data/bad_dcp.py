@@ -300,6 +300,23 @@ def unknown_cases():
     yield "unknown_transform_object", dcp(rows=[(W, more(row, (txt("transform_descriptors"), lst(foreign))))])
     yield "unknown_in_storage_meta", dcp(storage_meta=obj(META, "StorageMeta", dct((txt("region"), foreign))))
 
+    def slots(module, name, *pairs):
+        """As pickled by a dataclass with slots: the state is (None, attributes)."""
+        return stack_glob(module, name) + b")\x81" + NONE + dct(*pairs) + b"\x86b"
+
+    box = slots(META, "ChunkStorageMetadata", (txt("offsets"), size(0)), (txt("sizes"), size(2)), (txt("codec"), foreign))
+    tensor = slots(META, "TensorStorageMetadata",
+                   (txt("properties"), properties()), (txt("size"), size(2)), (txt("chunks"), lst(box)))
+    frozen = obj(META, "MetadataIndex", lst(txt("w"), size(0), num(0)))
+    place = slots(FILES, "_StorageInfo",
+                  (txt("relative_path"), txt("__0_0.distcp")), (txt("offset"), num(0)), (txt("length"), num(N)))
+    about = slots(META, "StorageMeta", (txt("save_id"), txt("x")), (txt("region"), foreign))
+    whole = slots(META, "Metadata", (txt("state_dict_metadata"), dct((txt("w"), tensor))), (txt("planner_data"), NONE),
+                  (txt("storage_data"), dct((frozen, place))), (txt("storage_meta"), about))
+    yield "slots", bare(pkl(whole, 4))
+    wrong = obj(META, "MetadataIndex", lst(txt("w"), size(0), num(0), num(1)))
+    yield "slots_with_a_field_more", dcp(rows=[(wrong, row)])
+
 
 def cases():
     groups = (pickle_cases(), class_cases(), geometry_cases(), place_cases(), item_cases(), object_cases(),
