@@ -87,6 +87,21 @@ static PyObject *dict_to_python(core *c, const rsd_value *v, PyObject *hook)
     return dict;
 }
 
+/* Its class, and what is known of it as text. */
+static PyObject *opaque_to_python(const rsd_value *v, PyObject *hook)
+{
+    const size_t len = rsd_value_text(v, NULL, 0);
+    char        *text = PyMem_Malloc(len + 1);
+    PyObject    *pair;
+
+    if (!text)
+        return PyErr_NoMemory();
+    rsd_value_text(v, text, len + 1);
+    pair = Py_BuildValue("(ss#)", rsd_value_bytes(v, NULL), text, (Py_ssize_t)len);
+    PyMem_Free(text);
+    return ask(hook, "opaque", pair);
+}
+
 PyObject *value_to_python(core *c, const rsd_value *v, PyObject *hook)
 {
     size_t      len = 0;
@@ -122,7 +137,7 @@ PyObject *value_to_python(core *c, const rsd_value *v, PyObject *hook)
     case RSD_VALUE_OPAQUE:
         break;
     }
-    return ask(hook, "opaque", text_of(bytes ? bytes : "", len));
+    return opaque_to_python(v, hook);
 }
 
 /* ---- from Python ---- */

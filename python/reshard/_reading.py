@@ -64,13 +64,13 @@ class Chunk:
 class Opaque:
     """An object that was not loaded: of a class that is not known to be harmless, or a large tensor inside an object."""
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "text")
 
-    def __init__(self, name):
-        self.name = name
+    def __init__(self, name, text=""):
+        self.name, self.text = name, text  # text: "m.C(lr=0.1)", or "<m.C>" if its pickle does not say it plainly
 
     def __repr__(self):
-        return f"<not loaded: {self.name}>"
+        return f"<not loaded: {self.name if self.text[:1] in ('', '<') else self.text}>"
 
     def __eq__(self, other):
         return isinstance(other, Opaque) and other.name == self.name
@@ -96,7 +96,7 @@ def _hook(framework):
         if kind == "tensor":
             return Opaque("a large tensor inside an object") if x is None else _arrays.wrap(x, framework)
         if kind == "opaque":
-            return Opaque(x)
+            return Opaque(*x)
         if framework == "pt":
             import torch
 

@@ -47,7 +47,7 @@ def _tree(x, path, keep):
         return Device(str(x))
     if callable(getattr(x, "state_dict", None)):
         return _tree(x.state_dict(), path, keep)
-    what = repr(x) if isinstance(x, Opaque) else f"an object of class {kind.__module__}.{kind.__qualname__}"
+    what = f"<not loaded: {x.name}>" if isinstance(x, Opaque) else f"an object of class {kind.__module__}.{kind.__qualname__}"
     raise InvalidError(f'"{path}": {what} can\'t be saved: make it plain values, or leave it out')
 
 

@@ -226,5 +226,6 @@ class Torch(Case):
             got = reshard.load(self.folder / "x.pt", "pt")
         ran.assert_not_called()
         self.assertIsInstance(got["evil"], reshard.Opaque)
+        self.assertRegex(repr(got["evil"]), r"^<not loaded: \w+\.print\('run'\)>$")
         with self.assertRaises(reshard.InvalidError):
             reshard.save(self.folder / "y.pt", got)

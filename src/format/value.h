@@ -73,6 +73,11 @@ const rsi_opaque *rsi_value_opaque(const rsd_value *v);
 /* The first opaque value in it, or it itself; NULL: none. */
 const rsd_value *rsi_value_find_opaque(const rsd_value *v);
 
+enum { RSI_PARTS_BYTES = 256 << 10 }; /* of an opaque value's opcodes to look into */
+/* What the opcodes of an opaque value say plainly, in `owner`: a dict of its fields by name, or a
+ * tuple of its class's arguments. NULL: it is not that plain, or too large, or no memory. */
+const rsd_value *rsi_value_parts(const rsd_value *opaque, rsd_values *owner);
+
 /* The classes known to the decoder, for rsi_pickle_options. */
 const rsi_pickle_class *rsi_value_classes(size_t *n);
 /* A value of a pickle that was read with these classes. Nothing is called: objects of other classes

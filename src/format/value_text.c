@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values as text, the way Python prints them, and as JSON. Walks with its own stack; value.c limits
- * how deep values may nest. */
+ * how deep values may nest. Objects of unknown classes are printed with what their pickle says
+ * plainly (value_parts.c), within a budget: printed, shared parts may take exponential space. */
 #include "base/text.h"
 #include "format/value.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_RUN = 1 << 20 }; /* bytes printed at once */
+enum {
+    MOST_RUN = 1 << 20,    /* bytes printed at once */
+    MOST_LEVELS = 8,       /* objects printed inside each other with their parts */
+    MOST_TEXT = 16 << 20,  /* bytes printed after which no object is printed with its parts */
+    MOST_PARTS = 32 << 20, /* bytes of opcodes looked into, of which every object costs some: */
+    PARTS_COST = 4 << 10
+};
 
 /* A container being printed. */
 typedef struct frame {
@@ -23,7 +31,15 @@ typedef struct style {
     void (*open)(rsi_text *out, frame *f);
     void (*between)(rsi_text *out, const frame *f); /* before item i */
     void (*close)(rsi_text *out, const frame *f);
+    bool json;
 } style;
+
+typedef struct printing {
+    const style *form;
+    rsi_text     out;
+    size_t       left; /* of MOST_PARTS */
+    int          level;
+} printing;
 
 /* ---- Shared parts ---- */
 
@@ -219,6 +235,21 @@ static void python_close(rsi_text *out, const frame *f)
         rsi_text_add(out, v->kind == RSD_VALUE_LIST ? "]" : "}");
 }
 
+/* "key=", with quotes if it is no Python name. */
+static void python_field(rsi_text *out, const rsd_value *key)
+{
+    const char *text = key->as.bytes;
+    bool        plain = key->n > 0;
+
+    for (size_t i = 0; i < key->n; i++)
+        plain = plain && (isalnum((unsigned char)text[i]) || text[i] == '_');
+    if (plain)
+        rsi_text_add(out, "%s=", text);
+    else
+        quoted(out, text, key->n, python_quote(text, key->n), false);
+    rsi_text_add(out, plain ? "" : "=");
+}
+
 /* ---- JSON ---- */
 
 static void json_named(rsi_text *out, const char *key, const char *text, size_t len)
@@ -319,11 +350,57 @@ static void json_close(rsi_text *out, const frame *f)
 
 /* ---- Both ---- */
 
-static size_t print(const style *form, const rsd_value *v, char *buf, size_t cap)
+static void print(printing *p, const rsd_value *v);
+
+/* "name(key=value, ..)", "name(argument, ..)"; {"$opaque": "name", "fields": {..}}, or "args". */
+static void print_parts(printing *p, const rsd_value *v, const rsd_value *parts)
 {
-    frame    stack[RSD_VALUE_MAX_DEPTH];
-    int      depth = 0;
-    rsi_text out = rsi_text_begin(buf, cap);
+    const bool   fields = rsd_value_type_of(parts) == RSD_VALUE_DICT;
+    const size_t n = rsd_value_count(parts);
+
+    if (p->form->json) {
+        rsi_text_add(&p->out, "{\"$opaque\": ");
+        quoted(&p->out, v->as.bytes, v->n, '"', true);
+        rsi_text_add(&p->out, fields ? ", \"fields\": " : ", \"args\": ");
+        print(p, parts);
+        rsi_text_add(&p->out, "}");
+        return;
+    }
+    rsi_text_add(&p->out, "%s(", v->as.bytes);
+    for (size_t i = 0; i < n; i++) {
+        rsi_text_add(&p->out, i ? ", " : "");
+        if (fields)
+            python_field(&p->out, rsd_value_key(parts, i));
+        print(p, rsd_value_item(parts, i));
+    }
+    rsi_text_add(&p->out, ")");
+}
+
+static void print_opaque(printing *p, const rsd_value *v)
+{
+    const size_t     cost = PARTS_COST + rsi_value_opaque(v)->pickle_bytes;
+    rsd_values      *owner = NULL;
+    const rsd_value *parts = NULL;
+
+    if (p->level < MOST_LEVELS && p->out.len < MOST_TEXT && cost <= p->left &&
+        rsd_values_create(&owner, NULL) == RSD_OK) {
+        p->left -= cost;
+        parts = rsi_value_parts(v, owner);
+    }
+    p->level++;
+    if (parts)
+        print_parts(p, v, parts);
+    else
+        p->form->scalar(&p->out, v);
+    p->level--;
+    rsd_values_free(owner);
+}
+
+static void print(printing *p, const rsd_value *v)
+{
+    const style *form = p->form;
+    frame        stack[RSD_VALUE_MAX_DEPTH];
+    int          depth = 0;
 
     while (v || depth) {
         frame *f = depth ? &stack[depth - 1] : NULL;
@@ -331,32 +408,42 @@ static size_t print(const style *form, const rsd_value *v, char *buf, size_t cap
         if (v && v->kind >= RSD_VALUE_LIST && v->kind <= RSD_VALUE_DICT) {
             f = &stack[depth++];
             *f = (frame){ .v = v };
-            form->open(&out, f);
+            form->open(&p->out, f);
             v = NULL;
         } else if (v) {
-            form->scalar(&out, v);
+            if (v->kind == RSD_VALUE_OPAQUE)
+                print_opaque(p, v);
+            else
+                form->scalar(&p->out, v);
             v = NULL;
         } else if (f->i < (f->v->kind == RSD_VALUE_DICT ? 2 * (size_t)f->v->n : f->v->n)) {
-            form->between(&out, f);
+            form->between(&p->out, f);
             v = f->v->as.item[f->i++];
         } else {
-            form->close(&out, f);
+            form->close(&p->out, f);
             depth--;
         }
     }
-    return out.len;
+}
+
+static size_t print_all(const style *form, const rsd_value *v, char *buf, size_t cap)
+{
+    printing p = { .form = form, .out = rsi_text_begin(buf, cap), .left = MOST_PARTS };
+
+    print(&p, v);
+    return p.out.len;
 }
 
 size_t rsd_value_text(const rsd_value *v, char *buf, size_t cap)
 {
-    static const style python = { python_scalar, python_open, python_between, python_close };
+    static const style python = { python_scalar, python_open, python_between, python_close, false };
 
-    return print(&python, v, buf, cap);
+    return print_all(&python, v, buf, cap);
 }
 
 size_t rsd_value_json(const rsd_value *v, char *buf, size_t cap)
 {
-    static const style json = { json_scalar, json_open, json_between, json_close };
+    static const style json = { json_scalar, json_open, json_between, json_close, true };
 
-    return print(&json, v, buf, cap);
+    return print_all(&json, v, buf, cap);
 }

@@ -310,6 +310,20 @@ l                             5           6    6 B
 safetensors: 5 tensors in 5 chunks, 6 parameters, 6 B; 0 objects
 END
 
+t 'objects of unknown classes are shown with what their pickle says' inspect golden/dcp_unknown_objects
+out <<'END'
+object    value
+fraction  fractions.Fraction(1, 3)
+inside    [1, fractions.Fraction(2, 3)]
+
+dcp: 0 tensors in 0 chunks, 0 parameters, 0 B; 2 objects
+END
+
+t "Megatron's common.pt shows the arguments" cat golden/megatron/torch_dist/common.pt args
+out <<'END'
+argparse.Namespace(hidden_size=6, bf16=True)
+END
+
 t 'a module in a legacy file leaves the tensor beside it open' inspect bad/legacy/module_beside_a_tensor.pt
 out <<'END'
 name  dtype    shape  layout  chunks  bytes

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors with known bytes, and what it means that two things are the same."""
 
+import copyreg
 import enum
 import json
 import math
@@ -129,7 +130,19 @@ def to_json(value):
         return {"$device": str(value)}
     if isinstance(value, torch.Tensor):
         return {"$tensor": {"dtype": dtype_name(value.dtype), "shape": list(value.shape)}}
-    return {"$opaque": f"{type(value).__module__}.{type(value).__qualname__}"}
+    return {"$opaque": f"{type(value).__module__}.{type(value).__qualname__}", **parts(value)}
+
+
+def parts(value):
+    """What the pickle of an object says plainly: its fields, or the arguments of its class."""
+    made = value.__reduce_ex__(2)
+    call, args = made[0], made[1]
+    state, items = (*made[2:], None, None)[0], (*made[2:], None, None)[1:]
+    if call is copyreg.__newobj__:
+        args = args[1:]
+    if args or any(x is not None for x in items):
+        return {} if state is not None else {"args": to_json(args)}
+    return {"fields": to_json(state)} if isinstance(state, dict) and all(isinstance(k, str) for k in state) else {}
 
 
 def sort_sets(value):

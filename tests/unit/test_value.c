@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "format/value.h"
 
@@ -424,9 +425,109 @@ static void foreign_object_is_opaque_and_reported(void **state)
 
     (void)state;
     assert_int_equal(rsi_value_read(&source, owner, &pickle, NULL), RSD_OK);
-    assert_text(pickle.root, "[1, <datetime.date>]");
+    assert_text(pickle.root, "[1, datetime.date(b'\\x07\\xe4\\x01\\x01')]");
     assert_string_equal(pickle.unlisted, "datetime.date");
     assert_int_equal(pickle.unlisted_at, 45);
+}
+
+/* An object of m.C with a state, and its parts. */
+#define OBJECT(state) "cm\nC\n)\x81" state "b"
+#define TEXT1(a)      "X\x01\x00\x00\x00" a
+
+static void an_object_is_shown_with_its_fields(void **state)
+{
+    static const char plain[] = "\x80\x02" OBJECT("}(" TEXT1("a") "K\x01" TEXT1("-") "N"
+                                                                                     "u") ".";
+    static const char slots[] = "\x80\x02" OBJECT("N}(" TEXT1("a") "K\x01"
+                                                                   "u\x86") ".";
+    static const char other[] = "\x80\x02" OBJECT("}(K\x01K\x02u") ".";
+
+    (void)state;
+    assert_text(decode(PICKLE(plain)), "m.C(a=1, '-'=None)");
+    assert_json(decode(PICKLE(plain)),
+                "{\"$opaque\": \"m.C\", \"fields\": {\"a\": 1, \"-\": null}}");
+    assert_text(decode(PICKLE(slots)), "m.C(a=1)");
+    assert_text(decode(PICKLE(other)), "<m.C>");
+}
+
+static void a_call_is_shown_with_its_arguments(void **state)
+{
+    static const char call[] = "\x80\x02"
+                               "cm\nC\nK\x01N\x86R.";
+    static const char both[] = "\x80\x02"
+                               "cm\nC\nK\x01\x85R}" TEXT1("a") "Nsb.";
+
+    (void)state;
+    assert_text(decode(PICKLE(call)), "m.C(1, None)");
+    assert_json(decode(PICKLE(call)), "{\"$opaque\": \"m.C\", \"args\": [1, null]}");
+    assert_text(decode(PICKLE(both)), "<m.C>");
+}
+
+#define NUMPY(code)                                                                                \
+    "cnumpy\ndtype\nX\x02\x00\x00\x00" code                                                        \
+    "\x89\x88\x87R(K\x03" TEXT1("<") "NNNJ\xff\xff\xff\xff"                                        \
+                                     "J\xff\xff\xff\xff"                                           \
+                                     "K\x00tb"
+#define LATIN1(len, bytes)                                                                         \
+    "c_codecs\nencode\nX" len "\x00\x00\x00" bytes "X\x06\x00\x00\x00latin1\x86R"
+
+static void numpy_is_shown_by_its_elements(void **state)
+{
+    static const char scalar[] =
+        "\x80\x02"
+        "cnumpy.core.multiarray\nscalar\n" NUMPY("i2") LATIN1("\x03", "\xc3\xbe\x7f") "\x86R.";
+    static const char array[] =
+        "\x80\x02"
+        "cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" TEXT1(
+            "b") "\x87R(K\x01K\x02K\x01\x86" NUMPY("u1") "\x89" LATIN1("\x02", "\x05\x06") "tb.";
+    static const char short_of_one[] =
+        "\x80\x02"
+        "cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" TEXT1(
+            "b") "\x87R(K\x01K\x02K\x02\x86" NUMPY("u1") "\x89" LATIN1("\x02", "\x05\x06") "tb.";
+
+    (void)state;
+    assert_text(decode(PICKLE(scalar)), "numpy.core.multiarray.scalar(32766, 'int16')");
+    assert_text(decode(PICKLE(array)), "numpy.core.multiarray._reconstruct([[5], [6]], 'uint8')");
+    assert_text(decode(PICKLE(short_of_one)), "<numpy.core.multiarray._reconstruct>");
+}
+
+/* m.C(m.C(..(1))) */
+static void objects_inside_objects_are_shown_to_a_depth(void **state)
+{
+    char pickle[256] = "\x80\x02", want[256] = "";
+
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        strcat(pickle, "cm\nC\n");
+        strcat(want, i < 8 ? "m.C(" : "<m.C>");
+    }
+    strcat(pickle, "K\x01");
+    for (int i = 0; i < 9; i++)
+        strcat(pickle, "\x85R");
+    for (int i = 0; i < 8; i++)
+        strcat(want, ")");
+    strcat(pickle, ".");
+    assert_text(decode(pickle, strlen(pickle)), want);
+}
+
+/* Each holds the last one 40 times. */
+static void objects_that_multiply_are_shown_within_a_budget(void **state)
+{
+    rsi_bytes        pickle = { 0 };
+    const rsd_value *v;
+
+    (void)state;
+    assert_true(rsi_bytes_add(&pickle, "\x80\x02Nq\x00\x30", 6));
+    for (int level = 0; level < 7; level++) {
+        assert_true(rsi_bytes_add(&pickle, "cm\nC\n(", 6));
+        for (int i = 0; i < 40; i++)
+            assert_true(rsi_bytes_add(&pickle, "h\x00", 2));
+        assert_true(rsi_bytes_add(&pickle, "tRq\x00\x30", 5));
+    }
+    assert_true(rsi_bytes_add(&pickle, "h\x00.", 3));
+    v = decode((const char *)pickle.at, pickle.len);
+    assert_in_range(rsd_value_text(v, NULL, 0), 1000, 16 << 20);
+    rsi_free(pickle.at);
 }
 
 static void strided_view_is_decoded(void **state)
@@ -602,6 +703,11 @@ int main(void)
         cmocka_unit_test(objects_of_torch_are_decoded),
         cmocka_unit_test(big_integers_are_decimal),
         cmocka_unit_test(foreign_object_is_opaque_and_reported),
+        cmocka_unit_test(an_object_is_shown_with_its_fields),
+        cmocka_unit_test(a_call_is_shown_with_its_arguments),
+        cmocka_unit_test(numpy_is_shown_by_its_elements),
+        cmocka_unit_test(objects_inside_objects_are_shown_to_a_depth),
+        cmocka_unit_test(objects_that_multiply_are_shown_within_a_budget),
         cmocka_unit_test(strided_view_is_decoded),
         cmocka_unit_test(tensor_of_an_untyped_storage_is_decoded),
         cmocka_unit_test(parameter_is_a_tensor_that_requires_grad),
