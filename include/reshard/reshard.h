@@ -407,9 +407,9 @@ RSD_API const rsd_value *rsd_value_item(const rsd_value *v, size_t i); /* of a d
 RSD_API const rsd_value *rsd_value_key(const rsd_value *v, size_t i);
 /* The value of a dict under a str key; NULL if there is none. */
 RSD_API const rsd_value *rsd_value_get(const rsd_value *dict, const char *key);
-/* As Python prints it: "{'step': 100, 'lr': [0.1, 0.2]}". An opaque object whose pickle says plainly
- * what is in it is "module.name(field=1)" or "module.name(argument)", numpy's elements included;
- * others, those with tensors and those of more than 256 KiB are "<module.name>". */
+/* As Python prints it: "{'step': 100, 'lr': [0.1, 0.2]}". An opaque object whose pickle says
+ * plainly what is in it is "module.name(field=1)" or "module.name(argument)", numpy's elements
+ * included; others, those with tensors and those of more than 256 KiB are "<module.name>". */
 RSD_API size_t rsd_value_text(const rsd_value *v, char *buf, size_t cap);
 /* As JSON. Tuples become lists. What JSON lacks becomes an object with one key: {"$bytes": "00ff"},
  * {"$set": [..]}, {"$float": "nan"}, {"$dtype": ".."}, {"$device": ".."}, {"$opaque": ".."},
