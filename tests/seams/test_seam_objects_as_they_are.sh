@@ -7,8 +7,8 @@ t "unknown classes are copied from DCP to DCP" -c '"$R" convert -q golden/dcp_un
     "$R" diff -q golden/dcp_unknown_objects "$T/copy" && "$R" inspect "$T/copy"'
 out <<'END'
 object    value
-fraction  <fractions.Fraction>
-inside    [1, <fractions.Fraction>]
+fraction  fractions.Fraction(1, 3)
+inside    [1, fractions.Fraction(2, 3)]
 
 dcp: 0 tensors in 0 chunks, 0 parameters, 0 B; 2 objects
 END
