@@ -126,6 +126,11 @@ void rsi_torch_piece_view(const rsi_torch_piece *piece, rsd_value_tensor *out);
 bool    rsi_nanotron_is_optimizer(char *const *names, size_t n);
 rsd_err rsi_nanotron_open_optimizer(rsd_ckpt *ckpt, char *const *names, size_t n, rsd_error *err);
 
+/* ---- zero_open.c ---- */
+
+/* DeepSpeed's version that a model file names; NULL: none. */
+const char *rsi_zero_version(const rsd_value *root);
+
 /* ---- zero_rest.c ---- */
 
 /* Adds names for the shared parameters that a model file lists. */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KIND = 160 }; /* bytes of the text that says what it is */
+enum { KIND = 200 }; /* bytes of the text that says what it is */
 
 /* ---- the folder ---- */
 
@@ -204,10 +204,19 @@ static rsd_err check_shapes(const rsi_zero *z, rsd_error *err)
     return RSD_OK;
 }
 
-static char *kind_of(const rsi_zero *z)
+const char *rsi_zero_version(const rsd_value *root)
 {
-    char *kind = rsi_arena_array(&z->ckpt->mem, KIND, 1);
-    char  slices[64] = "";
+    const rsd_value *v = rsd_value_get(root, "ds_version");
+
+    return v && rsd_value_type_of(v) == RSD_VALUE_STR ? rsd_value_bytes(v, NULL) : NULL;
+}
+
+/* `root`: of the first model file. */
+static char *kind_of(const rsi_zero *z, const rsd_value *root)
+{
+    char       *kind = rsi_arena_array(&z->ckpt->mem, KIND, 1);
+    const char *version = rsi_zero_version(root);
+    char        slices[64] = "";
 
     if (!kind)
         return NULL;
@@ -216,9 +225,9 @@ static char *kind_of(const rsi_zero *z)
     if (z->pipes > 1)
         snprintf(slices + strlen(slices), sizeof(slices) - strlen(slices), ", pipeline stages %zu",
                  z->pipes);
-    snprintf(kind, KIND, "DeepSpeed ZeRO stage %s on %zu ranks%s%s", z->stage == 3 ? "3" : "1 or 2",
-             z->ranks * z->slices * z->pipes, slices,
-             z->apart ? ", experts without fp32 weights and optimizer states" : "");
+    snprintf(kind, KIND, "DeepSpeed %.32s%sZeRO stage %s on %zu ranks%s%s", version ? version : "",
+             version ? " " : "", z->stage == 3 ? "3" : "1 or 2", z->ranks * z->slices * z->pipes,
+             slices, z->apart ? ", experts without fp32 weights and optimizer states" : "");
     return kind;
 }
 
@@ -241,7 +250,7 @@ static rsd_err read_all(rsi_zero *z, char *const *names, size_t n, rsd_error *er
         rc = rsi_fail(err, RSD_E_NOTFOUND, "the files of its experts are missing");
     rc = rc ? rc : rsi_zero_add_optim(z->t, z->optim[0], z->state[0], err);
     rc = rc ? rc : rsi_zero_add_model(z->t, z->model[0], err);
-    z->ckpt->kind = kind_of(z);
+    z->ckpt->kind = kind_of(z, root);
     return rc ? rc : rsi_torch_end(z->ckpt, err);
 }
 

@@ -224,7 +224,20 @@ static rsd_err check_listed(universal *u, rsd_error *err)
     return rc;
 }
 
-/* Buffers and shapes, from the first model file present. */
+static rsd_err take_model(universal *u, const rsd_value *root, rsd_error *err)
+{
+    const char *version = rsi_zero_version(root);
+    char        text[80];
+
+    u->shapes = rsd_value_get(root, "param_shapes");
+    if (!version)
+        return RSD_OK;
+    snprintf(text, sizeof(text), "DeepSpeed %.32s's universal form", version);
+    u->ckpt->kind = rsi_arena_text(&u->ckpt->mem, text, strlen(text));
+    return u->ckpt->kind ? RSD_OK : rsi_torch_no_memory(err);
+}
+
+/* Buffers, shapes and DeepSpeed's version, from the first model file present. */
 static rsd_err read_model(universal *u, rsd_error *err)
 {
     char  **names;
@@ -234,7 +247,8 @@ static rsd_err read_model(universal *u, rsd_error *err)
     for (size_t i = 0; i < n && !rc; i++)
         if (rsi_text_ends(names[i], "_model_states.pt") && !rsi_zero_is_expert(names[i])) {
             rc = rsi_torch_add_file(u->ckpt, names[i], err);
-            u->shapes = rc ? NULL : rsd_value_get(u->t->file[0].root, "param_shapes");
+            if (!rc)
+                rc = take_model(u, u->t->file[0].root, err);
             break;
         }
     return rc;

@@ -324,6 +324,12 @@ out <<'END'
 argparse.Namespace(hidden_size=6, bf16=True)
 END
 
+t "DeepSpeed's version is said" -c 'for i in zero3 zero_universal; do "$R" inspect golden/folders/$i | tail -n 1; done'
+out <<'END'
+zero (DeepSpeed 0.19.8 ZeRO stage 3 on 2 ranks): 15 tensors in 40 chunks, 223 parameters, 892 B; 47 objects
+zero (DeepSpeed 0.19.8's universal form): 14 tensors in 14 chunks, 217 parameters, 868 B; 47 objects
+END
+
 t 'a module in a legacy file leaves the tensor beside it open' inspect bad/legacy/module_beside_a_tensor.pt
 out <<'END'
 name  dtype    shape  layout  chunks  bytes

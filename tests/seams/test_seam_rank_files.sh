@@ -36,7 +36,7 @@ code 1
 
 t 'experts that the ranks of DeepSpeed divide are read' -c '"$R" inspect golden/folders/zero2_experts | tail -n 1'
 out <<'END'
-zero (DeepSpeed ZeRO stage 1 or 2 on 4 ranks): 28 tensors in 55 chunks, 205 parameters, 820 B; 56 objects
+zero (DeepSpeed 0.19.8 ZeRO stage 1 or 2 on 4 ranks): 28 tensors in 55 chunks, 205 parameters, 820 B; 56 objects
 END
 
 t 'a whole nn.Module tells what it hides' -c '"$R" inspect golden/folders/module.pt | tail -n 2'
