@@ -63,6 +63,10 @@ static rsd_err pickle_of(const rsi_source *source, const rsi_zip *zip, rsi_sourc
 {
     const rsi_zip_record *record = rsi_zip_find(zip, "data.pkl");
 
+    if (!record && rsi_zip_find(zip, "archive_format"))
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "it is a program of torch.export, not a checkpoint: torch.export.load it, "
+                        "and torch.save its state_dict");
     if (!record)
         return rsi_fail(err, RSD_E_FORMAT, "the archive has no \"data.pkl\"");
     *out = *source;

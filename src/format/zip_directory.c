@@ -280,6 +280,10 @@ static rsd_err read_entry(rsi_zip_reader *r, uint64_t at, rsi_zip_entry *e, uint
                                 err); /* one field after a local header's */
     if (!rc)
         rc = rsi_zip_read_extra(r, e->name + e->name_len, extra_len, &extra, err);
+    if (rc == RSD_E_UNSUPPORTED && memmem(name, e->name_len, "/code/__torch__", 15))
+        return rsi_fail(err, rc,
+                        "it is a TorchScript program, not a checkpoint: torch.jit.load it, and "
+                        "torch.save its state_dict()");
     if (rc)
         return rsi_while(err, rc, "record \"%.*s\"", (int)e->name_len, (const char *)name);
     if (!widen(rsi_le32(p + 24), &extra, &used, &e->size) ||

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "ckpt_fixture.h"
+#include "zip_build.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -356,6 +357,27 @@ static rsd_err open_once(void *arg, rsd_error *err)
     return rc;
 }
 
+static void programs_are_no_checkpoints(void **state)
+{
+    const zip_given script[] = { { .name = "jit/data.pkl", .data = "a pickle" },
+                                 { .name = "jit/code/__torch__/m.py", .data = "def forward" },
+                                 { .name = "jit/version", .data = "3\n" } };
+    const zip_given export[] = { { .name = "exp/archive_format", .data = "pt2" },
+                                 { .name = "exp/version", .data = "3\n" } };
+    rsd_store *store = fix_store();
+    zip_built  zip;
+
+    (void)state;
+    zip_build(&zip, script, 3, NULL);
+    zip_patch(&zip, zip.central[1] + 10, 2, 8);
+    fix_put(store, "jit.pt", zip.bytes, zip.len);
+    fix_refused(store, "jit.pt", RSD_E_UNSUPPORTED, "it is a TorchScript program");
+    zip_build(&zip, export, 2, NULL);
+    fix_put(store, "exp.pt2", zip.bytes, zip.len);
+    fix_refused(store, "exp.pt2", RSD_E_UNSUPPORTED, "it is a program of torch.export");
+    rsd_store_close(store);
+}
+
 static void opening_without_memory_fails_cleanly(void **state)
 {
     rsd_store *store = put(of_list(RSD_VALUE_DICT, of_text("all"), of_tensor(6, 0), of_text("l"),
@@ -388,6 +410,7 @@ int main(void)
         cmocka_unit_test(tensors_may_share_a_storage),
         cmocka_unit_test(a_tensor_without_its_storage_is_refused),
         cmocka_unit_test(a_storage_of_another_size_is_refused),
+        cmocka_unit_test(programs_are_no_checkpoints),
         cmocka_unit_test(opening_without_memory_fails_cleanly),
         cmocka_unit_test(objects_live_as_long_as_their_owner),
     };
