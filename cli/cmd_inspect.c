@@ -158,7 +158,8 @@ static int find_files(listing *l)
     struct stat st;
     int         code = EXIT_DONE;
 
-    l->folder = stat(l->a->operand[0], &st) == 0 && S_ISDIR(st.st_mode);
+    l->folder = stat(l->a->operand[0], &st) == 0 &&
+                (S_ISDIR(st.st_mode) || strstr(l->a->operand[0], ".index."));
     for (size_t i = 0; !code && i < l->ntensors; i++) {
         row *r = &l->row[i];
 
@@ -278,7 +279,7 @@ static void print_hidden(const listing *l)
 static int print_text(listing *l)
 {
     const char *kind = rsd_ckpt_kind(l->ckpt);
-    char        size[32], count[32], line[512];
+    char        size[32], count[32], line[768];
     int         code = EXIT_DONE;
 
     if (l->ntensors && args_has(l->a, "tree")) {

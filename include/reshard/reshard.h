@@ -542,7 +542,8 @@ RSD_API const char *rsd_ckpt_skipped(const rsd_ckpt *ckpt, size_t i);
 RSD_API const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i);
 
 RSD_API rsd_format rsd_ckpt_format(const rsd_ckpt *ckpt);
-/* Describes the variant of the format and what wrote it; "" for the usual one. */
+/* Describes the variant of the format, what wrote it, and which other checkpoints of its folder
+ * were left out; "" for the usual one. */
 RSD_API const char *rsd_ckpt_kind(const rsd_ckpt *ckpt);
 RSD_API size_t      rsd_ckpt_tensors(const rsd_ckpt *ckpt);
 /* Tensor t < rsd_ckpt_tensors, in the order of the format. */

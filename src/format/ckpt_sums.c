@@ -111,12 +111,14 @@ rsd_err rsi_sums_load(rsi_file *side, bool whole, rsi_sums_book **out, rsd_error
 }
 
 /* True if it lists data files, but none of this checkpoint: a save inside the folder replaced the
- * one it belongs to. */
+ * one it belongs to, or it belongs to the variant beside the index that was opened. */
 static bool is_foreign(const rsi_ckpt_sums *sums, const rsi_files *files)
 {
     int32_t rank;
     int64_t number;
 
+    if (files->index && rsi_sums_find(sums->book, files->index) == SIZE_MAX)
+        return true;
     if (!sums->key || sums->name == sums->bound)
         return false;
     for (size_t i = 0; i < files->n; i++)

@@ -17,6 +17,7 @@ typedef struct rsi_files {
     const char *top;       /* the checkpoint's name in the store; "" if it is the store itself */
     bool        single;    /* `top` is a file, not a folder */
     bool        salvage;   /* treat a missing file as empty */
+    const char *index;     /* the one that was named instead of its folder; NULL: none */
     rsi_file  **file;      /* [n] */
     size_t      n, cap;
     rsi_map     by_name;

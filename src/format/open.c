@@ -2,7 +2,11 @@
 /* Detects the format and has its reader open the files. */
 #include "format/open.h"
 #include "base/mem.h"
+#include "format/beside.h"
 #include "format/detect.h"
+#include "format/st_index.h"
+
+#include <string.h>
 
 /* How many of bytes [off, off + len) of a file exist: all, some or none? */
 static rsd_health bytes_health(const rsd_ckpt *ckpt, uint32_t file, uint64_t off, uint64_t len)
@@ -57,6 +61,29 @@ static rsd_err take_stock(rsd_ckpt *ckpt, rsd_error *err)
     return RSD_OK;
 }
 
+/* An index stands for the folder that holds it. */
+static rsd_err open_files(rsi_files *files, rsd_store *store, const char *path, uint32_t flags,
+                          rsd_error *err)
+{
+    const char  *name = rsi_last_part(path);
+    const size_t len = (size_t)(name - path);
+    rsi_arena    mem = { 0 };
+    char        *folder;
+    rsd_err      rc;
+
+    if (!rsi_st_is_index(name) && !rsi_torch_is_index(name))
+        return rsi_files_open_held(files, store, path, flags, err);
+    folder = rsi_arena_text(&mem, len || store ? path : ".", len ? len : !store);
+    if (folder && len > 1)
+        folder[len - 1] = '\0';
+    rc = folder ? rsi_files_open_held(files, store, folder, flags, err) : RSD_E_NOMEM;
+    if (!rc)
+        files->index = rsi_arena_text(&files->mem, name, strlen(name));
+    rsi_arena_release(&mem);
+    return !folder || (!rc && !files->index) ? rsi_fail(err, RSD_E_NOMEM, "no memory for a path")
+                                             : rc;
+}
+
 static rsd_err open_once(rsd_store *store, const char *path, uint32_t flags, rsd_ckpt *ckpt,
                          rsd_error *err)
 {
@@ -65,17 +92,23 @@ static rsd_err open_once(rsd_store *store, const char *path, uint32_t flags, rsd
         [RSD_FORMAT_TORCH] = rsi_torch_open, [RSD_FORMAT_RANKS] = rsi_ranks_open,
         [RSD_FORMAT_ZERO] = rsi_zero_open,
     };
-    rsd_err rc = rsi_files_open_held(&ckpt->files, store, path, flags, err);
+    char  **names = NULL;
+    size_t  n = 0;
+    rsd_err rc = open_files(&ckpt->files, store, path, flags, err);
 
     if (rc)
         return rc;
     ckpt->files.salvage = ckpt->salvage;
     rc = rsi_detect(&ckpt->files, &ckpt->format, err);
+    if (!rc && !ckpt->files.single) /* before the format enters another folder */
+        rc = rsi_files_list(&ckpt->files, &names, &n, err);
     if (!rc && ckpt->alone && ckpt->format != RSD_FORMAT_DCP)
         rc = rsi_fail(err, RSD_E_NOTFOUND, "rank %d has no metadata of its own here",
                       (int)ckpt->rank);
     if (!rc)
         rc = open[ckpt->format](ckpt, err);
+    if (!rc)
+        rc = rsi_beside(ckpt, names, n, err);
     if (!rc && ckpt->salvage)
         rc = take_stock(ckpt, err);
     if (!rc)

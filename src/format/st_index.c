@@ -203,6 +203,35 @@ bool rsi_st_is_index(const char *name)
     return at && rsi_text_ends(at, ".json");
 }
 
+rsd_err rsi_st_index_choose(rsi_files *files, bool (*is)(const char *), const char *usual,
+                            const char **out, rsd_error *err)
+{
+    const char *wanted = files->index ? files->index : usual, *index = NULL, *other = NULL;
+    char      **names;
+    size_t      n;
+    rsd_err     rc = rsi_files_list(files, &names, &n, err);
+
+    *out = NULL;
+    for (size_t i = 0; !rc && i < n; i++) {
+        if (strcmp(names[i], wanted) == 0)
+            *out = names[i];
+        if (!is(names[i]))
+            continue;
+        other = index;
+        index = names[i];
+    }
+    if (rc || *out)
+        return rc;
+    if (files->index)
+        return rsi_fail(err, RSD_E_NOTFOUND, "the folder has no file \"%s\"", files->index);
+    if (other)
+        return rsi_fail(err, RSD_E_UNSUPPORTED,
+                        "\"%s\" and \"%s\" are the indexes of two models: open one of them", other,
+                        index);
+    *out = index;
+    return RSD_OK;
+}
+
 const char *rsi_st_index_file(const rsi_st_index *index, const char *name, size_t len)
 {
     size_t i = rsi_names_find(&index->names, name, len);

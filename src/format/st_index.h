@@ -37,6 +37,10 @@ rsd_err rsi_st_index_load(rsi_files *files, const char *name, uint32_t *number, 
 void    rsi_st_index_release(rsi_st_index *index);
 /* True for the name of an index: "model.safetensors.index.json", "..index.fp16.json". */
 bool rsi_st_is_index(const char *name);
+/* The index to open: the one named instead of the folder, else the one called `usual`, else the
+ * only one; *out is NULL if there is none. `is` knows their names. */
+rsd_err rsi_st_index_choose(rsi_files *files, bool (*is)(const char *), const char *usual,
+                            const char **out, rsd_error *err);
 /* NULL if the tensor is not listed. */
 const char *rsi_st_index_file(const rsi_st_index *index, const char *name, size_t len);
 

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "format/json.h"
 #include "format/st_dcp.h"
+#include "format/weights.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -48,6 +49,16 @@ static void stretch(rsi_st_whole *whole, const rsi_st_file *file, const rsi_st_t
                                                    : off[d] + shape[d]);
 }
 
+/* Why a tensor may not be in both files. */
+static const char *cannot_share(const rsi_st_file *a, const rsi_st_file *b)
+{
+    if (a->dcp->whole || b->dcp->whole)
+        return "only files with " RSI_NANOTRON_SLICES " can share a tensor";
+    if (a->dcp->sharded || b->dcp->sharded || rsi_is_part(a->path))
+        return "only files with " RSI_ST_DCP_INFO " can share a tensor";
+    return "they are two models, or variants of one: open one of them";
+}
+
 static rsd_err add_part(joiner *j, uint32_t f, const rsi_st_tensor *tensor, uint32_t *out)
 {
     rsi_st_joined     *joined = &j->joined;
@@ -70,9 +81,7 @@ static rsd_err add_part(joiner *j, uint32_t f, const rsi_st_tensor *tensor, uint
     }
     if (was && (!file->dcp->sharded || !j->file[j->first_in[at]].dcp->sharded))
         return disagree(j, whole, j->first_in[at], f,
-                        file->dcp->whole || j->file[j->first_in[at]].dcp->whole
-                            ? "only files with " RSI_NANOTRON_SLICES " can share a tensor"
-                            : "only files with " RSI_ST_DCP_INFO " can share a tensor");
+                        cannot_share(file, &j->file[j->first_in[at]]));
     if (whole->dtype != (rsd_dtype)tensor->dtype)
         return disagree(j, whole, j->first_in[at], f, "the dtypes differ");
     if (whole->ndim != tensor->ndim)

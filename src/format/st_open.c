@@ -7,12 +7,12 @@
 #include "base/text.h"
 #include "format/st_dcp.h"
 #include "format/st_header.h"
-#include "format/st_folder.h"
 #include "format/st_index.h"
 #include "format/st_listed.h"
 #include "format/st_meta.h"
 #include "format/st_nanotron.h"
 #include "format/torch_archive.h"
+#include "format/weights.h"
 #include "shape/box.h"
 
 #include <inttypes.h>
@@ -90,8 +90,9 @@ static rsd_err add_file(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *err)
     if (!rc)
         return RSD_OK;
     rsi_while(&why, rc, "file \"%s\"", rsi_files_name(&ckpt->files, file->number));
-    if (rc != RSD_E_NOMEM && ckpt->salvage && s->indexed) {
-        file->lost = true; /* the index still has the names of its tensors */
+    if (rc != RSD_E_NOMEM && ckpt->salvage &&
+        (s->indexed || ckpt->files.file[file->number]->missing)) {
+        file->lost = true; /* an index still has the names of its tensors */
         return ckpt->files.file[file->number]->missing ? RSD_OK : note_broken(ckpt, s, &why, err);
     }
     if (err)
@@ -166,22 +167,40 @@ static rsd_err open_indexed(rsd_ckpt *ckpt, st *s, const char *name, rsd_error *
     return rc;
 }
 
-/* Without an index, all files are parts of one checkpoint, except an adapter beside a model. */
+/* Without an index nothing tells which tensors a missing file of a numbered set had. */
+static rsd_err tell_missing(rsd_ckpt *ckpt, const st *s, rsd_error *err)
+{
+    enum { LEN = 64 };
+    size_t missing = 0;
+    char  *kind;
+
+    for (size_t i = 0; i < s->n; i++)
+        missing += s->file[i].lost;
+    if (missing == 0)
+        return RSD_OK;
+    kind = rsi_arena_array(&ckpt->mem, LEN, 1);
+    if (!kind)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", s->n);
+    snprintf(kind, LEN, "%zu of %zu files missing", missing, s->n);
+    ckpt->kind = kind;
+    return RSD_OK;
+}
+
 static rsd_err open_all(rsd_ckpt *ckpt, st *s, char **names, size_t n, rsd_error *err)
 {
-    bool    all = true;
-    rsd_err rc = rsi_st_folder_check(names, n, &ckpt->kind, &all, err);
+    rsd_err rc =
+        rsi_weights_choose(names, n, ".safetensors", &ckpt->mem, &names, &n, &ckpt->kind, err);
 
     if (rc)
         return rc;
+    s->most = n;
     s->file = rsi_arena_array(&ckpt->mem, n, sizeof(s->file[0]));
     if (!s->file)
         return rsi_fail(err, RSD_E_NOMEM, "no memory for %zu files", n);
     for (size_t i = 0; i < n && !rc; i++)
-        if (rsi_text_ends(names[i], ".safetensors") && (all || !rsi_st_is_adapter(names[i])))
-            rc = add_file(ckpt, s, names[i], err);
+        rc = add_file(ckpt, s, names[i], err);
     s->joined = s->n > 1;
-    return rc;
+    return rc ? rc : tell_missing(ckpt, s, err);
 }
 
 static rsd_err open_nanotron(rsd_ckpt *ckpt, st *s, rsd_error *err)
@@ -215,21 +234,12 @@ static rsd_err open_folder(rsd_ckpt *ckpt, st *s, rsd_error *err)
     char      **names;
     size_t      n;
     const char *index = NULL;
-    size_t      indexes = 0;
     rsd_err     rc = rsi_files_list(&ckpt->files, &names, &n, err);
 
-    if (!rc && rsi_nanotron_is(names, n))
+    if (!rc && !ckpt->files.index && rsi_nanotron_is(names, n))
         return open_nanotron(ckpt, s, err);
-    for (size_t i = 0; !rc && i < n; i++) {
-        if (!rsi_st_is_index(names[i]))
-            continue;
-        indexes++;
-        if (!index || strcmp(names[i], RSI_ST_INDEX_NAME) == 0)
-            index = names[i];
-    }
-    if (!rc && indexes > 1 && strcmp(index, RSI_ST_INDEX_NAME) != 0)
-        return rsi_fail(err, RSD_E_UNSUPPORTED,
-                        "it has %zu indexes: put the files of one into a folder", indexes);
+    if (!rc)
+        rc = rsi_st_index_choose(&ckpt->files, rsi_st_is_index, RSI_ST_INDEX_NAME, &index, err);
     if (!rc)
         rc = index ? open_indexed(ckpt, s, index, err) : open_all(ckpt, s, names, n, err);
     return rc;

@@ -361,6 +361,8 @@ rsd_err rsi_torch_add_file(rsd_ckpt *ckpt, const char *name, rsd_error *err)
     uint32_t number;
     rsd_err  rc = rsi_files_add(&ckpt->files, name, true, &number, err);
 
+    if (!rc && ckpt->files.file[number]->missing)
+        rc = rsi_fail(err, RSD_E_NOTFOUND, "file \"%s\" is missing", name);
     return rc ? rc : add_file(ckpt, number, err);
 }
 

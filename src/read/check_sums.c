@@ -206,6 +206,8 @@ const char *rsi_check_lost(const rsd_ckpt *ckpt)
 
         for (size_t k = 0; k < ckpt->files.n && !met; k++)
             met = sums->place[k] == i;
+        for (size_t k = 0; k < ckpt->files.nnames && !met; k++) /* of another model beside it */
+            met = strcmp(ckpt->files.name[k], name) == 0;
         if (!met)
             return name;
     }

@@ -239,7 +239,10 @@ rsd_err rsi_make_sums(rsd_store *store, const char *path, const rsd_checksum_opt
     rc = rsi_ckpt_open(store, path, &s.ckpt, err);
     if (rc)
         return rc;
-    if (s.ckpt->sums.there && !opts->overwrite) /* report this before reading any bytes */
+    if (s.ckpt->files.index)
+        rc = rsi_fail(err, RSD_E_UNSUPPORTED,
+                      "checkpoint \"%s\": a checksum file is of a whole folder: open that", path);
+    else if (s.ckpt->sums.there && !opts->overwrite) /* report this before reading any bytes */
         rc = rsi_fail(err, RSD_E_EXISTS, "checkpoint \"%s\" has a checksum file already", path);
     if (!rc)
         rc = find_cuts(&s, err);

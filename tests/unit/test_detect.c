@@ -62,6 +62,31 @@ static void folders_are_told_by_the_names_in_them(void **state)
     assert_folder(".metadata a.safetensors", RSD_OK, RSD_FORMAT_DCP, NULL);
 }
 
+static void an_adapter_tells_only_if_nothing_else_does(void **state)
+{
+    (void)state;
+    assert_folder("adapter_model.safetensors", RSD_OK, RSD_FORMAT_SAFETENSORS, NULL);
+    assert_folder("adapter_model.safetensors rng_state_0.pth optimizer.pt", RSD_OK,
+                  RSD_FORMAT_SAFETENSORS, NULL);
+    assert_folder("adapter_model.bin", RSD_OK, RSD_FORMAT_TORCH, NULL);
+    assert_folder("adapter_model.safetensors pytorch_model.bin", RSD_OK, RSD_FORMAT_TORCH, NULL);
+    assert_folder("adapter_model.safetensors pytorch_model.bin.index.json", RSD_OK,
+                  RSD_FORMAT_TORCH, NULL);
+    assert_folder("adapter_model.safetensors latest", RSD_OK, RSD_FORMAT_ZERO, NULL);
+    assert_folder("adapter_model.safetensors model_world_size_2_rank_0.pt", RSD_OK,
+                  RSD_FORMAT_RANKS, NULL);
+    assert_folder("adapter_model.safetensors .metadata", RSD_OK, RSD_FORMAT_DCP, NULL);
+}
+
+static void a_model_comes_before_the_state_of_a_training(void **state)
+{
+    (void)state;
+    assert_folder("model.safetensors latest", RSD_OK, RSD_FORMAT_SAFETENSORS, NULL);
+    assert_folder("pytorch_model.bin latest rank_0.pt", RSD_OK, RSD_FORMAT_TORCH, NULL);
+    assert_folder("training_args.bin latest rank_0.pt", RSD_OK, RSD_FORMAT_ZERO, NULL);
+    assert_folder("pytorch_model_fsdp_rank0.bin", RSD_OK, RSD_FORMAT_RANKS, NULL);
+}
+
 static void folders_without_a_checkpoint_are_refused(void **state)
 {
     (void)state;
@@ -191,6 +216,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_are_told_by_the_names_in_them),
+        cmocka_unit_test(an_adapter_tells_only_if_nothing_else_does),
+        cmocka_unit_test(a_model_comes_before_the_state_of_a_training),
         cmocka_unit_test(folders_without_a_checkpoint_are_refused),
         cmocka_unit_test(subfolders_that_are_checkpoints_are_named),
         cmocka_unit_test(at_most_three_subfolders_are_named),

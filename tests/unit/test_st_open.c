@@ -106,6 +106,29 @@ static void an_index_leads_to_the_files(void **state)
     rsd_store_close(store);
 }
 
+static void an_index_stands_for_its_folder(void **state)
+{
+    static const char *const path[] = { "model.safetensors.index.json",
+                                        "ck/model.safetensors.index.json" };
+    rsd_store               *store = put_two(INDEX("\"a\":\"m1.safetensors\""));
+    rsd_error                err = { 0 };
+
+    (void)state;
+    put_st(store, "m1.safetensors", "{" U8("a", "3", "0", "3") "}", 3);
+    fix_put_text(store, path[0], INDEX("\"a\":\"m1.safetensors\""));
+    for (int i = 0; i < 2; i++) {
+        rsd_ckpt *ckpt = NULL;
+
+        assert_int_equal(rsd_ckpt_open(store, path[i], &ckpt, &err), RSD_OK);
+        assert_int_equal(rsd_ckpt_tensors(ckpt), 1);
+        assert_bytes(ckpt, "a", 3, "\0\1\2");
+        rsd_ckpt_close(ckpt);
+    }
+    fix_refused(store, "ck/other.safetensors.index.json", RSD_E_NOTFOUND,
+                "the folder has no file \"other.safetensors.index.json\"");
+    rsd_store_close(store);
+}
+
 static void an_index_and_its_files_must_agree(void **state)
 {
     (void)state;
@@ -217,6 +240,18 @@ static void a_header_that_is_cut_short_is_refused_by_file(void **state)
     refused(store, RSD_E_FORMAT, "file \"m3.safetensors\": ");
 }
 
+/* A numbered set, and what lies beside it. */
+static rsd_store *put_numbered(void)
+{
+    rsd_store *store = fix_store();
+
+    put_st(store, "ck/model-00001-of-00002.safetensors", "{" U8("a", "3", "0", "3") "}", 3);
+    put_st(store, "ck/model-00002-of-00002.safetensors", "{" U8("b", "3", "0", "3") "}", 3);
+    put_st(store, "ck/adapter_model.safetensors", "{" U8("c", "3", "0", "3") "}", 3);
+    put_st(store, "ck/consolidated.safetensors", "{" U8("c", "3", "0", "3") "}", 3);
+    return store;
+}
+
 static rsd_err open_once(void *arg, rsd_error *err)
 {
     rsd_ckpt *ckpt;
@@ -231,7 +266,7 @@ static void opening_without_memory_fails_cleanly(void **state)
 {
     rsd_store *stores[] = { put_two(INDEX("\"a\":\"m1.safetensors\",\"b\":\"m2.safetensors\","
                                           "\"c\":\"m2.safetensors\"")),
-                            put_two(NULL),
+                            put_two(NULL), put_numbered(),
                             put_parts("{" AT("a", "0") U8("a", "3", "0", "3") "}", 3,
                                       "{" AT("a", "3") U8("a", "2", "0", "2") "}", 2) };
 
@@ -248,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_file_is_a_checkpoint),
         cmocka_unit_test(an_index_leads_to_the_files),
+        cmocka_unit_test(an_index_stands_for_its_folder),
         cmocka_unit_test(an_index_and_its_files_must_agree),
         cmocka_unit_test(files_may_have_more_than_the_index_says),
         cmocka_unit_test(an_index_that_leads_elsewhere_is_refused),
