@@ -308,16 +308,11 @@ rsd_err rsi_catalogue_read(const rsi_source *source, const rsi_source *metadata,
 
 /* ---- of an open checkpoint ---- */
 
-static rsd_err read_beside(void *arg, uint64_t off, void *buf, size_t len, rsd_error *err)
-{
-    return rsi_file_read(arg, off, buf, len, err);
-}
-
 rsd_err rsi_dcp_read_catalogue(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *err)
 {
     rsi_file  *file = NULL;
     uint32_t   meta;
-    rsi_source metadata, source = { .read = read_beside };
+    rsi_source metadata, source;
     rsd_err    rc = rsi_files_add(&ckpt->files, ".metadata", false, &meta, err);
 
     if (!rc)
@@ -325,9 +320,7 @@ rsd_err rsi_dcp_read_catalogue(rsd_ckpt *ckpt, rsi_dcp_meta **out, rsd_error *er
     if (rc)
         return rc;
     metadata = rsi_files_source(&ckpt->files, meta, 0, ckpt->files.file[meta]->size);
-    source.arg = file;
-    source.size = file->size;
-    source.name = file->name;
+    source = rsi_files_source_of(file, file->name);
     rc = rsi_catalogue_read(&source, &metadata, ckpt->files.store, &ckpt->sums.opened, out, err);
     if (rc)
         rsi_sums_release(&ckpt->sums.opened);

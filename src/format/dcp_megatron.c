@@ -50,16 +50,9 @@ static void describe_common(const rsd_value *root, rsi_text *text)
             rsi_text_add(text, ": %s", forms[i][1]);
 }
 
-static rsd_err read_beside(void *arg, uint64_t off, void *buf, size_t len, rsd_error *err)
+static rsd_err look_into(rsi_file *file, rsi_text *text, rsd_error *err)
 {
-    return rsi_file_read(arg, off, buf, len, err);
-}
-
-static rsd_err look_into(const rsi_file *file, rsi_text *text, rsd_error *err)
-{
-    const rsi_source source = {
-        .read = read_beside, .arg = (void *)(uintptr_t)file, .size = file->size, .name = "common.pt"
-    };
+    const rsi_source source = rsi_files_source_of(file, "common.pt");
     rsi_arena        mem = { 0 };
     rsd_values      *values = NULL;
     rsi_zip          zip = { 0 };

@@ -311,6 +311,11 @@ static rsd_err source_read(void *arg, uint64_t off, void *buf, size_t len, rsd_e
     return rsi_file_read(arg, off, buf, len, err);
 }
 
+rsi_source rsi_files_source_of(rsi_file *file, const char *name)
+{
+    return (rsi_source){ .read = source_read, .arg = file, .size = file->size, .name = name };
+}
+
 rsi_source rsi_files_source(const rsi_files *files, uint32_t file, uint64_t start, uint64_t size)
 {
     return (rsi_source){ .read = source_read,

@@ -70,6 +70,8 @@ rsd_err rsi_files_read(const rsi_files *files, uint32_t file, uint64_t off, void
                        rsd_error *err);
 /* Bytes [start, start + size) of a file, which must have them. Lives as long as `files`. */
 rsi_source rsi_files_source(const rsi_files *files, uint32_t file, uint64_t start, uint64_t size);
+/* All of a file that is not part of the checkpoint. */
+rsi_source rsi_files_source_of(rsi_file *file, const char *name);
 /* A file's name, relative to the checkpoint. */
 const char *rsi_files_name(const rsi_files *files, uint32_t file);
 

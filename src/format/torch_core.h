@@ -79,6 +79,8 @@ typedef struct rsi_torch {
 rsd_err rsi_torch_begin(rsd_ckpt *ckpt, rsi_torch **out, rsd_error *err);
 /* Opens one more file and reads its pickle. */
 rsd_err rsi_torch_add_file(rsd_ckpt *ckpt, const char *name, rsd_error *err);
+/* Looks into a file of the folder without adding it: sets *out to rsi_torch_has_part. */
+rsd_err rsi_torch_is_sharded(rsd_ckpt *ckpt, const char *name, bool *out, rsd_error *err);
 /* Call when all files are added: checks that every tensor's bytes exist. */
 rsd_err rsi_torch_end(rsd_ckpt *ckpt, rsd_error *err);
 rsd_err rsi_torch_no_memory(rsd_error *err);
@@ -100,6 +102,8 @@ rsd_err rsi_torch_flatten(rsi_torch *t, uint32_t file, const char *below, rsi_to
 const rsd_value *rsi_torch_find_inner(const rsi_torch_file *file, const char *name);
 /* True if it contains a tensor. */
 bool rsi_torch_has_tensor(const rsd_value *v);
+/* True if it contains a tensor of which a rank pickled its part. */
+bool rsi_torch_has_part(const rsd_value *v);
 
 /* ---- torch_merge.c ---- */
 
@@ -115,8 +119,8 @@ rsd_err rsi_torch_add_replica(rsi_torch *t, const rsi_torch_entry *e, const rsi_
 rsd_err rsi_torch_add_once(rsi_torch *t, const rsi_torch_entry *e, rsd_error *err);
 /* Adds a name for the tensor `same`; does nothing if `same` is missing or the name is taken. */
 rsd_err rsi_torch_alias(rsi_torch *t, const char *name, const char *same, rsd_error *err);
-/* Refuses tensors with overlaps or holes. */
-rsd_err rsi_torch_check_pieces(const rsi_torch *t, rsd_error *err);
+/* Refuses tensors with overlaps or holes, from number `first` on. */
+rsd_err rsi_torch_check_pieces(const rsi_torch *t, size_t first, rsd_error *err);
 /* A piece as a tensor. */
 void rsi_torch_piece_view(const rsi_torch_piece *piece, rsd_value_tensor *out);
 

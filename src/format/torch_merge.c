@@ -131,11 +131,11 @@ static void get_box(const void *arg, size_t i, rsd_box *out)
     *out = ((const rsi_torch_piece *)arg)[i].box;
 }
 
-rsd_err rsi_torch_check_pieces(const rsi_torch *t, rsd_error *err)
+rsd_err rsi_torch_check_pieces(const rsi_torch *t, size_t first, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
-    for (size_t i = 0; i < t->tensors.n && !rc; i++) {
+    for (size_t i = first; i < t->tensors.n && !rc; i++) {
         const rsi_torch_whole *w = t->tensors.at[i].whole;
 
         if (!w)

@@ -84,17 +84,33 @@ static bool is_tensor(const rsd_value *v)
     return rsd_value_type_of(v) == RSD_VALUE_TENSOR || (opaque && opaque->dtensor);
 }
 
-/* True if v contains a tensor; or a dict with names, inside nothing but lists. */
-static bool has(rsd_value_type what, struct frame *stack, const rsd_value *v)
+static bool is_part(const rsd_value *v)
+{
+    const rsi_opaque *opaque = rsi_value_opaque(v);
+
+    return opaque && (opaque->dtensor || rsi_text_ends(opaque->name, ".DTensor") ||
+                      rsi_text_ends(opaque->name, ".ShardedTensor"));
+}
+
+/* What to look for in a value. */
+enum looking { FOR_TENSOR, FOR_PART, FOR_DICT /* with names, inside nothing but lists */ };
+
+static bool is_wanted(enum looking what, const rsd_value *v)
+{
+    return what == FOR_TENSOR ? is_tensor(v)
+           : what == FOR_PART ? is_part(v)
+                              : rsd_value_type_of(v) == RSD_VALUE_DICT && has_names(v);
+}
+
+/* True if v is or contains one. */
+static bool has(enum looking what, struct frame *stack, const rsd_value *v)
 {
     size_t depth = 0;
 
     while (v) {
-        if (what == RSD_VALUE_TENSOR ? is_tensor(v)
-                                     : rsd_value_type_of(v) == RSD_VALUE_DICT && has_names(v))
+        if (is_wanted(what, v))
             return true;
-        if (what == RSD_VALUE_TENSOR ? rsd_value_count(v) > 0
-                                     : rsd_value_type_of(v) == RSD_VALUE_LIST)
+        if (what == FOR_DICT ? rsd_value_type_of(v) == RSD_VALUE_LIST : rsd_value_count(v) > 0)
             stack[depth++] = (struct frame){ .value = v };
         for (v = NULL; depth > 0 && !v;) {
             struct frame *top = &stack[depth - 1];
@@ -112,7 +128,14 @@ bool rsi_torch_has_tensor(const rsd_value *v)
 {
     struct frame stack[RSD_VALUE_MAX_DEPTH + 1];
 
-    return has(RSD_VALUE_TENSOR, stack, v);
+    return has(FOR_TENSOR, stack, v);
+}
+
+bool rsi_torch_has_part(const rsd_value *v)
+{
+    struct frame stack[RSD_VALUE_MAX_DEPTH + 1];
+
+    return has(FOR_PART, stack, v);
 }
 
 /* Dicts are always split into their items, lists if they contain tensors or dicts, as in torch's
@@ -122,11 +145,11 @@ static bool opens(struct frame *probe, const rsd_value *v)
 {
     switch (rsd_value_type_of(v)) {
     case RSD_VALUE_DICT:
-        return has_names(v) || (has_texts(v) && has(RSD_VALUE_TENSOR, probe, v));
+        return has_names(v) || (has_texts(v) && has(FOR_TENSOR, probe, v));
     case RSD_VALUE_LIST:
-        return has(RSD_VALUE_DICT, probe, v) || has(RSD_VALUE_TENSOR, probe, v);
+        return has(FOR_DICT, probe, v) || has(FOR_TENSOR, probe, v);
     case RSD_VALUE_TUPLE:
-        return has(RSD_VALUE_TENSOR, probe, v);
+        return has(FOR_TENSOR, probe, v);
     default:
         return false;
     }

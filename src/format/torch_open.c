@@ -308,21 +308,47 @@ static size_t names_limit(const rsi_torch_file *f)
 }
 
 /* The records of an archive, or of a file in the legacy form, which starts with a pickle. */
-static rsd_err read_records(rsd_ckpt *ckpt, rsi_torch_file *f, rsd_error *err)
+static rsd_err read_records(rsi_torch_file *f, rsi_arena *mem, bool *legacy, rsd_error *err)
 {
     unsigned char first = 0;
     rsd_err       rc = RSD_OK;
 
+    *legacy = false;
     if (f->source.size > 0)
         rc = rsi_source_read(&f->source, 0, &first, 1, err);
     if (rc || first == 'P')
-        return rc ? rc : rsi_zip_read(&f->source, &ckpt->mem, &f->zip, err);
+        return rc ? rc : rsi_zip_read(&f->source, mem, &f->zip, err);
     if (first != 0x80)
-        rc = rsi_fail(err, RSD_E_FORMAT, "it is not a torch.save file");
+        return rsi_fail(err, RSD_E_FORMAT, "it is not a torch.save file");
+    *legacy = true;
+    return rsi_legacy_read(&f->source, mem, &f->zip, err);
+}
+
+rsd_err rsi_torch_is_sharded(rsd_ckpt *ckpt, const char *name, bool *out, rsd_error *err)
+{
+    rsi_torch_file   f = { .number = 0 };
+    rsi_value_pickle pickle;
+    rsi_arena        mem = { 0 };
+    rsi_file        *file;
+    bool             legacy;
+    rsd_err          rc = rsi_files_open_beside(&ckpt->files, name, true, &file, err);
+
+    if (rc)
+        return rc;
+    f.source = rsi_files_source_of(file, name);
+    rc = rsd_values_create(&f.values, err);
     if (!rc)
-        rc = rsi_legacy_read(&f->source, &ckpt->mem, &f->zip, err);
-    ckpt->kind = "legacy form";
-    return rc && !ckpt->files.single ? rsi_while(err, rc, "file \"%s\"", f->source.name) : rc;
+        rc = read_records(&f, &mem, &legacy, err);
+    if (!rc)
+        rc = rsi_torch_value(&f.source, &f.zip, f.values, &pickle, err);
+    if (!rc)
+        *out = rsi_torch_has_part(pickle.root);
+    else
+        rsi_while(err, rc, "file \"%s\"", name);
+    rsd_values_free(f.values);
+    rsi_arena_release(&mem);
+    rsi_file_close(file, NULL);
+    return rc;
 }
 
 static rsd_err add_file(rsd_ckpt *ckpt, uint32_t number, rsd_error *err)
@@ -330,6 +356,7 @@ static rsd_err add_file(rsd_ckpt *ckpt, uint32_t number, rsd_error *err)
     rsi_torch       *self = ckpt->self;
     rsi_torch_file  *f;
     rsi_value_pickle pickle;
+    bool             legacy;
     rsd_err          rc;
 
     if (!rsi_grow(&self->file, self->nfiles, &self->files_cap, sizeof(self->file[0])))
@@ -341,10 +368,11 @@ static rsd_err add_file(rsd_ckpt *ckpt, uint32_t number, rsd_error *err)
     if (rc)
         return rc;
     self->nfiles++;
-    rc = read_records(ckpt, f, err);
-    if (rc)
-        return rc;
-    rc = rsi_torch_value(&f->source, &f->zip, f->values, &pickle, err);
+    rc = read_records(f, &ckpt->mem, &legacy, err);
+    if (legacy)
+        ckpt->kind = "legacy form";
+    if (!rc)
+        rc = rsi_torch_value(&f->source, &f->zip, f->values, &pickle, err);
     if (rc)
         return ckpt->files.single ? rc : rsi_while(err, rc, "file \"%s\"", f->source.name);
     f->root = pickle.root;
@@ -369,7 +397,7 @@ rsd_err rsi_torch_add_file(rsd_ckpt *ckpt, const char *name, rsd_error *err)
 rsd_err rsi_torch_end(rsd_ckpt *ckpt, rsd_error *err)
 {
     const rsi_torch *self = ckpt->self;
-    rsd_err          rc = rsi_torch_check_pieces(self, err);
+    rsd_err          rc = rsi_torch_check_pieces(self, 0, err);
 
     for (size_t t = 0; t < self->tensors.n && !rc; t++) {
         const rsi_torch_whole *w = self->tensors.at[t].whole;
@@ -387,27 +415,26 @@ rsd_err rsi_torch_end(rsd_ckpt *ckpt, rsd_error *err)
     return rc;
 }
 
-/* A DTensor in a single file is one rank's part: the other ranks' files are needed for the rest. */
+/* A DTensor in a single file is one rank's part: its folder has the whole. */
 static rsd_err tell_rank(rsd_ckpt *ckpt, rsd_error *err)
 {
     const rsi_torch *self = ckpt->self;
-    int64_t          ranks = 1;
+    int64_t          ranks = 0;
     char            *kind;
 
-    for (size_t i = 0; i < self->objects.n && ranks == 1; i++) {
+    for (size_t i = 0; i < self->objects.n && ranks <= 1; i++) {
         const rsi_opaque *opaque = rsi_value_opaque(self->objects.at[i].value);
 
-        for (int d = 0; opaque && opaque->dtensor && d < opaque->dtensor->mesh_ndim; d++)
-            if (!rsi_mul(ranks, opaque->dtensor->mesh[d], &ranks))
-                return RSD_OK;
+        if (opaque && opaque->dtensor)
+            ranks = opaque->dtensor->ranks;
     }
-    if (ranks == 1)
+    if (ranks == 0)
         return RSD_OK;
     kind = rsi_arena_array(&ckpt->mem, 96, 1);
     if (!kind)
         return rsi_torch_no_memory(err);
-    snprintf(kind, 96, "the file of one of %" PRId64 " ranks: open its folder for whole tensors",
-             ranks);
+    snprintf(kind, 96, "the file of one of %" PRId64 " rank%s: open its folder for whole tensors",
+             ranks, ranks == 1 ? "" : "s");
     ckpt->kind = kind;
     return RSD_OK;
 }

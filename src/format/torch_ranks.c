@@ -1,84 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a folder in which every rank saved its state, with DTensors, using torch.save: names like
- * model_world_size_4_rank_0.pt. Files whose names differ only in the last number are a family;
- * model_, optim_ and extra_state_ families may lie side by side. The pickled DTensors, not the
- * names, tell how a tensor is cut and which part a file has. */
+ * model_world_size_4_rank_0.pt, which rank_families.c finds. The pickled DTensors, not the names,
+ * tell how a tensor is cut and which part a file has. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/detect.h"
-#include "format/torch_core.h"
+#include "format/ranks.h"
 #include "shape/box.h"
 #include "shape/layout.h"
 
 #include <reshard/reshard_live.h>
-#include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* A file of the folder. */
-typedef struct rank_file {
-    const char *name;
-    size_t      first, digits; /* of the number in the name */
-    uint64_t    rank;          /* that number: only decides which replica is loaded */
-} rank_file;
-
-/* ---- families ---- */
-
-/* False: the name has no number. */
-static bool find_number(const char *name, rank_file *out)
-{
-    size_t end = strlen(name);
-
-    while (end > 0 && !isdigit((unsigned char)name[end - 1]))
-        end--;
-    out->name = name;
-    out->first = end;
-    while (out->first > 0 && isdigit((unsigned char)name[out->first - 1]))
-        out->first--;
-    out->digits = end - out->first;
-    out->rank = out->digits && out->digits < 19 ? strtoull(name + out->first, NULL, 10) : 0;
-    return out->digits > 0;
-}
-
-/* By the name without its number, then by the rank. */
-static int family_order(const rank_file *a, const rank_file *b)
-{
-    const size_t both = a->first < b->first ? a->first : b->first;
-    int          order = strncmp(a->name, b->name, both);
-
-    if (!order && a->first != b->first)
-        order = a->first < b->first ? -1 : 1;
-    return order ? order : strcmp(a->name + a->first + a->digits, b->name + b->first + b->digits);
-}
-
-static int by_family(const void *pa, const void *pb)
-{
-    const rank_file *a = pa, *b = pb;
-    int              order = family_order(a, b);
-
-    return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
-}
-
-/* "model" of "model_world_size_4_rank_0.pt". */
-static char *label_of(const rank_file *f, rsi_arena *mem)
-{
-    static const char *const ends[] = { "world_size", "rank" };
-    char                    *label = rsi_arena_text(mem, f->name, f->first);
-    size_t                   len;
-
-    for (size_t i = 0; label && i < sizeof(ends) / sizeof(ends[0]); i++) {
-        char *at = strstr(label, ends[i]);
-
-        if (at)
-            *at = '\0';
-    }
-    len = label ? strlen(label) : 0;
-    while (len > 0 && !isalnum((unsigned char)label[len - 1]))
-        label[--len] = '\0';
-    return label;
-}
 
 /* ---- a DTensor ---- */
 
@@ -116,20 +51,11 @@ static rsd_err place_piece(const rsd_value_tensor *local, const rsd_local *at, r
     return RSD_OK;
 }
 
-static int64_t rank_of(const rsi_dtensor *d)
-{
-    int64_t rank = 0;
-
-    for (int i = 0; i < d->mesh_ndim; i++)
-        rank = rank * d->mesh[i] + d->coord[i];
-    return rank;
-}
-
 static rsd_err add_boxes(rsi_torch *t, const rsi_torch_entry *e, const rsi_dtensor *d,
                          const rsd_layout *layout, rsd_error *err)
 {
     const rsd_value_tensor *local = rsd_value_tensor_of(d->local);
-    const int32_t           rank = (int32_t)rank_of(d);
+    const int32_t           rank = (int32_t)d->rank;
     const size_t            n = rsd_layout_boxes(layout, rank, NULL, 0);
     rsi_torch_whole         like = { .dtype = local->dtype, .ndim = d->ndim };
     rsi_torch_piece         piece = { .file = e->file, .of = local };
@@ -160,8 +86,21 @@ static rsd_err add_boxes(rsi_torch *t, const rsi_torch_entry *e, const rsi_dtens
 
 typedef struct taking {
     rsi_torch *t;
-    bool       sharded; /* a DTensor was found */
+    int64_t    ranks, most; /* of the largest mesh: in this family, in all */
+    bool      *seen;        /* [nseen] ranks of this mesh */
+    size_t     nseen;
 } taking;
+
+/* A family may have tensors on parts of the mesh too: the largest one counts. */
+static void note_rank(taking *k, const rsi_dtensor *d)
+{
+    if (d->ranks > k->ranks) {
+        k->ranks = d->ranks;
+        memset(k->seen, 0, k->nseen * sizeof(k->seen[0]));
+    }
+    if (d->ranks == k->ranks && !d->outside && d->rank < (int64_t)k->nseen)
+        k->seen[d->rank] = true;
+}
 
 static rsd_err take(void *arg, const rsi_torch_entry *e, rsd_error *err)
 {
@@ -183,7 +122,7 @@ static rsd_err take(void *arg, const rsi_torch_entry *e, rsd_error *err)
                         e->name);
     if (!d)
         return rsi_torch_add_once(k->t, e, err);
-    k->sharded = true;
+    note_rank(k, d);
     if (d->outside)
         return RSD_OK;
     rc = layout_of(d, &layout, err);
@@ -206,54 +145,60 @@ bool rsi_torch_is_name(const char *name)
     return false;
 }
 
-/* The largest families are the ranks'; keeps only these, sorted. */
-static rsd_err choose(rsd_ckpt *ckpt, rank_file **out, size_t *nout, size_t *each, rsd_error *err)
+/* The lowest rank without a file: every pickled tensor tells how many ranks there are, and which of
+ * them saved it. -1: none. */
+static int64_t missing_rank(const taking *k, size_t nfiles)
 {
-    rank_file *at;
-    char     **names;
-    size_t     n, found = 0, kept = 0;
-    rsd_err    rc = rsi_files_list(&ckpt->files, &names, &n, err);
+    size_t rank = 0;
 
-    if (rc)
-        return rc;
-    *out = at = rsi_arena_array(&ckpt->mem, n, sizeof(at[0]));
-    if (!at)
-        return rsi_torch_no_memory(err);
-    for (size_t i = 0; i < n; i++)
-        found += rsi_torch_is_name(names[i]) && find_number(names[i], &at[found]);
-    qsort(at, found, sizeof(at[0]), by_family);
-    *each = 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0, end; i < found; i = end) {
-            for (end = i + 1; end < found && family_order(&at[i], &at[end]) == 0; end++)
-                ;
-            if (pass == 0 && end - i > *each)
-                *each = end - i;
-            if (pass == 1 && end - i == *each) {
-                memmove(at + kept, at + i, *each * sizeof(at[0]));
-                kept += *each;
-            }
-        }
-    *nout = kept;
-    return RSD_OK;
+    while (rank < nfiles && k->seen[rank])
+        rank++;
+    return (int64_t)rank < k->ranks ? (int64_t)rank : -1;
 }
 
-static rsd_err read_family(rsd_ckpt *ckpt, const rank_file *at, size_t n, bool alone, taking *k,
+/* Names the missing file in front of what it leaves incomplete; not if a file has its name. */
+static rsd_err blame_missing(const rsi_rank_family *f, const taking *k, rsd_err rc, rsd_error *err)
+{
+    const rsi_rank_file *first = &f->file[0];
+    const int64_t        rank = missing_rank(k, f->n);
+    bool                 exists = false;
+
+    for (size_t i = 0; i < f->n; i++)
+        exists = exists || (int64_t)f->file[i].rank == rank;
+    if (rank < 0)
+        return rc;
+    if (exists)
+        return rsi_while(err, rc, "no file has the part of rank %" PRId64 " of %" PRId64, rank,
+                         k->ranks);
+    return rsi_while(err, rc, "file \"%.*s%0*" PRId64 "%s\" of rank %" PRId64 " is missing",
+                     (int)first->first, first->name, (int)first->digits, rank,
+                     first->name + first->first + first->digits, rank);
+}
+
+static rsd_err read_family(rsd_ckpt *ckpt, const rsi_rank_family *f, bool alone, taking *k,
                            rsd_error *err)
 {
-    char   *label = label_of(&at[0], &ckpt->mem);
-    rsd_err rc = label ? RSD_OK : rsi_torch_no_memory(err);
+    const size_t first = k->t->tensors.n;
+    rsd_err      rc;
 
-    for (size_t i = 0; i < n && !rc; i++) {
-        rc = rsi_torch_add_file(ckpt, at[i].name, err);
+    k->ranks = 0;
+    k->nseen = f->n;
+    k->seen = rsi_arena_array(&ckpt->mem, f->n, sizeof(k->seen[0]));
+    if (!k->seen)
+        return rsi_torch_no_memory(err);
+    for (size_t i = 0; i < f->n; i++) {
+        rc = rsi_torch_add_file(ckpt, f->file[i].name, err);
         if (rc)
             return rc;
-        rc = rsi_torch_flatten(k->t, (uint32_t)k->t->nfiles - 1, alone || !*label ? NULL : label,
-                               take, k, err);
+        rc = rsi_torch_flatten(k->t, (uint32_t)k->t->nfiles - 1,
+                               alone || !*f->label ? NULL : f->label, take, k, err);
         if (rc)
-            rsi_while(err, rc, "file \"%s\"", at[i].name);
+            return rsi_while(err, rc, "file \"%s\"", f->file[i].name);
     }
-    return rc;
+    if (k->ranks > k->most)
+        k->most = k->ranks;
+    rc = rsi_torch_check_pieces(k->t, first, err);
+    return rc ? blame_missing(f, k, rc, err) : RSD_OK;
 }
 
 static rsd_err refuse(rsd_ckpt *ckpt, size_t n, rsd_error *err)
@@ -270,28 +215,31 @@ static rsd_err refuse(rsd_ckpt *ckpt, size_t n, rsd_error *err)
 
 rsd_err rsi_ranks_open(rsd_ckpt *ckpt, rsd_error *err)
 {
-    taking     k = { 0 };
-    rank_file *at = NULL;
-    size_t     n = 0, each = 0;
-    char      *kind = rsi_arena_array(&ckpt->mem, 64, 1);
-    char     **names;
-    size_t     nnames;
-    rsd_err    rc = rsi_files_list(&ckpt->files, &names, &nnames, err);
+    taking           k = { 0 };
+    rsi_rank_family *all = NULL;
+    size_t           n = 0, found = 0, files = 0, nnames;
+    char            *kind = rsi_arena_array(&ckpt->mem, 64, 1);
+    char           **names;
+    rsd_err          rc = rsi_files_list(&ckpt->files, &names, &nnames, err);
 
     if (!rc && rsi_nanotron_is_optimizer(names, nnames))
         return rsi_nanotron_open_optimizer(ckpt, names, nnames, err);
-    rc = rc ? rc : choose(ckpt, &at, &n, &each, err);
+    rc = rc ? rc : rsi_rank_families(ckpt, &all, &n, &found, err);
+    if (!rc && n == 0)
+        return refuse(ckpt, found, err);
     if (!rc)
         rc = kind ? rsi_torch_begin(ckpt, &k.t, err) : rsi_torch_no_memory(err);
     if (rc)
         return rc;
-    for (size_t i = 0; i < n && !rc; i += each)
-        rc = read_family(ckpt, at + i, each, n == each, &k, err);
-    if (!rc && !k.sharded)
-        return refuse(ckpt, n, err);
-    snprintf(kind, 64, "torch.save of DTensors on %zu ranks", each);
+    for (size_t i = 0; i < n; i++)
+        files = all[i].n > files ? all[i].n : files;
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = read_family(ckpt, &all[i], n == 1, &k, err);
+    k.most = k.most > (int64_t)files ? k.most : (int64_t)files;
+    snprintf(kind, 64, "torch.save of DTensors on %" PRId64 " rank%s", k.most,
+             k.most == 1 ? "" : "s");
     ckpt->kind = kind;
     if (!rc)
         rc = rsi_torch_end(ckpt, err);
-    return rc ? rsi_while(err, rc, "%zu rank files", each) : RSD_OK;
+    return rc ? rsi_while(err, rc, "%zu rank files", files) : RSD_OK;
 }

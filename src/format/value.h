@@ -24,7 +24,8 @@ struct rsd_value {
 
 /* A DTensor as pickled by one rank: its part, and how the whole is cut. */
 typedef struct rsi_dtensor {
-    const rsd_value *local; /* a tensor */
+    const rsd_value *local;       /* a tensor */
+    int64_t          ranks, rank; /* of the mesh, and the place of this one among them */
     int32_t          ndim, mesh_ndim;
     int64_t          shape[RSD_MAX_NDIM];                     /* of the whole */
     int64_t          mesh[RSD_MAX_NDIM], coord[RSD_MAX_NDIM]; /* the rank's place in the mesh */

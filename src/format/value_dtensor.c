@@ -112,9 +112,15 @@ static bool read_mesh(const rsi_pickle *p, rsi_pv mesh, rsi_dtensor *out)
     out->outside = is_kind(p, v, RSI_PICKLE_NONE);
     if (!out->outside && numbers(p, v, out->coord) != out->mesh_ndim)
         return false;
-    for (int i = 0; i < out->mesh_ndim; i++)
+    out->ranks = 1;
+    for (int i = 0; i < out->mesh_ndim; i++) {
         if (out->mesh[i] < 1 || out->coord[i] < 0 || out->coord[i] >= out->mesh[i])
             return false;
+        if (!rsi_mul(out->ranks, out->mesh[i], &out->ranks))
+            out->ranks = out->rank = INT64_MAX; /* more than a layout may have */
+        else
+            out->rank = out->rank * out->mesh[i] + out->coord[i];
+    }
     return true;
 }
 

@@ -90,6 +90,19 @@ def cases():
         f"rank_{r}.pt": file(("_flat_param", call(glob("torch.distributed._shard.sharded_tensor.api", "ShardedTensor"))))
         for r in (0, 1)
     }
+    pair = list(whole.values())
+    rest = {"optim_rank_0.pt": file(("m", dtensor(0))), "optim_rank_1.pt": file(("m", dtensor(1)))}
+    step = file(("step", num(1)), data=None)
+    yield "ranks/file_of_a_family_is_missing", {"model_rank_0.pt": pair[0], **rest}
+    yield "ranks/rest_is_saved_by_one", {"model_rank_0.pt": pair[0], "model_rank_1.pt": pair[1], "extra_state_rank_0.pt": step}
+    yield "ranks/logs_beside", {**whole, **{f"log_{n}.pt": step for n in range(3)}}
+    yield "ranks/two_worlds", {
+        "model_world_size_1_rank_0.pt": file(("w", dtensor(0, (2,), on=(1,)))),
+        "model_world_size_2_rank_0.pt": pair[0],
+        "model_world_size_2_rank_1.pt": pair[1],
+    }
+    yield "ranks/number_before_world", {"state.0-of-2.pt": pair[0], "state.1-of-2.pt": pair[1]}
+    yield "ranks/number_before_step", {"rank0_step100.pt": pair[0], "rank1_step100.pt": pair[1]}
     yield "ranks/no_dtensors", {f"step_{n}.pt": value(lst(num(n))) for n in (1, 2)}
     yield "ranks/cut", {**whole, "rank_1.pt": whole["rank_1.pt"][:-9]}
     yield "ranks/text", {**whole, "rank_1.pt": b"hello"}

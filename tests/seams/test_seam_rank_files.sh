@@ -15,6 +15,34 @@ out <<'END'
 same: 9 tensors, 356 B, 1 object
 END
 
+t 'what one rank saved for all is read too' -c '"$R" inspect bad/ranks/rest_is_saved_by_one | grep "^model\|^extra" | cut -d" " -f1'
+out <<'END'
+model.w
+extra_state.step
+END
+
+t 'files of other families are not rank files' -c '"$R" inspect bad/ranks/logs_beside | grep "^w\|^step\|^log\|^ranks" | cut -d: -f1'
+out <<'END'
+w     float32  [4]    shard(0)/2       2   16 B  2 files
+ranks (torch.save of DTensors on 2 ranks)
+END
+
+t 'the number of a rank need not be the last in a name' -c '
+    for name in world step; do "$R" inspect bad/ranks/number_before_$name | grep "^w\|^ranks" | cut -d: -f1; done'
+out <<'END'
+w     float32  [4]    shard(0)/2       2   16 B  2 files
+ranks (torch.save of DTensors on 2 ranks)
+w     float32  [4]    shard(0)/2       2   16 B  2 files
+ranks (torch.save of DTensors on 2 ranks)
+END
+
+t 'the file of a single rank names its folder too' -c 'mkdir "$T/one" && cp bad/ranks/two_worlds/model_world_size_1_rank_0.pt "$T/one" &&
+    for at in one/model_world_size_1_rank_0.pt one; do "$R" inspect "$T/$at" | grep "^torch\|^ranks" | cut -d: -f1-2; done'
+out <<'END'
+torch (the file of one of 1 rank: open its folder for whole tensors)
+ranks (torch.save of DTensors on 1 rank): 1 tensor in 1 chunk, 2 parameters, 8 B; 0 objects
+END
+
 if ! mkdir "$T/differing" || ! python3 bad_ranks.py "$T/differing" 2>/dev/null; then
     skip 'replicas that differ' 'no python3'
     finish
