@@ -111,6 +111,9 @@ bool rsi_torch_has_part(const rsd_value *v);
  * dtype and shape of the whole tensor. A piece whose box already exists becomes a replica. */
 rsd_err rsi_torch_add_piece(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_whole *like,
                             const rsi_torch_piece *piece, rsd_error *err);
+/* Only creates the tensor, if new: a file may know of it without having a piece. */
+rsd_err rsi_torch_add_whole(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_whole *like,
+                            rsd_error *err);
 /* Adds a replica of a piece; one that is not cut like a piece of the tensor is not compared. */
 rsd_err rsi_torch_add_replica(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_piece *piece,
                               rsd_error *err);

@@ -53,6 +53,17 @@ static rsd_err whole_of(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_
     return rsi_torch_add(t, &made, err);
 }
 
+rsd_err rsi_torch_add_whole(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_whole *like,
+                            rsd_error *err)
+{
+    rsi_torch_whole *w;
+    uint64_t         number;
+    int64_t          elems;
+    rsd_err          rc = rsi_shape_check(like->dtype, like->ndim, like->shape, &elems, err);
+
+    return rc ? rc : whole_of(t, e, like, &number, &w, err);
+}
+
 rsd_err rsi_torch_add_piece(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_whole *like,
                             const rsi_torch_piece *piece, rsd_error *err)
 {
@@ -140,7 +151,8 @@ rsd_err rsi_torch_check_pieces(const rsi_torch *t, size_t first, rsd_error *err)
 
         if (!w)
             continue;
-        rc = rsi_refuse_bad_tiles(w->ndim, w->shape, w->n, get_box, w->piece, err);
+        rc = w->n ? rsi_refuse_bad_tiles(w->ndim, w->shape, w->n, get_box, w->piece, err)
+                  : rsi_fail(err, RSD_E_FORMAT, "no file has a part of it");
         if (rc)
             rsi_while(err, rc, "tensor \"%s\"", t->tensors.at[i].name);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens a folder in which every rank saved its state, with DTensors, using torch.save: names like
- * model_world_size_4_rank_0.pt, which rank_families.c finds. The pickled DTensors, not the names,
- * tell how a tensor is cut and which part a file has. */
+/* Opens a folder in which every rank saved its state, with DTensors or ShardedTensors, using
+ * torch.save: names like
+ * model_world_size_4_rank_0.pt, which rank_families.c finds. What is pickled, not the names,
+ * tells how a tensor is cut and which part a file has. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -51,27 +52,60 @@ static rsd_err place_piece(const rsd_value_tensor *local, const rsd_local *at, r
     return RSD_OK;
 }
 
+/* An empty tensor too needs one piece. */
+static rsd_err add_empty(rsi_torch *t, const rsi_torch_entry *e, const rsi_torch_whole *like,
+                         const rsd_value_tensor *local, rsd_error *err)
+{
+    rsi_torch_piece piece = { .file = e->file, .of = local, .box.ndim = like->ndim };
+
+    memcpy(piece.box.len, like->shape, sizeof(piece.box.len));
+    return rsi_torch_add_piece(t, e, like, &piece, err);
+}
+
+static bool is_empty(int ndim, const int64_t *shape)
+{
+    int64_t count = 1;
+
+    return rsi_product(ndim, shape, 1, &count) && count == 0;
+}
+
+/* The parts of a ShardedTensor. */
+static rsd_err add_shards(rsi_torch *t, const rsi_torch_entry *e, const rsi_dtensor *d,
+                          const rsi_torch_whole *like, rsd_error *err)
+{
+    rsd_err rc = RSD_OK;
+
+    for (size_t i = 0; i < d->nshards && !rc; i++) {
+        const rsi_shard *s = &d->shard[i];
+        rsi_torch_piece  piece = { .file = e->file, .of = rsd_value_tensor_of(s->local) };
+
+        piece.box.ndim = d->ndim;
+        memcpy(piece.box.off, s->off, sizeof(piece.box.off));
+        memcpy(piece.box.len, piece.of->shape, sizeof(piece.box.len));
+        if (is_empty(d->ndim, d->shape))
+            return add_empty(t, e, like, piece.of, err);
+        rc = rsi_box_check(&piece.box, d->ndim, d->shape, err);
+        if (!rc && !is_empty(d->ndim, piece.box.len))
+            rc = rsi_torch_add_piece(t, e, like, &piece, err);
+    }
+    return rc;
+}
+
 static rsd_err add_boxes(rsi_torch *t, const rsi_torch_entry *e, const rsi_dtensor *d,
-                         const rsd_layout *layout, rsd_error *err)
+                         const rsi_torch_whole *like, const rsd_layout *layout, rsd_error *err)
 {
     const rsd_value_tensor *local = rsd_value_tensor_of(d->local);
     const int32_t           rank = (int32_t)d->rank;
     const size_t            n = rsd_layout_boxes(layout, rank, NULL, 0);
-    rsi_torch_whole         like = { .dtype = local->dtype, .ndim = d->ndim };
     rsi_torch_piece         piece = { .file = e->file, .of = local };
-    int64_t                 bytes = 0, whole = 0;
+    int64_t                 bytes = 0;
     rsd_err                 rc = RSD_OK;
 
-    memcpy(like.shape, d->shape, sizeof(like.shape));
     rsi_product(local->ndim, local->shape, (int64_t)rsd_dtype_size(local->dtype), &bytes);
     if (bytes != rsd_layout_bytes(layout, rank))
         return rsi_fail(err, RSD_E_FORMAT, "its part is not what its placements say");
-    rsi_product(d->ndim, d->shape, 1, &whole);
-    if (whole == 0) { /* an empty tensor still needs one piece */
-        piece.box.ndim = d->ndim;
-        memcpy(piece.box.len, d->shape, sizeof(piece.box.len));
-        return rsi_torch_add_piece(t, e, &like, &piece, err);
-    }
+    if (is_empty(d->ndim, d->shape))
+        return add_empty(t, e, like, local, err);
     for (size_t i = 0; i < n && !rc; i++) {
         rsd_local at;
 
@@ -79,7 +113,7 @@ static rsd_err add_boxes(rsi_torch *t, const rsi_torch_entry *e, const rsi_dtens
         if (!rc)
             rc = place_piece(local, &at, &piece, err);
         if (!rc)
-            rc = rsi_torch_add_piece(t, e, &like, &piece, err);
+            rc = rsi_torch_add_piece(t, e, like, &piece, err);
     }
     return rc;
 }
@@ -89,11 +123,13 @@ typedef struct taking {
     int64_t    ranks, most; /* of the largest mesh: in this family, in all */
     bool      *seen;        /* [nseen] ranks of this mesh */
     size_t     nseen;
+    bool       listed; /* ShardedTensors were found */
 } taking;
 
 /* A family may have tensors on parts of the mesh too: the largest one counts. */
 static void note_rank(taking *k, const rsi_dtensor *d)
 {
+    k->listed = k->listed || d->listed;
     if (d->ranks > k->ranks) {
         k->ranks = d->ranks;
         memset(k->seen, 0, k->nseen * sizeof(k->seen[0]));
@@ -102,12 +138,31 @@ static void note_rank(taking *k, const rsi_dtensor *d)
         k->seen[d->rank] = true;
 }
 
+static rsd_err add_part(rsi_torch *t, const rsi_torch_entry *e, const rsi_dtensor *d,
+                        rsd_error *err)
+{
+    rsi_torch_whole like = { .dtype = d->dtype, .ndim = d->ndim };
+    rsd_layout     *layout = NULL;
+    rsd_err         rc;
+
+    memcpy(like.shape, d->shape, sizeof(like.shape));
+    rc = rsi_torch_add_whole(t, e, &like, err);
+    if (rc || d->outside)
+        return rc;
+    if (d->listed)
+        return add_shards(t, e, d, &like, err);
+    rc = layout_of(d, &layout, err);
+    if (!rc)
+        rc = add_boxes(t, e, d, &like, layout, err);
+    rsd_layout_free(layout);
+    return rc;
+}
+
 static rsd_err take(void *arg, const rsi_torch_entry *e, rsd_error *err)
 {
     taking            *k = arg;
     const rsi_opaque  *opaque = rsi_value_opaque(e->value);
     const rsi_dtensor *d = opaque ? opaque->dtensor : NULL;
-    rsd_layout        *layout = NULL;
     rsd_err            rc;
 
     if (opaque && rsi_text_ends(e->name, "flat_param"))
@@ -120,17 +175,18 @@ static rsd_err take(void *arg, const rsi_torch_entry *e, rsd_error *err)
                         "tensor \"%s\" is a DTensor whose mesh or placements are not understood; "
                         "Partial ones can't be put together",
                         e->name);
+    if (opaque && !d && rsi_text_ends(opaque->name, ".ShardedTensor"))
+        return rsi_fail(
+            err, RSD_E_UNSUPPORTED,
+            "tensor \"%s\" is a ShardedTensor whose parts are not understood: save DTensors "
+            "instead, by giving FSDP a device_mesh",
+            e->name);
     if (!d)
         return rsi_torch_add_once(k->t, e, err);
     note_rank(k, d);
-    if (d->outside)
-        return RSD_OK;
-    rc = layout_of(d, &layout, err);
-    if (rc)
-        return rsi_while(err, RSD_E_FORMAT, "tensor \"%s\"", e->name);
-    rc = add_boxes(k->t, e, d, layout, err);
-    rsd_layout_free(layout);
-    return rc ? rsi_while(err, rc, "tensor \"%s\"", e->name) : RSD_OK;
+    rc = add_part(k->t, e, d, err);
+    return rc ? rsi_while(err, rc == RSD_E_INVALID ? RSD_E_FORMAT : rc, "tensor \"%s\"", e->name)
+              : RSD_OK;
 }
 
 /* ---- the folder ---- */
@@ -236,8 +292,8 @@ rsd_err rsi_ranks_open(rsd_ckpt *ckpt, rsd_error *err)
     for (size_t i = 0; i < n && !rc; i++)
         rc = read_family(ckpt, &all[i], n == 1, &k, err);
     k.most = k.most > (int64_t)files ? k.most : (int64_t)files;
-    snprintf(kind, 64, "torch.save of DTensors on %" PRId64 " rank%s", k.most,
-             k.most == 1 ? "" : "s");
+    snprintf(kind, 64, "torch.save of %s on %" PRId64 " rank%s",
+             k.listed ? "ShardedTensors" : "DTensors", k.most, k.most == 1 ? "" : "s");
     ckpt->kind = kind;
     if (!rc)
         rc = rsi_torch_end(ckpt, err);

@@ -22,12 +22,23 @@ struct rsd_value {
     } as;
 };
 
-/* A DTensor as pickled by one rank: its part, and how the whole is cut. */
+/* A part of a tensor, and where it begins in the whole. */
+typedef struct rsi_shard {
+    const rsd_value *local; /* a tensor */
+    int64_t          off[RSD_MAX_NDIM];
+} rsi_shard;
+
+/* A DTensor or ShardedTensor as pickled by one rank: its part, and how the whole is cut. */
 typedef struct rsi_dtensor {
-    const rsd_value *local;       /* a tensor */
-    int64_t          ranks, rank; /* of the mesh, and the place of this one among them */
-    int32_t          ndim, mesh_ndim;
-    int64_t          shape[RSD_MAX_NDIM];                     /* of the whole */
+    int64_t          ranks, rank; /* of the mesh or group, and the place of this one among them */
+    rsd_dtype        dtype;
+    int32_t          ndim;
+    int64_t          shape[RSD_MAX_NDIM]; /* of the whole */
+    bool             listed; /* a ShardedTensor: it has `shard`, all else is a DTensor's */
+    rsi_shard       *shard;  /* [nshards] */
+    size_t           nshards;
+    const rsd_value *local; /* a tensor */
+    int32_t          mesh_ndim;
     int64_t          mesh[RSD_MAX_NDIM], coord[RSD_MAX_NDIM]; /* the rank's place in the mesh */
     rsd_placement    place[RSD_MAX_NDIM];                     /* [mesh_ndim] */
     bool             outside; /* the rank is not in the mesh and has no part */
@@ -41,7 +52,7 @@ typedef struct rsi_opaque {
     size_t             pickle_bytes;
     size_t             n;
     rsd_value_tensor  *storage; /* [n] whole storages in it, in order of first use */
-    const rsi_dtensor *dtensor; /* NULL: not a DTensor, or a copy in another owner */
+    const rsi_dtensor *dtensor; /* NULL: neither kind, or a copy in another owner */
     char               name[];  /* "module.Class"; the value's bytes */
 } rsi_opaque;
 

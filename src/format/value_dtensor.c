@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DTensors inside a pickle: the part that the saving rank holds, the shape of the whole, the mesh
- * and the rank's place in it, the placements. Versions of torch pickle the mesh differently, but
- * all keep its shape and the rank's coordinates; modules were renamed, so classes are matched by
- * their last name. Anything not understood leaves the object opaque. */
+ * and the rank's place in it, the placements. ShardedTensors: the parts and their offsets. Versions
+ * of torch pickle the mesh differently, but all keep its shape and the rank's coordinates; modules
+ * were renamed, so classes are matched by their last name. Anything not understood leaves the
+ * object opaque. */
 #include "base/checked.h"
 #include "format/value_core.h"
 
@@ -29,10 +30,14 @@ static bool get(const rsi_pickle *p, rsi_pv dict, const char *key, rsi_pv *out)
     return found;
 }
 
-/* An attribute of an object. */
+/* An attribute of an object: its state is a dict, or (dict or None, dict) if it has slots. */
 static bool attribute(const rsi_pickle *p, rsi_pv object, const char *key, rsi_pv *out)
 {
-    return get(p, rsi_pickle_object_of(p, object).state, key, out);
+    rsi_pv state = rsi_pickle_object_of(p, object).state, half[2];
+
+    if (is_kind(p, state, RSI_PICKLE_TUPLE) && rsi_pickle_items(p, state, half, 2) == 2)
+        return get(p, half[1], key, out) || get(p, half[0], key, out);
+    return get(p, state, key, out);
 }
 
 static const char *class_name(const rsi_pickle *p, rsi_pv object)
@@ -192,36 +197,106 @@ static rsi_pv rebuilding(const rsi_pickle *p, rsi_pv v)
     return call.id == RSI_VALUE_CLASS_FROM_TYPE ? call.args : rsi_pickle_none();
 }
 
+/* (local_tensor and spec) */
+static rsd_err read_dtensor(const rsi_pickle *p, rsi_pv state, rsd_values *owner, rsi_dtensor *out,
+                            bool *known, rsd_error *err)
+{
+    rsd_value_tensor local;
+    rsi_pv           pair[2], spec, part;
+    bool             is_tensor = false;
+    rsd_err          rc;
+
+    if (is_kind(p, state, RSI_PICKLE_TUPLE) && rsi_pickle_items(p, state, pair, 2) == 2)
+        state = pair[1];
+    if (!get(p, state, "_local_tensor", &part) || !get(p, state, "_spec", &spec) ||
+        !read_spec(p, spec, out))
+        return RSD_OK;
+    rc = rsi_value_tensor_decode(p, part, &local, &is_tensor, err);
+    if (rc || !is_tensor || local.ndim != out->ndim)
+        return rc;
+    *known = true;
+    out->dtype = local.dtype;
+    return rsd_value_create_tensor(owner, &local, &out->local, err);
+}
+
+/* One of a ShardedTensor's parts. */
+static rsd_err read_shard(const rsi_pickle *p, rsi_pv v, rsd_values *owner, const rsi_dtensor *of,
+                          rsi_shard *out, bool *known, rsd_error *err)
+{
+    rsd_value_tensor local;
+    int64_t          len[RSD_MAX_NDIM];
+    rsi_pv           part, metadata, offsets, sizes;
+    rsd_err          rc;
+
+    *known = false;
+    if (!attribute(p, v, "tensor", &part) || !attribute(p, v, "metadata", &metadata) ||
+        !attribute(p, metadata, "shard_offsets", &offsets) ||
+        !attribute(p, metadata, "shard_sizes", &sizes) ||
+        numbers(p, offsets, out->off) != of->ndim || numbers(p, sizes, len) != of->ndim)
+        return RSD_OK;
+    rc = rsi_value_tensor_decode(p, part, &local, known, err);
+    *known = !rc && *known && local.ndim == of->ndim && local.dtype == of->dtype &&
+             memcmp(local.shape, len, (size_t)of->ndim * sizeof(len[0])) == 0;
+    return *known ? rsd_value_create_tensor(owner, &local, &out->local, err) : rc;
+}
+
+/* (local shards, metadata of all, process group, sharding spec, flag) */
+static rsd_err read_sharded(const rsi_pickle *p, rsi_pv state, rsd_values *owner, rsi_dtensor *out,
+                            bool *known, rsd_error *err)
+{
+    rsi_pv          part[5], v;
+    rsi_pickle_iter it;
+    rsd_err         rc = RSD_OK;
+
+    if (rsi_pickle_items(p, state, part, 5) != 5 || !is_kind(p, part[0], RSI_PICKLE_LIST) ||
+        !attribute(p, part[2], "local_world_size", &v) || !rsi_pickle_int(p, v, &out->ranks) ||
+        !attribute(p, part[2], "local_rank", &v) || !rsi_pickle_int(p, v, &out->rank) ||
+        out->rank < 0 || out->rank >= out->ranks)
+        return RSD_OK;
+    out->listed = true;
+    out->nshards = rsi_pickle_count(p, part[0]);
+    out->shard = rsi_arena_array(&owner->mem, out->nshards, sizeof(out->shard[0]));
+    if (!out->shard)
+        return rsi_fail(err, RSD_E_NOMEM, "no memory for the parts of a ShardedTensor");
+    *known = true;
+    it = rsi_pickle_each(p, part[0]);
+    for (size_t i = 0; *known && !rc && rsi_pickle_next(p, &it, &v); i++)
+        rc = read_shard(p, v, owner, out, &out->shard[i], known, err);
+    return rc;
+}
+
+static bool read_dtype(const rsi_pickle *p, rsi_pv v, rsd_dtype *out)
+{
+    const char *module, *name;
+
+    return rsi_pickle_class_of(p, v, &module, &name) == RSI_VALUE_CLASS_TORCH &&
+           rsd_dtype_parse(name, out, NULL) == RSD_OK;
+}
+
 rsd_err rsi_value_dtensor_decode(const rsi_pickle *p, rsi_pv v, rsd_values *owner, rsi_dtensor *out,
                                  bool *known, rsd_error *err)
 {
-    rsi_dtensor      made = { 0 };
-    rsd_value_tensor local;
-    rsi_pv           arg[4], size[3], pair[2], state, spec, part;
-    const char      *module, *name;
-    bool             is_tensor = false;
-    rsd_err          rc;
+    rsi_dtensor made = { 0 };
+    rsi_pv      arg[4], size[3];
+    const char *module, *name;
+    bool        found = false;
+    rsd_err     rc = RSD_OK;
 
     *known = false;
     /* (function, class, (class, dtype, size, ..), state or (None, state)) */
     if (rsi_pickle_items(p, rebuilding(p, v), arg, 4) != 4 ||
-        rsi_pickle_class_of(p, arg[0], &module, &name) != RSI_VALUE_CLASS_WRAPPER)
+        rsi_pickle_class_of(p, arg[0], &module, &name) != RSI_VALUE_CLASS_WRAPPER ||
+        rsi_pickle_items(p, arg[2], size, 3) < 3)
         return RSD_OK;
     rsi_pickle_class_of(p, arg[1], &module, &name);
-    if (strcmp(name, "DTensor") != 0 || rsi_pickle_items(p, arg[2], size, 3) < 3)
-        return RSD_OK;
-    state = is_kind(p, arg[3], RSI_PICKLE_TUPLE) && rsi_pickle_items(p, arg[3], pair, 2) == 2
-                ? pair[1]
-                : arg[3];
     made.ndim = numbers(p, size[2], made.shape);
-    if (made.ndim < 0 || !get(p, state, "_local_tensor", &part) || !get(p, state, "_spec", &spec) ||
-        !read_spec(p, spec, &made))
+    if (made.ndim < 0)
         return RSD_OK;
-    rc = rsi_value_tensor_decode(p, part, &local, &is_tensor, err);
-    if (rc || !is_tensor || local.ndim != made.ndim)
-        return rc;
-    rc = rsd_value_create_tensor(owner, &local, &made.local, err);
-    if (!rc) {
+    if (strcmp(name, "DTensor") == 0)
+        rc = read_dtensor(p, arg[3], owner, &made, &found, err);
+    else if (strcmp(name, "ShardedTensor") == 0 && read_dtype(p, size[1], &made.dtype))
+        rc = read_sharded(p, arg[3], owner, &made, &found, err);
+    if (!rc && found) {
         *out = made;
         *known = true;
     }

@@ -52,6 +52,24 @@ def dtensor(rank=0, shape=(4,), on=(2,), coord=None, place=None, local=None):
     return call(glob("torch._tensor", "_rebuild_from_type_v2"), glob("torch._utils", "_rebuild_wrapper_subclass"), cls, args, state)
 
 
+def slots(module, name, *attributes):
+    """An object whose state is that of slots."""
+    return glob(module, name) + b")\x81" + tup(NONE, dct(*attributes)) + b"b"
+
+
+def sharded(rank=0, shape=(4,), world=2, off=None, size=(2,), local=None):
+    """A ShardedTensor of which the rank has one part."""
+    shard_of = "torch.distributed._shard."
+    where = (txt("shard_offsets"), lst(*map(num, (2 * rank,) if off is None else off))), (txt("shard_sizes"), lst(*map(num, size)))
+    metadata = slots(shard_of + "metadata", "ShardMetadata", *where)
+    part = slots(shard_of + "sharded_tensor.shard", "Shard", (txt("tensor"), local or tensor()), (txt("metadata"), metadata))
+    group = built("reshard_made_up", "ProcessGroupState", (txt("local_rank"), num(rank)), (txt("local_world_size"), num(world)))
+    cls = glob(shard_of + "sharded_tensor.api", "ShardedTensor")
+    args = b"(" + cls + glob("torch", "float32") + ints(*shape) + ints(1) + num(0) + NONE + NONE + FALSE + b"t"
+    state = b"(" + lst(part) + NONE + group + NONE + FALSE + b"t"
+    return call(glob("torch._tensor", "_rebuild_from_type_v2"), glob("torch._utils", "_rebuild_wrapper_subclass"), cls, args, state)
+
+
 def file(*pairs, data=struct.pack("<2f", 1, 2)):
     return Zip(records(pkl(dct(*((txt(name), body) for name, body in pairs))), data)).out()
 
@@ -59,6 +77,10 @@ def file(*pairs, data=struct.pack("<2f", 1, 2)):
 def two(**how):
     """Each rank has half of w; `how` is for the second."""
     return {"rank_0.pt": file(("w", dtensor(0))), "rank_1.pt": file(("w", dtensor(**{"rank": 1} | how)))}
+
+
+def two_sharded(**how):
+    return {"rank_0.pt": file(("w", sharded(0))), "rank_1.pt": file(("w", sharded(**{"rank": 1} | how)))}
 
 
 def cases():
@@ -103,6 +125,16 @@ def cases():
     }
     yield "ranks/number_before_world", {"state.0-of-2.pt": pair[0], "state.1-of-2.pt": pair[1]}
     yield "ranks/number_before_step", {"rank0_step100.pt": pair[0], "rank1_step100.pt": pair[1]}
+    yield "ranks/sharded_whole", two_sharded()
+    yield "ranks/sharded_file_is_missing", {"rank_0.pt": file(("w", sharded(0)))}
+    yield "ranks/sharded_overlap", two_sharded(off=(1,))
+    yield "ranks/sharded_part_outside", two_sharded(off=(3,))
+    yield "ranks/sharded_negative_offset", two_sharded(off=(-1,))
+    yield "ranks/sharded_other_size", two_sharded(size=(1,))
+    yield "ranks/sharded_other_dimensions", two_sharded(off=(2, 0), size=(2, 1))
+    yield "ranks/sharded_rank_outside", two_sharded(rank=2)
+    yield "ranks/sharded_other_shape", two_sharded(shape=(5,))
+    yield "ranks/sharded_huge_shape", {"rank_0.pt": file(("w", sharded(0, shape=(1 << 62, 8), world=1)))}
     yield "ranks/no_dtensors", {f"step_{n}.pt": value(lst(num(n))) for n in (1, 2)}
     yield "ranks/cut", {**whole, "rank_1.pt": whole["rank_1.pt"][:-9]}
     yield "ranks/text", {**whole, "rank_1.pt": b"hello"}

@@ -152,7 +152,68 @@ def rank_families():
     }
 
 
-RANKS = [rank_meshes, rank_families]
+def fsdp1(**options):
+    """A layer and its optimizer after a step, as FSDP1 hands them out rank by rank."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp import StateDictType
+
+    net = FSDP(mm.model(torch.nn.Linear(3, 5, bias=False)), device_id=torch.device("cpu"), **options)
+    optim = torch.optim.Adam(net.parameters(), lr=0.25)
+    with FSDP.state_dict_type(net, StateDictType.SHARDED_STATE_DICT):
+        weights = net.state_dict()
+    net(torch.arange(1.0, 4).reshape(1, 3)).sum().backward()
+    optim.step()
+    return weights, optim.state_dict()
+
+
+def rank_sharded():
+    """ShardedTensors: those of FSDP1 without a mesh, one with two parts on each rank, one that rank 0 has alone."""
+    from torch.distributed._shard.metadata import ShardMetadata
+    from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor
+
+    def sharded(name, boxes, *size):
+        whole = full(name, *size)
+        cut = [whole[r : r + m, c : c + n].clone() for r, c, m, n in boxes]
+        where = [ShardMetadata([r, c], [m, n], f"rank:{dist.get_rank()}/cpu") for r, c, m, n in boxes]
+        return ShardedTensor._init_from_local_shards([Shard(*part) for part in zip(cut, where)], *size)
+
+    rank = dist.get_rank()
+    state, _ = fsdp1()
+    state["blocks"] = sharded("blocks", [(2 * rank, 0, 2, 1), (2 * rank, 1, 2, 2)], 8, 3)
+    state["alone"] = sharded("alone", [(0, 0, 2, 2)] if rank == 0 else [], 2, 2)
+    save_rank("rank_sharded", state)
+    return {"0.weight": full("0.weight", 5, 3), "blocks": full("blocks", 8, 3), "alone": full("alone", 2, 2)}
+
+
+def rank_flat():
+    """FSDP1 with a mesh of two: the model's tensors are DTensors, but its optimizer has a flat shard on each rank; and what every
+    rank has of its own."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    rank = dist.get_rank()
+    on = DeviceMesh("cpu", [0, 1])
+    if rank > 1:
+        return None
+    weights, state = fsdp1(device_mesh=on)
+    for key in set(state["param_groups"][0]) - {"lr", "params"}:
+        del state["param_groups"][0][key]
+    save_rank("rank_flat", weights, "model_world_size_2_")
+    save_rank("rank_flat", state, "optim_world_size_2_")
+    rng = {"cpu": torch.tensor([rank, 1], dtype=torch.uint8), "python": (3, rank)}
+    save_rank("rank_flat", {"rng": rng, "epoch": 1, "seen": full("seen", 2) + rank}, "extra_state_world_size_2_")
+    return {
+        "model.0.weight": full("0.weight", 5, 3),
+        "optim.state.0.step": state["state"][0]["step"],
+        "optim.param_groups.0.lr": 0.25,
+        "optim.param_groups.0.params": [0],
+        "extra_state.rng.cpu": torch.tensor([0, 1], dtype=torch.uint8),
+        "extra_state.rng.python": (3, 0),
+        "extra_state.epoch": 1,
+        "extra_state.seen": full("seen", 2),
+    }
+
+
+RANKS = [rank_meshes, rank_families, rank_sharded, rank_flat]
 
 
 def worker(rank, meeting):

@@ -15,6 +15,13 @@ out <<'END'
 same: 9 tensors, 356 B, 1 object
 END
 
+t 'ShardedTensors of all ranks are whole tensors' -c '"$R" inspect golden/folders/rank_sharded | tail -n 1; "$R" cat --format text golden/folders/rank_sharded alone'
+out <<'END'
+ranks (torch.save of ShardedTensors on 4 ranks): 3 tensors in 12 chunks, 43 parameters, 172 B; 0 objects
+5 5.25
+5.5 5.75
+END
+
 t 'what one rank saved for all is read too' -c '"$R" inspect bad/ranks/rest_is_saved_by_one | grep "^model\|^extra" | cut -d" " -f1'
 out <<'END'
 model.w
