@@ -294,6 +294,9 @@ bool reasons_add(reasons *r, const char *name, const char *why);
 /* Prints "BEFOREa, b and 3 more: why", one line per reason. */
 void reasons_print(FILE *out, const char *before, const reasons *r);
 void reasons_free(reasons *r);
+/* Prints what opening noted about a checkpoint (rsd_ckpt_note). */
+void notes_print(FILE *out, const rsd_ckpt *ckpt);
+void notes_json(json_out *j, const rsd_ckpt *ckpt);
 
 /* ---- health.c: what is left of a damaged checkpoint ---- */
 

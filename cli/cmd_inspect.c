@@ -305,6 +305,7 @@ static int print_text(listing *l)
              size_text(l->bytes, size, sizeof(size)), l->nobjects, plural(l->nobjects));
     print_wrapped(stdout, line);
     print_hidden(l);
+    notes_print(stdout, l->ckpt);
     health_print(stdout, l->ckpt);
     return EXIT_DONE;
 }
@@ -401,6 +402,7 @@ static int print_json(listing *l)
     metas_json(l->ckpt, &j);
     if (health_lost(l->ckpt))
         health_json(&j, l->ckpt);
+    notes_json(&j, l->ckpt);
     code = json_objects(l, &j);
     if (!code)
         json_close(&j);

@@ -82,12 +82,15 @@ static void say_end(const args *a, rsd_ckpt *ckpt, report *r, uint64_t bytes, si
     if (r->json) {
         json_close(&r->out);
         say_skipped(ckpt, r, false);
+        notes_json(&r->out, ckpt);
         health_json(&r->out, ckpt);
         json_bool(&r->out, "ok", damages == 0);
         json_close(&r->out);
         return;
     }
     say_skipped(ckpt, r, args_has(a, "quiet"));
+    if (!args_has(a, "quiet"))
+        notes_print(stdout, ckpt);
     if (args_has(a, "quick"))
         note = "; no data were read";
     else if (!has_checksums(ckpt))

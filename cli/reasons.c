@@ -58,3 +58,30 @@ void reasons_free(reasons *r)
     free(r->at);
     *r = (reasons){ 0 };
 }
+
+void notes_print(FILE *out, const rsd_ckpt *ckpt)
+{
+    reasons     r = { 0 };
+    const char *name, *why;
+
+    for (size_t i = 0; rsd_ckpt_note(ckpt, i, &name, &why); i++)
+        reasons_add(&r, name, why);
+    reasons_print(out, "note: ", &r);
+    reasons_free(&r);
+}
+
+void notes_json(json_out *j, const rsd_ckpt *ckpt)
+{
+    const char *name, *why;
+
+    if (!rsd_ckpt_note(ckpt, 0, &name, &why))
+        return;
+    json_open_array(j, "notes");
+    for (size_t i = 0; rsd_ckpt_note(ckpt, i, &name, &why); i++) {
+        json_open_object(j, NULL);
+        json_text(j, "name", name);
+        json_text(j, "note", why);
+        json_close(j);
+    }
+    json_close(j);
+}

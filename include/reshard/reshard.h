@@ -537,6 +537,10 @@ RSD_API rsd_health rsd_ckpt_object_health(const rsd_ckpt *ckpt, size_t i);
 /* The i-th attribute of the metadata that reading skips because this version does not know it, such
  * as "Metadata.all_local_plans"; NULL after the last. Nothing of it is built or called. */
 RSD_API const char *rsd_ckpt_skipped(const rsd_ckpt *ckpt, size_t i);
+/* The i-th thing that opening found and that is no damage, such as an object of which every rank
+ * saved its own: the name of a tensor or an object, which may be left out, and a line about it.
+ * False after the last. */
+RSD_API bool rsd_ckpt_note(const rsd_ckpt *ckpt, size_t i, const char **name, const char **why);
 /* The i-th tensor whose file is missing, known only by its name from an index, a model file or its
  * folder; NULL after the last. These are not among the checkpoint's tensors. */
 RSD_API const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i);

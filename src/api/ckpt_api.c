@@ -55,6 +55,15 @@ const char *rsd_ckpt_skipped(const rsd_ckpt *ckpt, size_t i)
     return ckpt && i < ckpt->nskipped ? ckpt->skipped[i] : NULL;
 }
 
+bool rsd_ckpt_note(const rsd_ckpt *ckpt, size_t i, const char **name, const char **why)
+{
+    if (!ckpt || i >= ckpt->nnotes)
+        return false;
+    *name = ckpt->note[i].name;
+    *why = ckpt->note[i].why;
+    return true;
+}
+
 const char *rsd_ckpt_lost(const rsd_ckpt *ckpt, size_t i)
 {
     return ckpt && i < ckpt->nlost ? ckpt->lost[i] : NULL;

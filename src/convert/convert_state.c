@@ -495,6 +495,9 @@ rsd_err rsi_convert_state_make(rsi_convert_state *out, rsd_ckpt *source, rsd_for
         rc = take_object(&k, i, err);
     if (!rc && opts->format == RSD_FORMAT_MEGATRON)
         rc = rsi_megatron_values(out, err);
+    for (size_t i = 0; i < source->nnotes + source->ndiffering && !rc; i++)
+        if (is_wanted(&k, source->note[i].name))
+            rsi_leave_out(opts, source->note[i].name, source->note[i].why);
     if (!rc)
         rc = check_filters(&k, err);
     if (!rc) {

@@ -39,6 +39,11 @@ typedef struct rsi_item {
     bool        transformed;
 } rsi_item;
 
+/* Something that opening found and that is no damage. */
+typedef struct rsi_note {
+    const char *name, *why; /* of a tensor or an object, which may be left out */
+} rsi_note;
+
 typedef struct rsi_ckpt_ops {
     /* Tensor t < ntensors, chunk i < info->chunks. Never fails: opening checked everything. */
     void (*tensor)(const rsd_ckpt *ckpt, size_t t, rsd_tensor_info *out);
@@ -92,10 +97,14 @@ struct rsd_ckpt {
     rsi_attributes      classes;         /* of dicts that opening split */
     const char *const  *skipped;         /* [nskipped] attributes of metadata, not looked at */
     size_t              nskipped;
-    bool                salvage; /* files may be missing or short */
-    bool                inside;  /* no file is: opening found every item inside its file */
-    bool                alone;   /* only the metadata of rank `rank` */
-    int32_t             rank;
+    /* [nnotes], followed by `ndiffering` tensors whose replicas differ, which `verify` reports as
+     * damage. */
+    const rsi_note *note;
+    size_t          nnotes, ndiffering;
+    bool            salvage; /* files may be missing or short */
+    bool            inside;  /* no file is: opening found every item inside its file */
+    bool            alone;   /* only the metadata of rank `rank` */
+    int32_t         rank;
     /* [ntensors + nobjects] rsd_health of each; NULL: all are whole as far as is known. Changed by
      * one thread. */
     uint8_t      *health;

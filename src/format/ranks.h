@@ -25,5 +25,8 @@ typedef struct rsi_rank_family {
  * files have a number. */
 rsd_err rsi_rank_families(rsd_ckpt *ckpt, rsi_rank_family **out, size_t *n, size_t *found,
                           rsd_error *err);
+/* After all files are added: notes what differs between ranks, and removes the tensors that are no
+ * replicas of each other. */
+rsd_err rsi_ranks_settle(rsd_ckpt *ckpt, rsi_torch *t, rsd_error *err);
 
 #endif

@@ -61,6 +61,7 @@ typedef struct rsi_torch_replica {
     const rsd_value *value; /* NULL: see the piece */
     rsi_torch_piece  piece;
     uint32_t         file;
+    bool             own; /* ranks may differ, and opening has compared it */
 } rsi_torch_replica;
 
 typedef struct rsi_torch {

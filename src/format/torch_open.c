@@ -227,6 +227,8 @@ static rsd_err torch_replica(rsd_ckpt *ckpt, size_t k, rsd_error *err)
     uint64_t                 mine[2], other[2];
     rsd_err                  rc;
 
+    if (r->own)
+        return RSD_OK;
     if (r->value) {
         rc = value_digest(self, e->file, e->value, mine, err);
         rc = rc ? rc : value_digest(self, r->file, r->value, other, err);

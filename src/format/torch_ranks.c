@@ -296,6 +296,8 @@ rsd_err rsi_ranks_open(rsd_ckpt *ckpt, rsd_error *err)
              k.listed ? "ShardedTensors" : "DTensors", k.most, k.most == 1 ? "" : "s");
     ckpt->kind = kind;
     if (!rc)
+        rc = rsi_ranks_settle(ckpt, k.t, err);
+    if (!rc)
         rc = rsi_torch_end(ckpt, err);
     return rc ? rsi_while(err, rc, "%zu rank files", files) : RSD_OK;
 }

@@ -125,6 +125,8 @@ def cases():
     }
     yield "ranks/number_before_world", {"state.0-of-2.pt": pair[0], "state.1-of-2.pt": pair[1]}
     yield "ranks/number_before_step", {"rank0_step100.pt": pair[0], "rank1_step100.pt": pair[1]}
+    plain = [file(("w", dtensor(r)), ("v", tensor(size=(2 - r,)))) for r in (0, 1)]
+    yield "ranks/plain_of_other_shape", {f"rank_{r}.pt": plain[r] for r in (0, 1)}
     yield "ranks/sharded_whole", two_sharded()
     yield "ranks/sharded_file_is_missing", {"rank_0.pt": file(("w", sharded(0)))}
     yield "ranks/sharded_overlap", two_sharded(off=(1,))
@@ -168,8 +170,8 @@ def cases():
 def differing():
     """Two ranks that should have the same."""
     same = [replicate()]
-    first = file(("w", dtensor(0, (2,), place=same)), ("step", num(1)))
-    second = file(("w", dtensor(1, (2,), place=same)), ("step", num(2)), data=struct.pack("<2f", 1, 3))
+    first = file(("w", dtensor(0, (2,), place=same)), ("v", tensor()), ("step", num(1)))
+    second = file(("w", dtensor(1, (2,), place=same)), ("v", tensor()), ("step", num(2)), data=struct.pack("<2f", 1, 3))
     return {"rank_0.pt": first, "rank_1.pt": second}
 
 

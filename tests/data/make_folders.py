@@ -200,7 +200,7 @@ def rank_flat():
     save_rank("rank_flat", weights, "model_world_size_2_")
     save_rank("rank_flat", state, "optim_world_size_2_")
     rng = {"cpu": torch.tensor([rank, 1], dtype=torch.uint8), "python": (3, rank)}
-    save_rank("rank_flat", {"rng": rng, "epoch": 1, "seen": full("seen", 2) + rank}, "extra_state_world_size_2_")
+    save_rank("rank_flat", {"rng": rng, "epoch": 1}, "extra_state_world_size_2_")
     return {
         "model.0.weight": full("0.weight", 5, 3),
         "optim.state.0.step": state["state"][0]["step"],
@@ -209,7 +209,6 @@ def rank_flat():
         "extra_state.rng.cpu": torch.tensor([0, 1], dtype=torch.uint8),
         "extra_state.rng.python": (3, 0),
         "extra_state.epoch": 1,
-        "extra_state.seen": full("seen", 2),
     }
 
 

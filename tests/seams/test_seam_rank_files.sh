@@ -50,6 +50,36 @@ torch (the file of one of 1 rank: open its folder for whole tensors)
 ranks (torch.save of DTensors on 1 rank): 1 tensor in 1 chunk, 2 parameters, 8 B; 0 objects
 END
 
+t 'flat shards of an optimizer are left out by name' -c '"$R" inspect golden/folders/rank_flat | grep "^optim.state" | cut -d" " -f1; "$R" convert -q golden/folders/rank_flat "$T/flat.pt"'
+out <<'END'
+optim.state.0.step
+END
+err <<'END'
+reshard: left out: optim.state.0.exp_avg, optim.state.0.exp_avg_sq: each rank has a flat shard (FSDP1), without names and shapes of parameters: save FSDP.optim_state_dict(model, optimizer) instead
+reshard: left out: extra_state.rng.cpu, extra_state.rng.python: other ranks have different ones: the lowest rank's is kept
+reshard: left out: _metadata: an attribute of a dict or a tensor: only items and elements are copied
+END
+
+t 'random states and objects that differ are no damage' verify golden/folders/rank_flat
+out <<'END'
+note: optim.state.0.exp_avg, optim.state.0.exp_avg_sq: each rank has a flat shard (FSDP1), without names and shapes of parameters: save FSDP.optim_state_dict(model, optimizer) instead
+note: extra_state.rng.cpu, extra_state.rng.python: other ranks have different ones: the lowest rank's is kept
+ok: ranks, 3 tensors, 66 B, 4 objects
+END
+
+t 'notes as JSON' -c '"$R" verify --json golden/folders/rank_flat | sed -n "/notes/,/]/p" | tail -n 3'
+out <<'END'
+    {"name": "extra_state.rng.cpu", "note": "other ranks have different ones: the lowest rank's is kept"},
+    {"name": "extra_state.rng.python", "note": "other ranks have different ones: the lowest rank's is kept"}
+  ],
+END
+
+t 'a plain tensor of another shape on another rank is left out by name' verify bad/ranks/plain_of_other_shape
+out <<'END'
+note: v: its dtype or shape differs between ranks, and no file says how these make a whole
+ok: ranks, 1 tensor, 16 B, 0 objects
+END
+
 if ! mkdir "$T/differing" || ! python3 bad_ranks.py "$T/differing" 2>/dev/null; then
     skip 'replicas that differ' 'no python3'
     finish
@@ -64,10 +94,16 @@ END
 t 'verify reports replicas that differ' -c '"$R" verify "$T/differing"'
 out <<'END'
 damage: replicas of "w" differ: that of file "rank_0.pt" is loaded, file "rank_1.pt" has another
-damage: replicas of "step" differ: that of file "rank_0.pt" is loaded, file "rank_1.pt" has another
+damage: replicas of "v" differ: that of file "rank_0.pt" is loaded, file "rank_1.pt" has another
+note: step: other ranks have different ones: the lowest rank's is kept
 2 damages
 END
 code 1
+
+t 'a conversion says whose replica it took' -c '"$R" convert -q "$T/differing" "$T/differing.pt"'
+err <<'END'
+reshard: left out: step, w, v: other ranks have different ones: the lowest rank's is kept
+END
 
 t 'experts that the ranks of DeepSpeed divide are read' -c '"$R" inspect golden/folders/zero2_experts | tail -n 1'
 out <<'END'
