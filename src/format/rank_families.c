@@ -132,8 +132,14 @@ static const char *label_of(const rsi_rank_file *f, rsi_arena *mem)
 
 /* ---- which families belong together ---- */
 
+/* What looking into files gave. */
+typedef struct looking {
+    bool      readable; /* at least one was */
+    rsd_error why;      /* the first was not */
+} looking;
+
 /* Looks for parts of tensors in the files, up to the first that has some. */
-static rsd_err look_inside(rsd_ckpt *ckpt, rsi_rank_family *f, rsd_error *why, rsd_error *err)
+static rsd_err look_inside(rsd_ckpt *ckpt, rsi_rank_family *f, looking *l, rsd_error *err)
 {
     for (size_t i = 0; i < f->n && !f->sharded; i++) {
         rsd_error one = { .msg = "" };
@@ -144,8 +150,9 @@ static rsd_err look_inside(rsd_ckpt *ckpt, rsi_rank_family *f, rsd_error *why, r
                 *err = one;
             return rc;
         }
-        if (rc && !why->code)
-            *why = one;
+        l->readable = l->readable || !rc;
+        if (rc && !l->why.code)
+            l->why = one;
     }
     return RSD_OK;
 }
@@ -186,7 +193,7 @@ static rsd_err refuse_same_label(const rsi_rank_family *all, size_t n, rsd_error
 }
 
 static rsd_err find_families(rsd_ckpt *ckpt, rsi_rank_family *out, size_t *n, rsi_rank_file *at,
-                             size_t nfiles, rsd_error *why, rsd_error *err)
+                             size_t nfiles, looking *l, rsd_error *err)
 {
     rsd_err rc = RSD_OK;
 
@@ -199,7 +206,7 @@ static rsd_err find_families(rsd_ckpt *ckpt, rsi_rank_family *out, size_t *n, rs
             ;
         *f = (rsi_rank_family){ .file = at + i, .n = end - i };
         f->label = label_of(&at[i], &ckpt->mem);
-        rc = f->label ? look_inside(ckpt, f, why, err) : rsi_torch_no_memory(err);
+        rc = f->label ? look_inside(ckpt, f, l, err) : rsi_torch_no_memory(err);
     }
     return rc;
 }
@@ -207,7 +214,7 @@ static rsd_err find_families(rsd_ckpt *ckpt, rsi_rank_family *out, size_t *n, rs
 rsd_err rsi_rank_families(rsd_ckpt *ckpt, rsi_rank_family **out, size_t *n, size_t *found,
                           rsd_error *err)
 {
-    rsd_error        why = { .msg = "" };
+    looking          l = { .why.msg = "" };
     rsi_rank_file   *at;
     rsi_rank_family *all;
     char           **names;
@@ -222,7 +229,7 @@ rsd_err rsi_rank_families(rsd_ckpt *ckpt, rsi_rank_family **out, size_t *n, size
         return rsi_torch_no_memory(err);
     for (size_t i = 0; i < nnames; i++)
         nfiles += rsi_torch_is_name(names[i]) && find_number(names[i], &at[nfiles]);
-    rc = find_families(ckpt, all, &nall, at, nfiles, &why, err);
+    rc = find_families(ckpt, all, &nall, at, nfiles, &l, err);
     if (rc)
         return rc;
     *out = rsi_arena_array(&ckpt->mem, nall, sizeof(all[0]));
@@ -231,10 +238,10 @@ rsd_err rsi_rank_families(rsd_ckpt *ckpt, rsi_rank_family **out, size_t *n, size
     for (size_t i = 0; i < nall; i++)
         if (belongs(all, nall, &all[i]))
             (*out)[kept++] = all[i];
-    if (kept == 0 && why.code) { /* what could not be read may be the checkpoint */
+    if (kept == 0 && l.why.code && !l.readable) { /* they may be the checkpoint */
         if (err)
-            *err = why;
-        return (rsd_err)why.code;
+            *err = l.why;
+        return (rsd_err)l.why.code;
     }
     *n = kept;
     *found = nfiles;
