@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshard inspect: shows the contents of a checkpoint, from its metadata alone unless --stats is
- * given. */
+/* reshard inspect: shows what a checkpoint has, from its metadata alone unless --stats is given. */
 #include "page.h"
 #include "patterns.h"
 
