@@ -49,11 +49,12 @@ code 1
 END
 
 t 'what failed is named once more above the last line' -c '
-    tail -n 3 "$T/all" | head -n 2
+    tail -n 4 "$T/all" | head -n 3 | sed "s|$T|T|"
     grep -c "mpi_live_fault [a-z]*: .  FAILED" "$T/all"'
 out <<'END'
 test_newer, exit code 2:
 [  FAILED  ] tests: 2 test(s), listed below:
+again: tools/run-tests T/build 'newer'
 4
 END
 

@@ -41,7 +41,7 @@ touch "$T/only/optimizer.pt" "$T/only/rng_state_0.pth"
 t 'an adapter is never the checkpoint beside another' -c 'sh "$said" bins zero3 rank_families bin_adapter lora only'
 out <<'END'
 torch (Hugging Face folder, without the adapter beside it): 4 tensors
-zero (DeepSpeed ZeRO stage 3 on 2 ranks, without the adapter beside it): 15 tensors
+zero (DeepSpeed 0.19.8 ZeRO stage 3 on 2 ranks, without the adapter beside it): 15 tensors
 ranks (torch.save of DTensors on 2 ranks, without the adapter beside it): 4 tensors
 torch (Hugging Face folder, without the adapter beside it): 3 tensors
 safetensors (without the adapter beside it): 1 tensor
