@@ -545,6 +545,8 @@ static PyMethodDef methods[] = {
     { "object_bytes", ckpt_object_bytes, METH_VARARGS, "object_bytes(i, verify) -> bytes" },
     { "dcp", ckpt_dcp, METH_NOARGS, "dcp() -> (checkpoint_id, save_id, version) or None" },
     { "lost", ckpt_lost, METH_NOARGS, "lost() -> names of tensors in missing files" },
+    { "notes", ckpt_notes, METH_NOARGS, "notes() -> [(name, note), ...]" },
+    { "skipped", ckpt_skipped, METH_NOARGS, "skipped() -> unknown attributes of the metadata" },
     { "object_healths", ckpt_object_healths, METH_NOARGS, "object_healths() -> [word, ...]" },
     { "close", ckpt_close, METH_NOARGS, "Closes it; reads in progress end first." },
     { 0 },

@@ -185,6 +185,8 @@ PyObject             *ckpt_object_names(PyObject *self, PyObject *none);
 PyObject             *ckpt_object(PyObject *self, PyObject *args);
 PyObject             *ckpt_object_healths(PyObject *self, PyObject *none);
 PyObject             *ckpt_lost(PyObject *self, PyObject *none);
+PyObject             *ckpt_notes(PyObject *self, PyObject *none);
+PyObject             *ckpt_skipped(PyObject *self, PyObject *none);
 PyObject             *name_of(const char *text); /* text_of */
 PyObject             *transforms_of(const rsd_chunk *chunk);
 PyObject             *ckpt_catalogue(PyObject *self, PyObject *none);

@@ -98,6 +98,34 @@ PyObject *ckpt_lost(PyObject *self, PyObject *none)
     return list;
 }
 
+/* notes() -> [(name, note), ...] */
+PyObject *ckpt_notes(PyObject *self, PyObject *none)
+{
+    rsd_ckpt   *k = ckpt_of(self);
+    PyObject   *list = k ? PyList_New(0) : NULL;
+    const char *name, *why;
+
+    (void)none;
+    for (size_t i = 0; list && rsd_ckpt_note(k, i, &name, &why); i++)
+        if (append_new(list, Py_BuildValue("Ns", name_of(name), why)) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+/* skipped() -> unknown attributes of the metadata */
+PyObject *ckpt_skipped(PyObject *self, PyObject *none)
+{
+    rsd_ckpt   *k = ckpt_of(self);
+    PyObject   *list = k ? PyList_New(0) : NULL;
+    const char *name;
+
+    (void)none;
+    for (size_t i = 0; list && (name = rsd_ckpt_skipped(k, i)); i++)
+        if (append_new(list, name_of(name)) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
 /* object_healths() -> ["whole", "damaged" or "gone", ...] */
 PyObject *ckpt_object_healths(PyObject *self, PyObject *none)
 {

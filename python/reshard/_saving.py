@@ -179,6 +179,8 @@ def verify(path, *, quick=False, threads=0, progress=None):
             "damages": [{"error": e, "message": m} for e, m in found],
             "damaged": [n for n, h in healths if h == "damaged"],
             "gone": [n for n, h in healths if h == "gone"],
+            **({"skipped": skipped} if (skipped := ck._core.skipped()) else {}),
+            **({"notes": [{"name": n, "note": why} for n, why in notes]} if (notes := ck._core.notes()) else {}),
             "ok": not found,
         }
 

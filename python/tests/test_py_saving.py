@@ -4,6 +4,7 @@
 import array
 import gc
 import os
+import pathlib
 import struct
 import subprocess
 import sys
@@ -188,6 +189,11 @@ class Commands(Case):
         self.assertEqual(report["damages"][0]["error"], "RSD_E_CORRUPT")
         with self.assertRaises(reshard.CorruptError):
             reshard.open(self.path, "raw").load(verify=True)
+
+    def test_verify_notes_what_is_no_damage(self):
+        report = reshard.verify(pathlib.Path(__file__).parents[2] / "tests/data/golden/folders/rank_flat")
+        self.assertTrue(report["ok"])
+        self.assertIn("FSDP1", {n["name"]: n["note"] for n in report["notes"]}["optim.state.0.exp_avg"])
 
     def test_convert_takes_names_dtypes_and_patterns(self):
         out = self.folder / "out.safetensors"
