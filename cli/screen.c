@@ -108,6 +108,7 @@ void text_shorten(char *text, size_t most)
 void print_wrapped(FILE *out, const char *line)
 {
     const size_t most = (size_t)screen_width(out);
+    char         seen[SAFE_CHARACTER];
     size_t       at = 0;
 
     while (*line) {
@@ -117,8 +118,14 @@ void print_wrapped(FILE *out, const char *line)
             fputc('\n', out);
             at = 0;
         }
-        at += (size_t)fprintf(out, "%s%.*s", at ? " " : "", (int)len, line);
-        line += len + strspn(line + len, " ");
+        if (at > 0)
+            fputc(' ', out);
+        at += (at > 0) + len;
+        for (const char *end = line + len; line < end;) {
+            line += safe_character(line, seen);
+            fputs(seen, out);
+        }
+        line += strspn(line, " ");
     }
     fputc('\n', out);
 }

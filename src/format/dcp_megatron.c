@@ -42,7 +42,7 @@ static void describe_common(const rsd_value *root, rsi_text *text)
         rsi_text_add(text, ", iteration %" PRId64, rsd_value_int(iteration));
     if (!form)
         form = text_at(root, "optimizer", "param_state_sharding_type");
-    if (!form)
+    if (!form || strspn(form, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(form))
         return;
     rsi_text_add(text, "; optimizer state %.64s", form);
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)

@@ -206,9 +206,11 @@ static rsd_err check_shapes(const rsi_zero *z, rsd_error *err)
 
 const char *rsi_zero_version(const rsd_value *root)
 {
-    const rsd_value *v = rsd_value_get(root, "ds_version");
+    static const char digits[] = "0123456789.+-abcdefghijklmnopqrstuvwxyz";
+    const rsd_value  *v = rsd_value_get(root, "ds_version");
+    const char *text = v && rsd_value_type_of(v) == RSD_VALUE_STR ? rsd_value_bytes(v, NULL) : NULL;
 
-    return v && rsd_value_type_of(v) == RSD_VALUE_STR ? rsd_value_bytes(v, NULL) : NULL;
+    return text && *text && strspn(text, digits) == strlen(text) ? text : NULL;
 }
 
 /* `root`: of the first model file. */

@@ -53,4 +53,26 @@ out <<'END'
 END
 code 1
 
+# DeepSpeed's version and Megatron's form of the optimizer's state are texts of the file
+cat >"$T/rewrite.py" <<'END'
+import pathlib, sys, zipfile
+
+for path in pathlib.Path(sys.argv[1]).rglob("*.pt"):
+    with zipfile.ZipFile(path) as old:
+        records = [(i.filename, old.read(i)) for i in old.infolist()]
+    with zipfile.ZipFile(path, "w") as new:
+        for name, data in records:
+            new.writestr(name, data.replace(b"0.19.8", b"\33[31m!").replace(b"dp_reshardable", b"\33[31m_hardable"))
+END
+cp -r golden/folders/zero3 "$T/zero"
+cp -r golden/megatron/dp_reshardable "$T/megatron"
+t 'in what a folder says of itself' -c 'for f in zero megatron; do
+    python3 "$T/rewrite.py" "$T/$f"
+    "$R" inspect "$T/$f" >"$T/said" && tail -n 1 "$T/said" | sed "s/): .*//" | tr "\033" E
+done'
+out <<'END'
+zero (DeepSpeed ZeRO stage 3 on 2 ranks
+dcp (Megatron-Core torch_dist, iteration 7
+END
+
 finish
