@@ -118,10 +118,9 @@ static size_t put_escape(rsi_text *out, const char *text, size_t len, char quote
     return half ? 3 : n ? n : 1;
 }
 
-/* Text between quotes. */
-static void quoted(rsi_text *out, const char *text, size_t len, char quote, bool json)
+/* Text that can stand between such quotes. */
+static void escaped(rsi_text *out, const char *text, size_t len, char quote, bool json)
 {
-    rsi_text_add(out, "%c", quote);
     for (size_t i = 0; i < len;) {
         size_t n = plain_run(text + i, len - i, quote);
 
@@ -131,6 +130,12 @@ static void quoted(rsi_text *out, const char *text, size_t len, char quote, bool
             n = put_escape(out, text + i, len - i, quote, json);
         i += n;
     }
+}
+
+static void quoted(rsi_text *out, const char *text, size_t len, char quote, bool json)
+{
+    rsi_text_add(out, "%c", quote);
+    escaped(out, text, len, quote, json);
     rsi_text_add(out, "%c", quote);
 }
 
@@ -201,7 +206,9 @@ static void python_scalar(rsi_text *out, const rsd_value *v)
         rsi_text_add(out, ")");
         break;
     default:
-        rsi_text_add(out, "<%s>", v->as.bytes);
+        rsi_text_add(out, "<");
+        escaped(out, v->as.bytes, v->n, '"', false);
+        rsi_text_add(out, ">");
     }
 }
 
@@ -366,7 +373,8 @@ static void print_parts(printing *p, const rsd_value *v, const rsd_value *parts)
         rsi_text_add(&p->out, "}");
         return;
     }
-    rsi_text_add(&p->out, "%s(", v->as.bytes);
+    escaped(&p->out, v->as.bytes, v->n, '"', false);
+    rsi_text_add(&p->out, "(");
     for (size_t i = 0; i < n; i++) {
         rsi_text_add(&p->out, i ? ", " : "");
         if (fields)

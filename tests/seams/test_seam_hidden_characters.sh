@@ -53,6 +53,26 @@ out <<'END'
 END
 code 1
 
+# {"o": an object of the class "C\x1b[31m" of "m\x1b[31m"}, with and without fields
+cat >"$T/objects.py" <<'END'
+import sys, zipfile
+
+def text(s):
+    return b"\x8c" + bytes([len(s)]) + s.encode()
+
+for state in "", "b":
+    new = text("m\33[31m") + text("C\33[31m") + b"\x93)\x81" + (b"}" + text("f\33") + b"K\1sb" if state else b"")
+    with zipfile.ZipFile(f"{sys.argv[1]}{state}.pt", "w") as out:
+        out.writestr("a/data.pkl", b"\x80\4}" + text("o") + new + b"s.")
+        out.writestr("a/version", "3\n")
+END
+python3 "$T/objects.py" "$T/object"
+t 'in names of classes' -c '"$R" cat "$T/object.pt" o && "$R" cat "$T/objectb.pt" o'
+out <<'END'
+m\x1b[31m.C\x1b[31m()
+m\x1b[31m.C\x1b[31m('f\x1b'=1)
+END
+
 # DeepSpeed's version and Megatron's form of the optimizer's state are texts of the file
 cat >"$T/rewrite.py" <<'END'
 import pathlib, sys, zipfile
