@@ -198,7 +198,9 @@ static void python_scalar(rsi_text *out, const rsd_value *v)
         rsi_text_add(out, "torch.%s", rsd_dtype_name((rsd_dtype)v->as.i));
         break;
     case RSD_VALUE_DEVICE:
-        rsi_text_add(out, "device('%s')", v->as.bytes);
+        rsi_text_add(out, "device(");
+        quoted(out, v->as.bytes, v->n, '\'', false);
+        rsi_text_add(out, ")");
         break;
     case RSD_VALUE_TENSOR:
         rsi_text_add(out, "tensor(dtype=%s, shape=", rsd_dtype_name(v->as.tensor->dtype));
