@@ -97,6 +97,8 @@ bool rsi_handle_take(rsi_file *file)
     while (users != CLOSED)
         if (atomic_compare_exchange_weak(&file->users, &users, users + 1))
             return true;
+    pthread_mutex_lock(&lock); /* whoever marked it may still be closing it */
+    pthread_mutex_unlock(&lock);
     return false;
 }
 

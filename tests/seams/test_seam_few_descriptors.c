@@ -6,11 +6,16 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <reshard/reshard.h>
+#include "store/file.h"
+#include "store/store.h"
+#include "sys_faults.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,6 +149,71 @@ static void a_file_that_changed_while_it_was_closed_is_told(void **state)
     rsd_ckpt_close(ckpt);
 }
 
+/* ---- a file is wanted while it is being closed ---- */
+
+static struct {
+    rsi_file   *file;
+    void       *before; /* its handle */
+    pthread_t   reader;
+    atomic_bool started, opened;
+    rsd_error   err;
+    rsd_err     rc;
+} wanted;
+
+static _Thread_local bool is_reader;
+
+static void *read_wanted(void *arg)
+{
+    char byte;
+
+    (void)arg;
+    is_reader = true;
+    wanted.rc = rsi_file_read(wanted.file, 0, &byte, 1, &wanted.err);
+    return NULL;
+}
+
+/* Starts the reader while the file is marked but still open, and gives it time to get ahead. */
+static void want_it_now(const char *call, void *arg)
+{
+    (void)arg;
+    if (is_reader && wanted.file->handle != wanted.before)
+        atomic_store(&wanted.opened, true);
+    if (is_reader || strcmp(call, "close") != 0 || !wanted.file ||
+        atomic_load(&wanted.file->users) >= 0 || atomic_exchange(&wanted.started, true))
+        return;
+    wanted.before = wanted.file->handle;
+    assert_int_equal(pthread_create(&wanted.reader, NULL, read_wanted, NULL), 0);
+    for (int i = 0; i < 100000 && !atomic_load(&wanted.opened); i++)
+        sched_yield();
+}
+
+static void a_file_that_is_being_closed_is_opened_afterwards(void **state)
+{
+    rsi_file_opts opts = { .sys = &rsi_sys_faulty, .io = RSI_FILE_IO_THREADS, .threads = 1 };
+    rsi_file     *file[LIMIT];
+    rsd_store    *store;
+    rsd_error     err;
+    int           n = 0;
+
+    (void)state;
+    ok(rsi_file_store_open(path, &opts, &store, &err), &err);
+    faults = (sys_faults){ .watch = want_it_now };
+    for (; n < LIMIT && !atomic_load(&wanted.started); n++) {
+        char name[32];
+
+        snprintf(name, sizeof(name), "__%d_0.distcp", n);
+        ok(rsi_file_open(store, name, RSD_OPEN_READ, 0, &file[n], &err), &err);
+        wanted.file = file[0];
+    }
+    assert_true(atomic_load(&wanted.started));
+    pthread_join(wanted.reader, NULL);
+    ok(wanted.rc, &wanted.err);
+    for (int i = 0; i < n; i++)
+        ok(rsi_file_close(file[i], &err), &err);
+    faults = (sys_faults){ 0 };
+    rsd_store_close(store);
+}
+
 static int begin(void **state)
 {
     rsd_save_opts opts = { .size = sizeof(opts), .sync = RSD_NEVER };
@@ -185,6 +255,7 @@ int main(void)
         cmocka_unit_test(one_process_loads_it),
         cmocka_unit_test(four_threads_load_it),
         cmocka_unit_test(it_is_verified_and_converted),
+        cmocka_unit_test(a_file_that_is_being_closed_is_opened_afterwards),
         cmocka_unit_test(a_file_that_changed_while_it_was_closed_is_told),
     };
 
