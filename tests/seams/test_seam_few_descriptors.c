@@ -208,9 +208,9 @@ static void a_file_that_is_being_closed_is_opened_afterwards(void **state)
     assert_true(atomic_load(&wanted.started));
     pthread_join(wanted.reader, NULL);
     ok(wanted.rc, &wanted.err);
+    faults = (sys_faults){ 0 };
     for (int i = 0; i < n; i++)
         ok(rsi_file_close(file[i], &err), &err);
-    faults = (sys_faults){ 0 };
     rsd_store_close(store);
 }
 
