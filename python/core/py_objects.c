@@ -84,18 +84,31 @@ static int append_new(PyObject *list, PyObject *item)
     return rc;
 }
 
-/* lost() -> names of tensors that an index lists in missing files */
-PyObject *ckpt_lost(PyObject *self, PyObject *none)
+/* A list of names, up to the first that is NULL. */
+static PyObject *names_from(PyObject *self, const char *(*get)(const rsd_ckpt *, size_t))
 {
     rsd_ckpt   *k = ckpt_of(self);
     PyObject   *list = k ? PyList_New(0) : NULL;
     const char *name;
 
-    (void)none;
-    for (size_t i = 0; list && (name = rsd_ckpt_lost(k, i)); i++)
+    for (size_t i = 0; list && (name = get(k, i)); i++)
         if (append_new(list, name_of(name)) < 0)
             Py_CLEAR(list);
     return list;
+}
+
+/* lost() -> names of tensors in missing files */
+PyObject *ckpt_lost(PyObject *self, PyObject *none)
+{
+    (void)none;
+    return names_from(self, rsd_ckpt_lost);
+}
+
+/* skipped() -> unknown attributes of the metadata */
+PyObject *ckpt_skipped(PyObject *self, PyObject *none)
+{
+    (void)none;
+    return names_from(self, rsd_ckpt_skipped);
 }
 
 /* notes() -> [(name, note), ...] */
@@ -108,20 +121,6 @@ PyObject *ckpt_notes(PyObject *self, PyObject *none)
     (void)none;
     for (size_t i = 0; list && rsd_ckpt_note(k, i, &name, &why); i++)
         if (append_new(list, Py_BuildValue("Ns", name_of(name), why)) < 0)
-            Py_CLEAR(list);
-    return list;
-}
-
-/* skipped() -> unknown attributes of the metadata */
-PyObject *ckpt_skipped(PyObject *self, PyObject *none)
-{
-    rsd_ckpt   *k = ckpt_of(self);
-    PyObject   *list = k ? PyList_New(0) : NULL;
-    const char *name;
-
-    (void)none;
-    for (size_t i = 0; list && (name = rsd_ckpt_skipped(k, i)); i++)
-        if (append_new(list, name_of(name)) < 0)
             Py_CLEAR(list);
     return list;
 }
